@@ -94,7 +94,7 @@ def build_manifest(
             digest=data_digest(assigned.digest for assigned in assignment),
             source="path" if config.data.dataset is None else "dataset",
             label=None if config.data.labels is None else config.data.label,
-            user=config.data.user if config.shares_budgets else None,
+            user=config.data.user,
             **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(

@@ -141,6 +141,7 @@ class Rebuilt:
 
     Attributes:
         records: the run's, with the canaries that were in.
+        most_per_user: see `dpaudit.results.replay.Replay`.
         noise: see `dpaudit.results.replay.Replay`.
         partition: what the declared rule makes of the records; what contexts may spend as the assignment has it.
         named: the run's model and prompts.
@@ -156,6 +157,7 @@ class Rebuilt:
         found = read()
         canaries = included(reader.canaries()) if self._manifest.canaries is not None else ()
         self.records, self._users = tuple(sorted({*found.records, *canaries})), found.users
+        self.most_per_user = found.most_per_user
         self._require_own(data)
         self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
         self.partition = self._with_allowances(self.partitioned(self.records))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -71,19 +72,27 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
         records.add(record)
         if config.user is None:
             continue
-        user = _value(row, config.user, "data.user")
+        user = one_user(_value(row, config.user, "data.user"))
         owned[user].add(record)
         if whose and users.setdefault(record, user) != user:
             shared.append(row.where)
     if shared:
         others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
         problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
-        remedy = "Keep one of the two rows, or leave data.user out and declare privacy.records_per_user."
+        remedy = (
+            "Leave data.user out and declare privacy.records_per_user. To keep one of the rows would void the claim: which "
+            "is kept depends on both users (docs/sharp-edges.md#cleaning-across-users)."
+        )
         raise InputError(shared[0], problem, remedy)
     if not records:
         raise _no_records(config)
     most = None if config.user is None else max(map(len, owned.values()))
     return Records(tuple(sorted(records)), most, read - len(records), users if whose else None)
+
+
+def one_user(name: str) -> str:
+    """Return the form in which equal names of users are one user: NFC, with white space between words alone."""
+    return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:

@@ -113,7 +113,18 @@ def replay_run(
             whole = True
         found.sort(key=lambda step: (step.batch, step.position))
         left.sort(key=lambda each: (each.batch, each.slot))
-        return Replay(texts, public, assignment, replayer.noise, tuple(found), tuple(left), attack, whole, head=head)
+        return Replay(
+            texts,
+            public,
+            assignment,
+            replayer.noise,
+            tuple(found),
+            tuple(left),
+            attack,
+            whole,
+            most_per_user=replayer.most_per_user,
+            head=head,
+        )
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -192,7 +203,7 @@ class _Replayer(Rebuilt):
             where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
             raise InputError(where, "its column names or labels cannot be used.", remedy) from None
         with of_options():
-            return read_records(config, whose=config.user is not None)
+            return read_records(config, whose=self._manifest.privacy.shared_budgets)
 
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]

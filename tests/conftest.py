@@ -390,7 +390,7 @@ class Spec:
             ),
             data=Data(
                 records=RECORDS,
-                user="who" if self.users else None,
+                user="who" if self.unit == "user" else None,
                 digest=data_digest(each.digest for each in self.assignment),
             ),
             model=Model(name="miniature"),

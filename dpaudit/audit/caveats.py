@@ -62,8 +62,10 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield _NO_SEED
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
         yield _STATED_AFTERWARDS
+    counted = facts.replay is not None and facts.replay.most_per_user is not None
     if claim.unit == "user" and privacy.records_per_user_from == "declared":
-        yield _declared_users(privacy.records_per_user)
+        if not counted:
+            yield _declared_users(privacy.records_per_user)
     elif claim.unit == "user":
         most = privacy.records_per_user
         yield f"No user of this data has more than {most} records; the claim holds for users with no more than that."

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.rebalancing import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, judge_origin, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, judge_origin, not_applicable, replayed_by
 from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
 
 
@@ -104,6 +104,38 @@ def batching_is_public(facts: Facts) -> Outcome:
         found = "clusters have different numbers of batches, and no rule says why"
         return Outcome("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
     return judge_origin(facts.manifest.origins.batching, "batching")
+
+
+@RunCheck(
+    id="partition.users",
+    title="No user has more records than the claim allows for",
+    fails="A user has more records than the claim allows for",
+    evidence=3,
+    why="A claim per user is for so many records of one. A user who has more loses more than anybody is told.",
+    remedy=(
+        "Do not release these texts under this claim. Before the next run, fix a number of records per user without "
+        "the data, and keep so many of every user's, chosen by that user's records alone."
+    ),
+    reference="docs/claims.md#users",
+)
+def users_have_no_more_records(facts: Facts) -> Outcome:
+    """The most distinct records that one user has in the data, by the run's column of users, against the declaration.
+
+    A run that names no such column is taken at its word.
+    """
+    if facts.claim.unit != "user":
+        return not_applicable("a claim per user", f"The claim is per {facts.claim.unit}.")
+    allowed, column = facts.manifest.privacy.records_per_user, facts.manifest.data.user
+    expected = f"at most {allowed} records a user, as privacy.records_per_user says"
+    if column is None:
+        found = f"{allowed}, as the run declares"
+        return Outcome("pass", found, expected, "The run names no column of users (data.user) to count by.", evidence=0)
+    most = None if facts.replay is None else facts.replay.most_per_user
+    if most is None:
+        return Outcome("skip", "not counted", expected, replayed_by(facts.manifest))
+    # Written so that a run without a number fails.
+    within = allowed is not None and most <= allowed
+    return Outcome("pass" if within else "fail", f"a user has up to {most}", expected)
 
 
 def _seen_to_move(facts: Facts) -> str:

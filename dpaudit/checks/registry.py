@@ -208,6 +208,7 @@ CATALOGUE = (
     "partition.disjoint",
     "partition.stable",
     "partition.public-parameters",
+    "partition.users",
     "mechanism.clip",
     "mechanism.divisor",
     "mechanism.unit",

@@ -135,6 +135,7 @@ class Replay(PublicReplay):
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
         whole: whether nobody stopped it: what was not done by then is not there.
+        most_per_user: the most records that one user has in the data; None where the run names no column of users.
     """
 
     assignment: str
@@ -143,3 +144,4 @@ class Replay(PublicReplay):
     left_out: tuple[LeftOut, ...]
     attack: Attacked | None
     whole: bool = True
+    most_per_user: int | None = field(default=None, kw_only=True)

@@ -377,7 +377,7 @@ class Data(Fields):
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
         text: the column of texts that was read, so that a replay reads the same.
         label: the column of labels; None where there are none, and no such column was read.
-        user: the column that names users, where their records share budgets.
+        user: the column that names users, so that a replay counts their records; None where the config names none.
         split: the split that was read; None for a path.
         config: the data set's configuration, where it has several.
         label_values: what the label column holds for each label, in their order; None where it holds their names.

@@ -229,6 +229,62 @@ def test_no_releases_of_many_more_users_cost_more_than_one_budget() -> None:
     assert 0.99 < max(found) <= 1 + SLACK
 
 
+def rows_with_equal_texts(random: np.random.Generator) -> list[Owned]:
+    """Rows of three users, whose few texts are often the same; the texts of a batch take sides together."""
+    plain = int(random.integers(2**32))
+    texts: list[tuple[int, int | tuple[int, int]]] = [(0, (0, 1)), (0, (1, -1)), (1, (0, 1)), (0, plain)]
+    rows = [(int(random.integers(3)), *texts[int(random.integers(4))]) for _ in range(random.integers(2, 6))]
+    return list(dict.fromkeys(rows))
+
+
+def one_of_equal_rows(rows: Sequence[Owned], last: bool) -> list[Owned]:
+    """Rows cleaned across users: of those with equal texts one is kept, the first or the last."""
+    kept = {row[1:]: row for row in (rows if last else rows[::-1])}
+    return [row for row in rows if kept[row[1:]] == row]
+
+
+def shares_of_raw_users(
+    rows: Sequence[Owned], divisor: float, draws: int, tokens: int, *, last: bool
+) -> tuple[list[float], list[float]]:
+    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where a most is declared.
+
+    Declared are the most records that any user may have; then a text that two users have stays while one of them does.
+    """
+    budget = float(zcdp_of_draw(2 * CLIP / divisor)) * draws * (1 + 1e-6)
+    run = [mean(budget, divisor)]
+    most = max(Counter(user for user, _, _ in rows).values())
+    rho = run[0].rho(ContextChange("add_remove", most))
+    assert rho is not None
+
+    def cleaned(some: Sequence[Owned]) -> Doubles:
+        return np.array(releases(one_of_equal_rows(some, last), run, tokens, allowances, {}))
+
+    def grouped(some: Sequence[Owned]) -> Doubles:
+        distinct = sorted({row[1:] for row in some}, key=str)
+        return np.array(releases([(0, *each) for each in distinct], run, tokens, whole_budgets, {}))
+
+    found: tuple[list[float], list[float]] = ([], [])
+    for user in {user for user, _, _ in rows}:
+        rest = [row for row in rows if row[0] != user]
+        for release, cost, into in ((cleaned, budget, found[0]), (grouped, rho, found[1])):
+            pair = release(rows), release(rest)
+            into += [divergence(a, *way) / (a * cost) for a in ORDERS for way in (pair, pair[::-1])]
+    return found
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_does_not(last: bool) -> None:
+    """Over raw neighbours: what is kept of equal rows follows from all users, and so do the shares of the others."""
+    random = np.random.default_rng(29)
+    settings = [(2.0, 1, 1), (10.0, 1, 1), (2.0, 2, 2), (10.0, 1, 2)]
+    some = [(rows_with_equal_texts(random), *settings[int(random.integers(4))]) for _ in range(120)]
+    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and else a quarter.
+    shared: list[Owned] = [(0, 0, (0, 1)), (0, 0, (1, -1)), (1, 0, (0, 1))]
+    found = [shares_of_raw_users(*each, last=last) for each in [*some, (shared if last else shared[::-1], 10.0, 1, 1)]]
+    assert max(share for shares, _ in found for share in shares) > 3.9
+    assert 0.9 < max(share for _, shares in found for share in shares) <= 1 + SLACK
+
+
 @pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
 def test_shares_that_are_none_are_seen_to(shared: Shares) -> None:
     random = np.random.default_rng(28)

@@ -1573,6 +1573,7 @@ CLEAN = Replay(
     steps=(STEP, replace(STEP, batch=1, position=2)),
     left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
     attack=ATTACKED,
+    most_per_user=2,
 )
 
 
@@ -1600,6 +1601,9 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
     "loss_beyond_the_bound_of_a_mean": (with_left_out(recorded=99.0, regenerated=99.0), MEAN, {"neighbors.removal"}),
     "other_assignment": (replace(CLEAN, assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "user_with_eight_records_where_two_are_declared": (
+        replace(CLEAN, most_per_user=8), {"unit": "user", "records_per_user": 2, "width": 3}, {"partition.users"}
+    ),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
     "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
     "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),

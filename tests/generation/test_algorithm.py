@@ -510,6 +510,7 @@ def test_a_claim_per_user_covers_all_records_of_one(tmp_path: Path, make_config:
         result = audit_run(run)
         # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
         assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
+        assert manifest.data.user == "who"
         everything = b"".join(path.read_bytes() for path in Path(run).rglob("*") if path.is_file())
         assert b"ana" not in everything
     with pytest.raises(InputError, match=r"privacy.records_per_user: this is 2, but one user has 3 records") as caught:

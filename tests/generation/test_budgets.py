@@ -229,6 +229,13 @@ def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_fi
     other.write_text(other.read_text() + "south,alone,user 2\nsouth,alone,user 3\n")
     with pytest.raises(InputError, match=r"row 13.*2 more of the rows"):
         generate(make_config(**per_user(other)), tmp_path / "run")
+    # The remedy: one declared number for everybody, of which nobody's share depends on another's rows.
+    assert "declare privacy.records_per_user" in caught.value.remedy
+    declared = per_user(other, data={"path": str(other)}, privacy={"records_per_user": 7})
+    run = generate(make_config(**declared), tmp_path / "declared")
+    replayed = replay_run(run, str(other), steps=2, left_out=1, trials=0)
+    failed = {check.id for check in audit_run(run, replay=replayed).checks if check.status == "fail"}
+    assert failed == SEEDED and not RunReader(run).manifest.privacy.shared_budgets
 
 
 def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:

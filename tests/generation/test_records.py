@@ -289,6 +289,26 @@ def test_records_of_a_user_are_counted_and_users_forgotten(tmp_path: Path) -> No
     assert read_records(config.model_copy(update={"user": None})).most_per_user is None
 
 
+def test_one_user_is_one_name_in_nfc_without_idle_white_space(tmp_path: Path) -> None:
+    """Capitals and leading zeros tell users apart; how a name was composed or padded does not."""
+    path = tmp_path / "x.jsonl"
+    for names, most in (
+        (["Zo\u00e9", "Zoe\u0301", " Zo\u00e9\t", "Zo\u00e9"], 4),
+        (["max  may", "max may", "max\u00a0may", "maxmay"], 3),
+        (["7", 7, "07", "seven"], 2),
+        (["zoe", "Zoe", "ZOE", "zo\u00eb"], 1),
+    ):
+        rows = [{"text": f"{number}", "label": "a", "who": name} for number, name in enumerate(names)]
+        assert read_records(data(jsonl(path, *rows), user="who")).most_per_user == most
+
+
+def test_rows_are_counted_for_each_user_who_has_them(tmp_path: Path) -> None:
+    """Equal rows of one user are one record; of two users they count for both, whoever comes first."""
+    path = tmp_path / "x.csv"
+    path.write_text("text,label,who\n" + "same,a,max\n" * 5 + "same,a,zoe\nother,a,zoe\n")
+    assert read_records(data(path, user="who")).most_per_user == 2
+
+
 def test_a_record_without_a_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_text("text,label,who\none,a,\n")

@@ -183,6 +183,38 @@ def test_a_clean_run_passes(generated: MakeRun, data_file: Path) -> None:
         assert judged == dict.fromkeys(CHECKED, "pass")
 
 
+def test_users_are_counted_in_the_data_that_is_given(make_config: Callable[..., Config], tmp_path: Path) -> None:
+    """One record each was declared, of a file that says so. In the true one a user has eight."""
+    stated, true, renamed = (tmp_path / name for name in ("stated.csv", "true.csv", "renamed.csv"))
+    texts = [f"north,text {number}" for number in range(11)] + ["south,text"]
+    stated.write_text("label,text,who\n" + "".join(f"{text},user {n}\n" for n, text in enumerate(texts)))
+    true.write_text("label,text,who\n" + "".join(f"{text},user {n // 8 * n}\n" for n, text in enumerate(texts)))
+    renamed.write_text(true.read_text().replace("who", "owner"))
+    privacy = {"unit": "user", "records_per_user": 1}
+    for sections in ({}, CELLS):
+        config = make_config(**{**sections, "data": {"path": str(stated), "user": "who"}, "privacy": privacy})
+        run = generate(config, tmp_path / f"run{len(list(tmp_path.iterdir()))}")
+        checked = {}
+        for file in (stated, true):
+            found = replay_run(run, str(file), steps=0, left_out=0, trials=0)
+            (check,) = (each for each in audit_run(run, replay=found).checks if each.id == "partition.users")
+            checked[file] = (check.status, check.evidence, check.measured)
+        assert checked == {
+            stated: ("pass", 3, "a user has up to 1"),
+            true: ("fail", 3, "a user has up to 8"),
+        }
+        with refused("no such column", "very data"):
+            replay_run(run, str(renamed), steps=0, left_out=0, trials=0)
+        # Who names no column is taken at its word, and that is said.
+        manifest = json.loads((run / "run.json").read_text())
+        del manifest["data"]["user"]
+        (run / "run.json").write_text(json.dumps(manifest))
+        rehash(run)
+        found = replay_run(run, str(true), steps=0, left_out=0, trials=0)
+        (check,) = (each for each in audit_run(run, replay=found).checks if each.id == "partition.users")
+        assert (check.status, check.evidence) == ("pass", 0) and "data.user" in check.detail
+
+
 def test_a_float32_replay_is_precise_enough_to_tell_contexts_apart(generated: MakeRun, data_file: Path) -> None:
     found = replay_run(generated(), str(data_file), steps=100, left_out=100, trials=0)
     assert found.attack is None
