@@ -179,6 +179,7 @@ class VerifiedFolder(Result):
         created: when it was released, as attested.
         signer: id of the key that was given and signed; None where none was given, or it did not.
         files: how many files were compared.
+        ignored: what the folder's host added beside them, such as .gitattributes: nobody looked at it.
     """
 
     verdict: Literal["pass", "fail"]
@@ -188,3 +189,4 @@ class VerifiedFolder(Result):
     created: str
     signer: str | None
     files: int
+    ignored: tuple[str, ...]
