@@ -144,7 +144,7 @@ class Deployment(Fields):
 class RegistryEntry(Fields):
     """An entry of OpenDP's registry of deployments (opendp/deployments-registry-data), as a draft."""
 
-    url_slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    url_slug: str
     status: Literal["Draft"] = "Draft"
     tier: Literal[1, 2, 3]
     deployment: Deployment
