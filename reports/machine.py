@@ -72,8 +72,8 @@ def _text(text: str) -> str:
     return _NO_XML.sub("\ufffd", printable(text))
 
 
-#: Characters of a rule's descriptions, by GitHub's limit.
-_MOST_DESCRIPTION = 1024
+#: Characters of a rule's descriptions: GitHub takes 1,024, and what is cut off is counted in words behind it.
+_MOST_DESCRIPTION = 960
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
 

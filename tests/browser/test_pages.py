@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pytest
 
 from tests.browser.chromium import axe_script, executable, launched
 from tests.browser.samples import pages
+from tests.needs import NO_SKIP, needed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Route
@@ -24,14 +24,6 @@ PHONE, DESK = {"width": 360, "height": 740}, {"width": 1440, "height": 900}
 NARROW = {"width": 320, "height": 568}
 PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
 SERIOUS = ("moderate", "serious", "critical")
-#: Not CI, at which hypothesis would try the same examples every time.
-NO_SKIP = "DPAUDIT_NEEDS_BROWSER"
-
-
-def needed(there: bool, reason: str) -> None:
-    """Skips where something is missing, but never in .ci/run: there, it would hide what the page does."""
-    if not there:
-        pytest.fail(reason) if os.environ.get(NO_SKIP) else pytest.skip(reason)
 
 
 @dataclass

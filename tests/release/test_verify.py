@@ -204,9 +204,7 @@ def resign(folder: Path, change: Callable[[list[dict[str, str]], Envelope], obje
     (folder / ATTESTATION).write_text("".join(lines))
 
 
-def test_envelopes_of_others_are_read(
-    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
-) -> None:
+def test_envelopes_of_others_are_read(released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path) -> None:
     """A key's name is a hint that may be empty or missing; others may have signed, too."""
     other = read_signer(keys / "other")
 
@@ -529,7 +527,12 @@ def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path
 def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) -> None:
     withheld, _ = released(aggregator="median")
     given, _ = released(Question(epsilon=987.625), aggregator="median")
-    for question in (Question(epsilon=1e9), Question(delta=1), Question(relation="add_remove"), Question(unit="record")):
+    for question in (
+        Question(epsilon=1e9),
+        Question(delta=1),
+        Question(relation="add_remove"),
+        Question(unit="record"),
+    ):
         (said,) = verify_folder(withheld, None, question=question).problems
         assert said == f"The claim is withheld, and one is asked for: {question.asked[0]}."
         assert verify_folder(given, None, question=question).verdict == "pass"
