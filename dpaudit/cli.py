@@ -31,7 +31,7 @@ from dpaudit.commands.record import record
 from dpaudit.commands.release import release
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.table import table
-from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, tell
+from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, output, prepare_streams, tell
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
@@ -89,6 +89,7 @@ def cli(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns every error into one message on stderr and its exit code."""
+    prepare_streams()
     session = Session()
     code = _exit_code(sys.argv[1:] if arguments is None else arguments, session)
     # A verdict stands whoever reads it; a success needs its output to be whole.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from datetime import date
 
 from dpaudit.mechanisms import Relation, Unit
@@ -66,7 +65,7 @@ def _entry(result: AuditResult, tested: ClaimResult, about: About, published: da
         unprotected_quantities=_unprotected(result),
     )
     return RegistryEntry(
-        url_slug=_slug(about.name),
+        url_slug=_slug(about, published),
         tier=2 if stated else 1,
         deployment=Deployment(
             basic=basic,
@@ -127,7 +126,10 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _slug(name: str) -> str:
-    """The name as an address has it: letters without their accents."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return "-".join(re.findall(r"[a-z0-9]+", plain)) or "synthetic-texts"
+def _slug(about: About, published: date) -> str:
+    """The address that the registry itself gives an entry: its tests refuse another one.
+
+    Name, curators and year, in lower case, with a hyphen in place of all that stands between words.
+    """
+    parts = (about.name, "-".join(about.curators), str(published.year))
+    return "-".join(re.sub(r"\W+", "-", part.lower()).replace("_", "-") for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from dpaudit.runs.manifest import MAX_NUMBER
 
 pytestmark = pytest.mark.usefixtures("empty_figures")
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "runs" / "bbc-median"
 BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
 
 
@@ -79,6 +81,56 @@ def test_a_full_standard_error_changes_no_exit_code(make_run):
         with open("/dev/full", "w") as full:
             done = subprocess.run([sys.executable, "-m", "dpaudit", *arguments], stdout=subprocess.DEVNULL, stderr=full)
         assert done.returncode == code, arguments
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "utf-8"])
+def test_commands_speak_through_any_encoding(make_run, tmp_path, monkeypatch, encoding):
+    run = make_run().path
+    texts = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    lines = [json.dumps(text | {"text": "é ε 票 👩‍👩‍👧"}) for text in texts]
+    (run / "samples.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for arguments, code in ((["report", run, "--out", tmp_path / "é", "--json"], 1), (["inspect", EXAMPLE], 0)):
+        written, told = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as left:
+            patch.setattr(sys, "stdout", written)
+            patch.setattr(sys, "stderr", told)
+            main([str(argument) for argument in arguments])
+            raise SystemExit(0)
+        written.flush()
+        said = written.buffer.getvalue()
+        assert left.value.code == code
+        if "--json" in arguments:
+            assert {text["text"] for text in strict_json(said.decode(encoding))["samples"]} == {"é ε 票 👩‍👩‍👧"}
+            assert encoding.startswith("utf") or said.isascii()
+
+
+def test_a_locale_that_is_not_utf_8_is_none_to_refuse():
+    variables = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"} | variables
+    command = [sys.executable, "-m", "dpaudit", "inspect", EXAMPLE]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"\\u" in done.stdout and done.stdout.isascii()
+
+
+def test_closed_streams_change_no_exit_code(tmp_path):
+    """`2>&-` and the like; a number that is free goes to no file that is opened later."""
+    for arguments, closed, code in (
+        (["verify", EXAMPLE, "--epsilon", "0.01"], "2>&-", 1),
+        (["report", EXAMPLE, "--out", tmp_path / "report"], "2>&- <&- >&-", 141),
+        (["no"], "2>&-", 2),
+    ):
+        command = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-m", "dpaudit", *map(str, arguments)]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == code, (arguments, closed)
+    assert strict_json((tmp_path / "report" / "report.json").read_text("utf-8"))["verdict"] == "pass"
+
+
+def test_an_interpreter_without_docstrings_is_refused():
+    """Reports quote those of the checks."""
+    command = [sys.executable, "-OO", "-m", "dpaudit", "verify", EXAMPLE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "PYTHONOPTIMIZE: Python was told to drop docstrings" in done.stderr
 
 
 def clean(run):

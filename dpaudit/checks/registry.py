@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,8 +18,15 @@ from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
-from dpaudit.runs import Manifest
+from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
+
+if sys.flags.optimize > 1:
+    raise InputError(
+        "PYTHONOPTIMIZE",
+        "Python was told to drop docstrings, and reports quote those of the checks.",
+        "Start it without -OO, and leave PYTHONOPTIMIZE unset or at 1.",
+    )
 
 
 @dataclass(frozen=True)

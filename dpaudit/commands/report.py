@@ -173,19 +173,21 @@ def verify(
       dpaudit verify run --policy policy.yaml --junit junit.xml
 
     A folder that `dpaudit release` wrote is held against its attestation, without the run: signature, every byte, the
-    level of evidence, the policy, and the commitment.
+    claim, the level of evidence, the policy, and the commitment.
 
     \b
     Example:
-      dpaudit verify texts --key release-key.pub --level 4
+      dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record --level 4
     """
     if key is not None or unsigned or _is_released(run_dir):
         if _is_run(run_dir):
             raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
-        given = (question.asked, data, model, engine, held.head, junit, sarif, session().tokenizers, session().seed)
-        if any(given):
-            raise click.UsageError("A release folder is verified by --key, --level, --policy and --commitment alone.")
-        _verify_released(run_dir, key, unsigned, evidence, policy, held.commitment, as_json)
+        if any((data, model, engine, held.head, junit, sarif, session().tokenizers, session().seed)):
+            raise click.UsageError(
+                "A release folder is verified by --key, --level, --policy, --commitment and the claim "
+                "(--epsilon, --delta, --relation, --unit) alone."
+            )
+        _verify_released(run_dir, key, unsigned, question, evidence, policy, held.commitment, as_json)
         return
     spare_findings(run_dir, junit, sarif)
     found = replay_of(run_dir, data, model, question, gate=True)
@@ -229,6 +231,7 @@ def _verify_released(
     place: Location,
     key: Path | None,
     unsigned: bool,
+    question: Question,
     level: int,
     policy: PolicyFile | None,
     commitment: str | None,
@@ -244,7 +247,7 @@ def _verify_released(
     if not isinstance(place, Path):
         raise click.UsageError("A release folder is verified where its files are: copy it here first.")
     public = None if key is None else read_public_key(key)
-    found = verify_folder(place, public, level=level, policy=policy, commitment=commitment)
+    found = verify_folder(place, public, level=level, question=question, policy=policy, commitment=commitment)
     with output():
         if as_json:
             print_json(found.to_json())
@@ -255,6 +258,9 @@ def _verify_released(
         signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
         note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
         note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
+    if found.ignored:
+        added = ", ".join(found.ignored)
+        note(f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they were not looked at.")
     sys.exit(found.verdict != "pass")
 
 

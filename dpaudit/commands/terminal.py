@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 import os
+import re
 import select
 import sys
 import time
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
 PATIENCE = 15.0
+#: What a stream of some other encoding than UTF-8 may lack, and what could drive a terminal.
+_BEYOND_ASCII = re.compile("[^\n\x20-\x7e]")
 #: What a command finds: it can be printed as JSON.
 Found = TypeVar("Found", bound="Result | Quality")
 
@@ -44,6 +50,25 @@ class Session:
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     reader_left: bool = False
+
+
+def prepare_streams() -> None:
+    """Make standard streams of any encoding, or none, take all that commands say.
+
+    A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
+    device's: no file that is opened later may get its number, for libraries write there unasked. Standard output stays
+    None then, by which `output` knows that nobody reads it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def session() -> Session:
@@ -165,10 +190,20 @@ def note_in_log(message: str) -> None:
 
 
 def print_json(text: str) -> None:
-    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has."""
+    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has.
+
+    So does all beyond ASCII where the stream is of another encoding than UTF-8, which no reader of JSON expects.
+    """
     from dpaudit.reports.text import DRIVING
 
-    click.echo(DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text), nl=False)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    escaped = DRIVING if codecs.lookup(encoding).name == "utf-8" else _BEYOND_ASCII
+    click.echo(escaped.sub(_escape, text), nl=False)
+
+
+def _escape(found: re.Match[str]) -> str:
+    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
 def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:

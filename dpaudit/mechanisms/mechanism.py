@@ -263,7 +263,10 @@ class Mechanism(Fields):
             for name, kind in known.items():
                 needed = [field for field, info in kind.model_fields.items() if info.is_required()]
                 others = {field for fields in own.values() for field in fields} - set(kind.model_fields)
-                then = {"required": sorted(needed), "properties": {field: {"type": "null"} for field in sorted(others)}}
+                # Strict validators want a property of each required field, beside `required`.
+                there: dict[str, Any] = dict.fromkeys(sorted(needed), True)
+                absent = {field: {"type": "null"} for field in sorted(others)}
+                then = {"required": sorted(needed), "properties": there | absent}
                 rules.append({"if": {"properties": {part: {"const": name}}, "required": [part]}, "then": then})
         required = ["aggregator", "temperature"]
         return schema | {"properties": flat, "required": required, "allOf": rules}

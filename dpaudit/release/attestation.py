@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from securesystemslib.dsse import Envelope
-from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import CryptoSigner, SSlibKey
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
 from dpaudit.mechanisms import ClaimKind
 from dpaudit.results import AuditResult, Status
@@ -42,6 +43,7 @@ from dpaudit.runs import strict_json
 
 #: Of the file, and of values of a payload.
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
+_OTHERWISE = "it is written otherwise than releases are"
 
 
 def statements(
@@ -63,11 +65,11 @@ def statements(
         raise ValueError("only a pass is attested, in its public form")
     subject = tuple(Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items()))
     found = found_by(public, kind, commitment)
-    held = None if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    held = () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
     summary = Svr(
         verifier=Verifier(id=verifier(public.run["dpaudit"]), policies=held),
         time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        properties=properties(public.evidence, kind, held is not None),
+        properties=properties(public.evidence, kind, bool(held)),
     )
     return TestResultStatement(subject=subject, predicate=found), SvrStatement(subject=subject, predicate=summary)
 
@@ -133,12 +135,12 @@ def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: Crypt
         envelope = Envelope(payload.encode(), PAYLOAD_TYPE, {})
         if signer is not None:
             envelope.sign(signer)
-        lines.append(_line(envelope))
+        lines.append(_compact(envelope.to_dict()) + b"\n")
     return b"".join(lines)
 
 
-def _line(envelope: Envelope) -> bytes:
-    return json.dumps(envelope.to_dict(), separators=(",", ":")).encode() + b"\n"
+def _compact(values: Any) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()
 
 
 class Opened(NamedTuple):
@@ -147,43 +149,50 @@ class Opened(NamedTuple):
     Attributes:
         statement: what it holds; nobody vouches for it yet.
         signatures: as they stand.
-        envelope: to verify them.
+        signed: the bytes that signatures of it are of.
     """
 
     statement: TestResultStatement | SvrStatement
     signatures: tuple[DsseSignature, ...]
-    envelope: Envelope
+    signed: bytes
 
     def signed_by(self, key: SSlibKey) -> bool:
-        """Whether a signature of this key is there and fits what the envelope holds now."""
-        try:
-            self.envelope.verify([key], 1)
-        except VerificationError:
-            return False
-        return True
+        """Whether a signature of this key is there and fits what the envelope holds now.
+
+        Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may be empty.
+        """
+        for signature in self.signatures:
+            try:
+                key.verify_signature(Signature(key.keyid, b64decode(signature.sig).hex()), self.signed)
+            except UnverifiedSignatureError:
+                continue
+            return True
+        return False
 
 
 def opened(content: bytes) -> tuple[Opened, ...]:
     """The envelopes of an attestation file. Raises ValueError where it is none."""
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
-    found = tuple(_opened(line) for line in content.splitlines())
-    if b"".join(_line(each.envelope) for each in found) != content:  # no signature is of what is between the lines
-        raise ValueError("it is written otherwise than releases are")
-    return found
+    lines = content.splitlines()
+    if b"".join(line + b"\n" for line in lines) != content:  # no signature is of what is between the lines
+        raise ValueError(_OTHERWISE)
+    return tuple(map(_opened, lines))
 
 
 def _opened(line: bytes) -> Opened:
     try:
-        strict_json.load(line, MAX_VALUES)
+        values = strict_json.load(line, MAX_VALUES)
         fields = DsseEnvelope.model_validate_json(line)
-        # securesystemslib changes the mapping that it reads.
-        envelope = Envelope.from_dict(fields.model_dump())
-        strict_json.load(envelope.payload, MAX_VALUES)
+        payload = b64decode(fields.payload, validate=True)
+        strict_json.load(payload, MAX_VALUES)
         # By the names that the formats have: others read no other.
-        statement = Statement.model_validate_json(envelope.payload, by_alias=True, by_name=False).root
+        statement = Statement.model_validate_json(payload, by_alias=True, by_name=False).root
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part)[:60] for part in first["loc"][:8])
         raise ValueError(f"{place}: {first['msg']}") from None
-    return Opened(statement, fields.signatures, envelope)
+    encoded = (fields.payload, *(each.sig for each in fields.signatures))
+    if _compact(values) != line or any(b64encode(b64decode(text)).decode() != text for text in encoded):
+        raise ValueError(_OTHERWISE)
+    return Opened(statement, fields.signatures, Envelope(payload, fields.payloadType, {}).pae())

@@ -143,9 +143,12 @@ def _bytes(text: str) -> bytes:
 
 
 def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
-    """All files, or no folder: they are written beside it, and renamed once they are on the disk."""
+    """All files, or no folder: they are written beside it, and renamed once they are on the disk.
+
+    Everybody may read them, for they are what is published.
+    """
     require_new(out)
-    out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".release.", suffix=".part", dir=out.parent))
     try:
         folders: dict[str, dict[str, str | bytes]] = {}
@@ -154,6 +157,8 @@ def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
             folders.setdefault(folder, {})[last] = content
         for folder, held in folders.items():
             write_files(held, partial / folder)
+        for path in (*partial.rglob("*"), partial):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         os.rename(partial, out)  # fails where something else but an empty folder came into being there
     except BaseException:
         with suppress(OSError):

@@ -1,7 +1,9 @@
 """Release folders held against their attestation, without the run: signature, every byte, and what is said of them.
 
-A folder may come from anywhere. No link is followed, nothing is unpickled, and sizes are limited before anything is
-read as a whole. What no release has is not read at all.
+A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What no
+release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the `blobs`
+beside `snapshots`. What lies there is the receiver's own copy; whoever made the folder cannot change it afterwards, which
+a link to anywhere else would allow.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
@@ -32,7 +34,11 @@ from dpaudit.results.attestation import (
     Tool,
 )
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
+from dpaudit.results.rounding import exactly
 from dpaudit.runs import InputError, strict_json
+
+if TYPE_CHECKING:
+    from dpaudit.audit import Question
 
 _REPORT_JSON = f"{REPORT}/report.json"
 #: What every release has.
@@ -49,6 +55,21 @@ _MOST_ENTRIES = 1_000
 #: Bytes of a table of texts, which was written from memory, and of any other file; values of a public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
+#: What hosts of data sets and their clients add to a copy, at its top; no release has it, and nobody vouches for it.
+_ADDED_BY_HOSTS = frozenset({".cache", ".git", ".gitattributes", ".huggingface"})
+#: Of the hub's cache, where a file of SNAPSHOTS/REVISION is a link into BLOBS.
+_SNAPSHOTS, _BLOBS = "snapshots", "blobs"
+
+
+class _File(NamedTuple):
+    """A plain file, or what a link of the hub's cache leads to: its real path, and its bytes."""
+
+    path: Path
+    size: int
+
+
+#: Files by their names in a folder; None is what is no file that a release could have.
+_Held = Mapping[str, _File | None]
 
 
 class _Attested(NamedTuple):
@@ -64,15 +85,17 @@ def verify_folder(
     key: SSlibKey | None,
     *,
     level: int = 0,
+    question: Question | None = None,
     policy: PolicyFile | None = None,
     commitment: str | None = None,
 ) -> VerifiedFolder:
     """Hold a release folder against its attestation.
 
     Args:
-        folder: as it was received.
+        folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files links into `blobs`).
         key: whose signature is asked for; None looks at no signature.
         level: the evidence that the audit must rest on at least.
+        question: the claim that the audit must have tested: at most its epsilon and delta, its relation, its unit.
         policy: that the run must have been held to, and whose signers must have signed.
         commitment: that the run's must be: what `dpaudit generate` printed before the first token, in hexadecimal.
 
@@ -84,24 +107,33 @@ def verify_folder(
     """
     problems: list[str] = []
     try:
-        held = _listed(folder)
-        attested = _attested(folder, held)
+        held, ignored = _listed(folder)
+        attested = _attested(held)
     except InputError:
         raise
     except ValueError as error:
         return VerifiedFolder(
-            verdict="fail", problems=(str(error),), guarantee="", evidence=None, created="", signer=None, files=0
+            verdict="fail",
+            problems=(str(error),),
+            guarantee="",
+            evidence=None,
+            created="",
+            signer=None,
+            files=0,
+            ignored=(),
         )
     if key is not None:
         problems += dict.fromkeys(_signature_problems(attested.envelopes, key))
     named = {subject.name: subject.digest.sha256 for subject in attested.found.subject}
     problems += _name_problems(held, named)
-    problems += _content_problems(folder, held, named)
+    problems += _content_problems(held, named)
     problems += _statement_problems(attested)
-    problems += _report_problems(folder, held, attested.found)
+    problems += _report_problems(held, attested.found)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
     problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
+    if question is not None:
+        problems += _claim_problems(attested.found, question)
     signed = key is not None and all(each.signed_by(key) for each in attested.envelopes)
     return VerifiedFolder(
         verdict="fail" if problems else "pass",
@@ -111,19 +143,42 @@ def verify_folder(
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
         files=len(named),
+        ignored=ignored,
     )
 
 
-def _listed(folder: Path) -> dict[str, int | None]:
-    """Bytes of each plain file by its path, and None of what is none. Raises ValueError where there are too many."""
-    found: dict[str, int | None] = {}
+def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
+    """What is in a folder, and what its host added, which is not looked at. Raises ValueError where it is too much."""
+    found: dict[str, _File | None] = {}
+    ignored = []
     with _readable(folder):
-        for name, entry in _walk(folder, ""):
+        real = Path(os.path.realpath(folder))
+        # Not where `blobs` is itself a link: to anywhere.
+        blobs = real.parents[1] / _BLOBS if real.parent.name == _SNAPSHOTS else None
+        if blobs is not None and os.path.realpath(blobs) != str(blobs):
+            blobs = None
+        for name, entry in _walk(real, ""):
+            if name.rstrip("/") in _ADDED_BY_HOSTS:
+                ignored.append(name.rstrip("/"))
+                continue
             if len(found) >= _MOST_ENTRIES:
                 raise ValueError(f"There are more than {_MOST_ENTRIES:,} files: a release has a dozen.")
-            status = entry.stat(follow_symlinks=False)
-            found[name] = status.st_size if stat.S_ISREG(status.st_mode) else None
-    return found
+            found[name] = _file(Path(entry.path), blobs)
+    return found, tuple(ignored)
+
+
+def _file(path: Path, blobs: Path | None) -> _File | None:
+    """The plain file at a path, or the one in `blobs` that a link there leads to; None where there is none."""
+    if path.is_symlink() and blobs is not None:
+        target = path.parent / os.readlink(path)
+        if os.path.realpath(target.parent) != str(blobs):
+            return None
+        path = blobs / target.name  # opened without following a link any more
+    try:
+        status = path.lstat()
+    except FileNotFoundError:  # of a link that leads nowhere
+        return None
+    return _File(path, status.st_size) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager
@@ -135,23 +190,28 @@ def _readable(folder: Path) -> Iterator[None]:
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything that is no folder, and empty folders, by their paths."""
+    """Everything that is no folder, and folders that are empty or were added by hosts, by their paths."""
     with os.scandir(folder) as entries:
         listed = sorted(islice(entries, _MOST_ENTRIES + 1), key=lambda entry: entry.name)
     for entry in listed:
         name = f"{prefix}{entry.name}"
         if not entry.is_dir(follow_symlinks=False):
             yield name, entry
-        elif prefix.count("/") > 4 or not os.listdir(entry.path):  # no release has folders in folders
+        elif prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path):  # a release nests little
             yield f"{name}/", entry
         else:
             yield from _walk(Path(entry.path), f"{name}/")
 
 
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with _plain(path) as file:
-        while chunk := file.read(_CHUNK):
+def _digest(file: _File, most: int) -> str | None:
+    """The digest of a file; None where it is no plain file any more, or larger than `most` bytes."""
+    digest, left = hashlib.sha256(), most
+    with _plain(file.path) as opened_file:
+        if not stat.S_ISREG(os.fstat(opened_file.fileno()).st_mode):
+            return None
+        while chunk := opened_file.read(min(_CHUNK, left + 1)):
+            if (left := left - len(chunk)) < 0:
+                return None
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -161,11 +221,12 @@ def _plain(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
-def _attested(folder: Path, held: Mapping[str, int | None]) -> _Attested:
+def _attested(held: _Held) -> _Attested:
     """What the attestation says. Raises ValueError, with a sentence, where it is missing or none."""
-    if held.get(ATTESTATION) is None:
+    there = held.get(ATTESTATION)
+    if there is None:
         raise ValueError(f"The attestation is missing: there is no plain file {ATTESTATION}.")
-    with _readable(folder), _plain(folder / ATTESTATION) as file:
+    with _readable(there.path), _plain(there.path) as file:
         content = file.read(MAX_BYTES + 1)
     try:
         envelopes = opened(content)
@@ -179,16 +240,20 @@ def _attested(folder: Path, held: Mapping[str, int | None]) -> _Attested:
 
 def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> Iterator[str]:
     for each in envelopes:
-        signer = next((signature.keyid for signature in each.signatures), None)
-        if signer is None:
+        named = [signature.keyid for signature in each.signatures if signature.keyid]
+        if each.signed_by(key):
+            continue
+        if not each.signatures:
             yield "Nobody signed the attestation."
-        elif signer != key.keyid:
-            yield f"The signature is foreign: it is of the key {signer}, and not of {key.keyid}."
-        elif not each.signed_by(key):
+        elif key.keyid in named:
             yield "The signature is stale: the attestation was changed after the key had signed it."
+        elif len(named) == len(each.signatures):
+            yield f"The signature is foreign: it is of the key {_shown(', '.join(named))}, and not of {key.keyid}."
+        else:
+            yield f"No signature is of the key {key.keyid}, or the attestation was changed after it had signed."
 
 
-def _name_problems(held: Mapping[str, int | None], named: Mapping[str, str]) -> Iterator[str]:
+def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each file that is missing, or is there and should not be."""
     for name in named:
         if name not in _ALLOWED:
@@ -198,18 +263,21 @@ def _name_problems(held: Mapping[str, int | None], named: Mapping[str, str]) -> 
     for name in _NEEDED:
         if name not in named:
             yield f"The attestation does not name {name}, which every release has."
-    for name, size in held.items():
-        if size is None:
+    for name, file in held.items():
+        if file is None:
             yield f"{_shown(name)} was added, and is no plain file."
         elif name not in named and name != ATTESTATION:
             yield f"{_shown(name)} was added: the attestation does not name it."
 
 
-def _content_problems(folder: Path, held: Mapping[str, int | None], named: Mapping[str, str]) -> Iterator[str]:
+def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each file that is not as attested. No other is read, and none that is larger than it can be."""
-    there = {name: size for name, size in held.items() if size is not None and name in named and name in _ALLOWED}
-    with _readable(folder):
-        changed = [name for name, size in there.items() if size > _most(name) or _digest(folder / name) != named[name]]
+    there = {name: file for name, file in held.items() if file is not None and name in named and name in _ALLOWED}
+    changed = []
+    for name, file in there.items():
+        with _readable(file.path):
+            if file.size > _most(name) or _digest(file, _most(name)) != named[name]:
+                changed.append(name)
     for name in changed:
         yield f"{_what(name)} ({name}) was changed: it is not the one that was audited and released."
     if changed and len(changed) == len(there):
@@ -248,20 +316,20 @@ def _statement_problems(attested: _Attested) -> Iterator[str]:
             f"The attestation's statements contradict each other: one says {', '.join(said)}, the other "
             f"{', '.join(summary.predicate.properties)}."
         )
-    digests = [held.digest for held in summary.predicate.verifier.policies or ()]
+    digests = [held.digest for held in summary.predicate.verifier.policies]
     if digests != ([] if policy is None else [policy.digest]):
         yield "The attestation's statements name different policies."
     if summary.predicate.verifier.id != verifier(tool.annotations.dpaudit):
         yield "The attestation's statements are of different versions of dpaudit, or of another program."
 
 
-def _report_problems(folder: Path, held: Mapping[str, int | None], found: TestResultStatement) -> Iterator[str]:
+def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[str]:
     """Where the attestation says something else of the audit than the report in the folder does."""
-    claim = found.configured(ClaimTested)
-    if held.get(_REPORT_JSON) is None or claim is None:
+    claim, there = found.configured(ClaimTested), held.get(_REPORT_JSON)
+    if there is None or claim is None:
         return
     try:
-        with _plain(folder / _REPORT_JSON) as file:
+        with _plain(there.path) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise ValueError("it is too large")
@@ -326,6 +394,23 @@ def _asked_problems(
     if signers is not None and (key is None or key.keyid not in signers):
         whose = "no signature was asked for" if key is None else f"the key {key.keyid} is none of them"
         yield f"The policy names who may sign, and {whose}."
+
+
+def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[str]:
+    """Where the claim that was tested is weaker than the one that is asked for, or another one."""
+    tested = found.configured(ClaimTested)
+    if not question.asked or tested is None:  # the second is a problem of its own
+        return
+    claim = tested.annotations
+    if claim.epsilon is None or claim.delta is None or claim.relation is None or claim.unit is None:
+        yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
+        return
+    for name, stated, most in (("epsilon", claim.epsilon, question.epsilon), ("delta", claim.delta, question.delta)):
+        if most is not None and not stated <= most:
+            yield f"The claim states {name} {exactly(stated)}, and at most {exactly(most)} is asked for."
+    for name, of, wanted in (("relation", claim.relation, question.relation), ("unit", claim.unit, question.unit)):
+        if wanted is not None and of != wanted:
+            yield f"The claim is for the {name} {of}, and {wanted} is asked for."
 
 
 def _policy(name: str | None, digest: str) -> str:

@@ -25,6 +25,8 @@ ATTESTATION_VERSION: Literal[1] = 1
 MAX_WORDS, MAX_NAME = 1 << 12, 1 << 10
 #: Files of a release, and checks of an audit.
 MAX_FILES, MAX_CHECKS = 64, 1 << 10
+#: Of one envelope: whoever countersigns adds one.
+MAX_SIGNATURES = 16
 
 Words = Annotated[str, Field(max_length=MAX_WORDS)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
@@ -170,10 +172,10 @@ class PolicyDigest(Attested):
 
 
 class Verifier(Attested):
-    """Who verified: this program of a version. `policies`: that it held the run to."""
+    """Who verified: this program of a version. `policies`: that it held the run to; svr says [] where there is none."""
 
     id: Name
-    policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] | None = None
+    policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] = ()
 
 
 class Svr(Attested):
@@ -221,15 +223,15 @@ class Statement(RootModel[TestResultStatement | SvrStatement]):
 
 
 class DsseSignature(Fields):
-    """Who signed, and the signature in base64."""
+    """A signature in base64. `keyid`: whose it says to be, which nobody signed; empty where it does not say."""
 
-    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    keyid: Name = ""
     sig: Annotated[str, Field(max_length=1 << 10, pattern=r"^[A-Za-z0-9+/=]+$")]
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). `signatures`: one at most."""
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). Others may have signed, too."""
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's
-    signatures: Annotated[tuple[DsseSignature, ...], Field(max_length=1, strict=False)]
+    signatures: Annotated[tuple[DsseSignature, ...], Field(max_length=MAX_SIGNATURES, strict=False)]

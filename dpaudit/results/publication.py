@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dpaudit.mechanisms import Fields
 from dpaudit.results.audit import Result
+from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
@@ -18,17 +19,14 @@ NOT_STATED: Final = "Not stated by the publisher."
 
 #: What people may write, and how errors say so.
 _LINE, _TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$", r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]+$"
-_TAG = r"^[a-z0-9][a-z0-9.+-]*$"
 PATTERNS: Final = {
     _LINE: "one line of text, without control characters",
     _TEXT: "text without control characters but line breaks",
     DIGEST: "64 digits from 0 to 9 and a to f",
     CHECK: "the id of a check, such as release.text",
-    _TAG: "lower-case letters, digits, dots, plus signs and hyphens, such as cc-by-4.0 or en",
 }
 _Line = Annotated[str, Field(pattern=_LINE, max_length=200)]
 _Text = Annotated[str, Field(pattern=_TEXT, max_length=4000)]
-_Tag = Annotated[str, Field(pattern=_TAG, max_length=60)]
 _Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=False)]
 
 
@@ -43,7 +41,7 @@ class About(Fields):
         region: which it describes, or whose law applies.
         sector: of the registry's list.
         license: by its id on the Hugging Face hub, such as cc-by-4.0.
-        languages: of the texts, by their codes.
+        languages: of the texts, by their codes of ISO 639.
         contact: whom to write to.
         public_reference: the real texts of evaluation.json are public, and none of them is a private record. The card
             then has the public baseline's figures.
@@ -55,8 +53,8 @@ class About(Fields):
     intended_use: _Text = NOT_STATED
     region: _Line = NOT_STATED
     sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = None
-    license: _Tag | None = None
-    languages: Annotated[tuple[_Tag, ...], Field(min_length=1, max_length=20, strict=False)] | None = None
+    license: Licence | None = None
+    languages: Annotated[tuple[Language, ...], Field(min_length=1, max_length=20, strict=False)] | None = None
     contact: _Line | None = None
     public_reference: bool = False
 
@@ -144,7 +142,7 @@ class Deployment(Fields):
 class RegistryEntry(Fields):
     """An entry of OpenDP's registry of deployments (opendp/deployments-registry-data), as a draft."""
 
-    url_slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    url_slug: str
     status: Literal["Draft"] = "Draft"
     tier: Literal[1, 2, 3]
     deployment: Deployment
@@ -179,6 +177,7 @@ class VerifiedFolder(Result):
         created: when it was released, as attested.
         signer: id of the key that was given and signed; None where none was given, or it did not.
         files: how many files were compared.
+        ignored: what the folder's host added beside them, such as .gitattributes: nobody looked at it.
     """
 
     verdict: Literal["pass", "fail"]
@@ -188,3 +187,4 @@ class VerifiedFolder(Result):
     created: str
     signer: str | None
     files: int
+    ignored: tuple[str, ...]

@@ -10,6 +10,8 @@ import json
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import TaggedUnionSchema
 
 from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
@@ -19,6 +21,16 @@ from dpaudit.results.quality import Quality
 from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Plain(GenerateJsonSchema):
+    """Writes the dialect's own keywords alone: strict validators, such as Ajv, refuse a schema with OpenAPI's."""
+
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
+        """Return the alternatives; which field tells them apart follows from their own schemas."""
+        found = super().tagged_union_schema(schema)
+        found.pop("discriminator", None)
+        return found
 
 
 class Kind(NamedTuple):
@@ -53,7 +65,7 @@ def json_schema(name: str) -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "$id": f"urn:dpaudit:{name}:{kind.version}",
-        **kind.model.model_json_schema(mode=kind.mode),
+        **kind.model.model_json_schema(mode=kind.mode, schema_generator=_Plain),
     }
 
 

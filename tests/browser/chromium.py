@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.needs import npm_part
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,7 +30,7 @@ def executable() -> str | None:
 
 def axe_script() -> Path:
     """Where `make setup` puts axe-core."""
-    return Path(sys.prefix) / "share/node_modules/axe-core/axe.min.js"
+    return npm_part("axe-core") / "axe.min.js"
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from pydantic import TypeAdapter
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
 from dpaudit.results.publication import About
+from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
@@ -240,6 +241,19 @@ def test_yaml_blocks_are_accepted() -> None:
     assert {name for name, _ in found} == set(YAML)
     for name, text in found:
         assert YAML[name](yaml.safe_load(text))
+
+
+def test_yaml_is_the_same_to_every_reader() -> None:
+    """Ours reads `1e-5` as the number that it is meant to be; YAML 1.1, which most programs read, takes it for text."""
+    written = [(path, text) for path in DOCUMENTS for _, text in blocks(path, "yaml")]
+    files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "generation" / "demos").glob("*.yaml")]
+    written += [(path, path.read_text(encoding="utf-8")) for path in files]
+    for path in DOCUMENTS:
+        for _, block in blocks(path, "bash", "console"):
+            written += [(path, text) for text in re.findall(r"\.yaml <<'END'\n(.*?)^END$", block, re.M | re.S)]
+    assert {"releasing.md", "bbc-median.yaml", "release.md"} <= {path.name for path, _ in written}
+    for path, text in written:
+        assert yaml.safe_load(text) == strict_yaml.parse(text.encode(), path, "YAML", ""), path
 
 
 def test_comparison_with_what_is_shown_can_fail(tmp_path: Path) -> None:

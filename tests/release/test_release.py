@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
+import stat
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -74,6 +76,17 @@ def test_a_folder_has_all_its_files_and_no_other(released: Releases, contents: A
     assert (report["audience"], report["verdict"]) == ("public", "pass")
     assert not list(folder.parent.glob(".*.part"))
     assert (folder / "report" / "report.json").read_text() == public_form(result).to_json()
+
+
+def test_everybody_may_read_what_is_published(released: Releases, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        folder, _ = released()
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*")) if path.is_dir()}
+    assert modes == {0o755}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()} == {0o644}
 
 
 def test_datasets_reads_it(released: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,6 +422,8 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
     path.write_text("name: Tickets\ncurators: [A house]\nlicense: cc-by-4.0\n")
     assert read_about(path) == About(name="Tickets", curators=("A house",), license="cc-by-4.0")
     assert read_about(None) == About()
+    path.write_text("license: other\nlanguages: [en, de, cmn, multilingual]\n")
+    assert read_about(path).languages == ("en", "de", "cmn", "multilingual")
     for text, said in (
         ("licence: cc-by-4.0", "Did you mean license?"),
         ("curators: []", "Allowed: a list of one thing at least."),
@@ -416,7 +431,13 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
         ("languages: [no]", "quotes make it that"),
         ("name: ''", "name"),
         ('name: "a\\u0007b"', "Allowed: one line of text, without control characters."),
-        ("license: CC BY", "Allowed: lower-case letters"),
+        ("license: CC BY", "the hub has no licence 'CC BY'. Give an identifier"),
+        ("license: CC-BY-4.0", "Did you mean cc-by-4.0?"),
+        ("license: proprietary", "such as cc-by-4.0, or other."),
+        ("languages: [EN]", "the hub has no language 'EN'. Give a code of ISO 639-1"),
+        ("languages: [en, de-CH]", "the hub has no language 'de-CH'"),
+        ("languages: [xx]", "the hub has no language 'xx'"),
+        ("languages: [english]", "the hub has no language 'english'"),
         ("sector: Gardening", "Technology"),
         ("- name", "no mapping of fields"),
     ):
@@ -425,14 +446,20 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
             read_about(path)
 
 
-def test_an_entrys_address_follows_from_its_name(make_run: Callable[..., Run]) -> None:
+def test_an_entrys_address_is_the_one_that_the_registry_gives_it(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    for name, slug in (
-        ("Tickets, 2026!", "tickets-2026"),
-        ("Städtisches Klinikum", "stadtisches-klinikum"),
-        ("票", "synthetic-texts"),
+    for name, curators, slug in (
+        ("Popular Emojis", ("Apple",), "popular-emojis-apple-2026"),
+        ("Tickets, 2026!", ("A house", "B_house"), "tickets-2026--a-house-b-house-2026"),
+        ("Städtisches Klinikum", ("Klinik & Co.",), "städtisches-klinikum-klinik-co--2026"),
+        ("票", ("Ltd",), "票-ltd-2026"),
+        ("a _b", ("C",), "a--b-c-2026"),
+        ("1e", ("5",), "1e-5-2026"),
     ):
-        text = render_deployment(public_form(result), result.claim, About(name=name), date(2026, 11, 24))
+        about = About(name=name, curators=curators)
+        text = render_deployment(public_form(result), result.claim, about, date(2026, 11, 24))
+        # Its tests compare the line as it stands, without quotes.
+        assert text.splitlines()[0] == f"url_slug: {slug}"
         assert yaml.safe_load(text)["url_slug"] == slug
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from securesystemslib.dsse import Envelope
 
+from dpaudit.audit import Question
 from dpaudit.audit.disclosure import public_form
 from dpaudit.release.keys import read_public_key, read_signer
 from dpaudit.release.verify import verify_folder
@@ -83,7 +84,7 @@ def test_a_folder_verifies_as_it_was_written(released: Releases, keys: Path, tmp
             found = verify_folder(place, read_public_key(keys / "key.pub"), level=2)
             assert (found.verdict, found.problems, found.files) == ("pass", (), 8)
             assert found.signer == read_public_key(keys / "key.pub").keyid
-            assert (found.evidence, found.guarantee) == (2, public_form(result).guarantee)
+            assert (found.evidence, found.guarantee, found.ignored) == (2, public_form(result).guarantee, ())
 
 
 def test_an_unsigned_folder_verifies_without_a_key_alone(
@@ -117,7 +118,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a missing file": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
     "an added file": (lambda folder: (folder / "data/more.parquet").write_text("x"), "data/more.parquet was added"),
-    "an added hidden file": (lambda folder: (folder / ".gitattributes").write_text("x"), ".gitattributes was added"),
+    "an added hidden file": (lambda folder: (folder / ".gitignore").write_text("x"), ".gitignore was added"),
+    "what hosts add, elsewhere": (
+        lambda folder: (folder / "data/.gitattributes").write_text("x"), "data/.gitattributes was added"
+    ),
+    "a name that looks like a host's": (lambda folder: (folder / ".cache2").mkdir(), ".cache2/ was added"),
     "an added folder": (lambda folder: (folder / "more").mkdir(), "more/ was added, and is no plain file"),
     "a link": (lambda folder: (folder / "link").symlink_to("/etc"), "link was added, and is no plain file"),
     "a pipe": (lambda folder: os.mkfifo(folder / "pipe"), "pipe was added, and is no plain file"),
@@ -143,9 +148,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "another end of line": (lambda folder: edit(folder / ATTESTATION, "\n", "\r\n"), "written otherwise"),
     "a blank in a line": (lambda folder: edit(folder / ATTESTATION, ",", ", "), "written otherwise"),
-    "something more that nobody signed": (
+    "something more that is no signature": (
         lambda folder: edit(folder / ATTESTATION, '"signatures":[', f'"signatures":[{{"keyid":"{7:064}","sig":"YQ"}},'),
-        "signatures",
+        "cannot be read",
+    ),
+    "a signature that is written otherwise": (
+        lambda folder: edit(folder / ATTESTATION, '"signatures":[', '"signatures":[{"keyid":"a","sig":"YR=="},'),
+        "written otherwise",
     ),
     "a broken attestation": (lambda folder: (folder / ATTESTATION).write_text("{}\n"), "cannot be read"),
     "an edited attestation": (
@@ -183,6 +192,59 @@ def test_a_foreign_signature(released: Releases, problems: Callable[..., tuple[s
     (said,) = problems(folder)
     assert said.startswith("The signature is foreign: it is of the key ")
     assert read_public_key(keys / "other.pub").keyid in said
+
+
+def resign(folder: Path, change: Callable[[list[dict[str, str]], Envelope], object]) -> None:
+    """Other signatures of each envelope, which stays what it is."""
+    lines = []
+    for line in (folder / ATTESTATION).read_text().splitlines():
+        fields = json.loads(line)
+        change(fields["signatures"], Envelope.from_dict(json.loads(line)))
+        lines.append(json.dumps(fields, separators=(",", ":")) + "\n")
+    (folder / ATTESTATION).write_text("".join(lines))
+
+
+def test_envelopes_of_others_are_read(released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path) -> None:
+    """A key's name is a hint that may be empty or missing; others may have signed, too."""
+    other = read_signer(keys / "other")
+
+    def countersign(signatures: list[dict[str, str]], envelope: Envelope) -> None:
+        made = base64.b64encode(bytes.fromhex(other.sign(envelope.pae()).signature)).decode()
+        signatures.append({"keyid": other.public_key.keyid, "sig": made})
+
+    for change in (
+        lambda signatures, _: signatures[0].update(keyid=""),
+        lambda signatures, _: signatures[0].pop("keyid"),
+        lambda signatures, _: signatures[0].update(keyid="a key of ours"),
+        lambda signatures, _: signatures.insert(0, {"keyid": "", "sig": "YQ=="}),
+        lambda signatures, _: signatures.append(dict(signatures[0])),
+        countersign,
+        lambda signatures, envelope: (countersign(signatures, envelope), signatures.reverse()),
+    ):
+        folder, _ = released()
+        resign(folder, change)
+        assert problems(folder) == ()
+        assert verify_folder(folder, read_public_key(keys / "key.pub")).signer is not None
+    folder, _ = released()
+    resign(folder, countersign)
+    assert verify_folder(folder, other.public_key).verdict == "pass"
+    resign(folder, lambda signatures, _: signatures.pop(0))
+    assert "The signature is foreign" in problems(folder)[0]
+    resign(folder, lambda signatures, _: signatures[0].update(keyid=""))
+    assert "No signature is of the key" in problems(folder)[0]
+    resign(folder, lambda signatures, _: signatures.extend([signatures[0]] * 16))
+    assert "cannot be read" in problems(folder)[0]
+
+
+def test_a_summary_that_names_no_policies_is_read(
+    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
+) -> None:
+    """As folders of earlier versions have it."""
+    folder, _ = released()
+    found = payloads(folder)
+    assert found[1]["predicate"]["verifier"].pop("policies") == []
+    attest(folder, found, read_signer(keys / "key"))
+    assert problems(folder) == ()
 
 
 def test_a_foreign_signature_under_our_name(
@@ -315,6 +377,168 @@ def test_a_signer_cannot_say_other_things_than_the_report(
         assert any(expected in problem for problem in problems(folder)), (change.__name__, problems(folder))
 
 
+def in_the_hubs_cache(folder: Path, cache: Path) -> Path:
+    """The folder as `huggingface_hub.snapshot_download` keeps it: files are links into `blobs`."""
+    blobs, snapshot = cache / "blobs", cache / "snapshots" / ("ab" * 20)
+    blobs.mkdir(parents=True)
+    for number, path in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        shutil.copy(path, blobs / f"{number:040x}")
+        link = snapshot / path.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blobs / f"{number:040x}", link.parent))
+    (blobs / "attributes").write_text("*.parquet filter=lfs\n")
+    (snapshot / ".gitattributes").symlink_to("../../blobs/attributes")
+    return snapshot
+
+
+def blob(snapshot: Path, name: str) -> Path:
+    return Path(os.path.realpath(snapshot / name))
+
+
+def relink(snapshot: Path, name: str, target: str | Path) -> None:
+    (snapshot / name).unlink()
+    (snapshot / name).symlink_to(target)
+
+
+def test_copies_of_the_hub_verify(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
+    folder, _ = released()
+    cached = in_the_hubs_cache(folder, tmp_path / "datasets--a--b")
+    local, cloned = (Path(shutil.copytree(folder, tmp_path / name)) for name in ("local", "cloned"))
+    (local / ".cache" / "huggingface" / "download").mkdir(parents=True)
+    (local / ".cache" / "huggingface" / "download" / "README.md.metadata").write_text("x")
+    (local / ".huggingface").mkdir()
+    for number in range(1_200):  # as many objects as a repository may have
+        (cloned / ".git" / "objects" / f"{number}").mkdir(parents=True)
+    (cloned / ".gitattributes").write_text("*.parquet filter=lfs\n")
+    for place, ignored in (
+        (cached, (".gitattributes",)),
+        (local, (".cache", ".huggingface")),
+        (cloned, (".git", ".gitattributes")),
+    ):
+        found = verify_folder(place, read_public_key(keys / "key.pub"))
+        assert (found.verdict, found.problems, found.ignored) == ("pass", (), ignored)
+        code, out, err = dpaudit("verify", place, "--key", keys / "key.pub")
+        assert (code, out) == (0, "") and f"nobody vouches for {', '.join(ignored)}" in err
+    (tmp_path / "link").symlink_to(cached)
+    assert verify_folder(tmp_path / "link", None).verdict == "pass"
+    absolute = blob(cached, "README.md")
+    relink(cached, "README.md", absolute)  # as the hub links across disks
+    assert verify_folder(cached, None).verdict == "pass"
+
+
+#: What is done to a copy in the hub's cache, where a link could lead astray; all but the first two leave every byte.
+ASTRAY: dict[str, tuple[Change, str]] = {
+    "a changed blob": (lambda at: blob(at, "README.md").write_text("x"), "The card (README.md) was changed"),
+    "the blob of another file": (
+        lambda at: relink(at, "README.md", os.readlink(at / "opendp_deployment.yaml")),
+        "The card (README.md) was changed",
+    ),
+    "elsewhere": (
+        lambda at: relink(at, "README.md", shutil.copy(at / "README.md", at.parents[2] / "elsewhere")),
+        "README.md was added, and is no plain file",
+    ),
+    "beside blobs": (
+        lambda at: (shutil.copy(at / "README.md", at.parents[1] / "more"), relink(at, "README.md", "../../more")),
+        "README.md was added",
+    ),
+    "through blobs": (
+        lambda at: (shutil.copy(at / "README.md", at.parents[1] / "more"),
+                    relink(at, "README.md", "../../blobs/../more")),
+        "README.md was added",
+    ),
+    "a link in blobs": (
+        lambda at: (shutil.copy(at / "README.md", at.parents[2] / "elsewhere"),
+                    relink(at.parents[1] / "blobs", blob(at, "README.md").name, at.parents[2] / "elsewhere")),
+        "README.md was added",
+    ),
+    "a pipe": (
+        lambda at: (relink(at, "README.md", "../../blobs/pipe"), os.mkfifo(at.parents[1] / "blobs/pipe")),
+        "README.md was added",
+    ),
+    "a device": (lambda at: relink(at, "README.md", "/dev/zero"), "README.md was added"),
+    "nowhere": (lambda at: relink(at, "README.md", "../../blobs/none"), "README.md was added"),
+    "itself": (lambda at: relink(at, "README.md", "README.md"), "README.md was added"),
+    "blobs": (lambda at: relink(at, "README.md", "../../blobs"), "README.md was added"),
+    "a folder": (
+        lambda at: (shutil.move(at / "data", at.parents[1] / "blobs/data"),
+                    (at / "data").symlink_to("../../blobs/data")),
+        "data was added, and is no plain file",
+    ),
+    "blobs are elsewhere": (
+        lambda at: (shutil.move(at.parents[1] / "blobs", at.parents[2] / "elsewhere"),
+                    (at.parents[1] / "blobs").symlink_to(at.parents[2] / "elsewhere")),
+        "The attestation is missing",
+    ),
+    "no cache": (lambda at: at.parent.rename(at.parents[1] / "shots"), "The attestation is missing"),
+}  # fmt: skip
+
+
+def test_no_link_leads_out_of_the_hubs_cache(
+    released: Releases, problems: Callable[..., tuple[str, ...]], tmp_path: Path
+) -> None:
+    folder, _ = released()
+    for name, (change, said) in ASTRAY.items():
+        at = in_the_hubs_cache(folder, tmp_path / name / "datasets--a--b")
+        change(at)
+        found = problems(at if at.exists() else at.parents[1] / "shots" / at.name)
+        assert any(said in problem for problem in found), (name, found)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_no_further(
+    released: Releases, problems: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dpaudit.release.verify as verify
+
+    folder, _ = released()
+    plain = verify._plain
+
+    def replaced(path: Path) -> Any:
+        return open("/dev/zero", "rb") if path.name == "README.md" else plain(path)
+
+    monkeypatch.setattr(verify, "_plain", replaced)
+    assert problems(folder) == ("The card (README.md) was changed: it is not the one that was audited and released.",)
+    larger = folder / "report" / "report.md"
+    monkeypatch.setattr(verify, "_plain", plain)
+    monkeypatch.setattr(verify, "_most", lambda name: larger.stat().st_size - (name == "report/report.md"))
+    assert any("report.md) was changed" in problem for problem in problems(folder))
+
+
+def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
+    folder, result = released()
+    claim = result.claim
+    assert claim is not None and claim.kind == "approximate"
+    for question, said in (
+        (Question(), ""),
+        (Question(epsilon=claim.epsilon, delta=claim.delta, relation=claim.relation, unit=claim.unit), ""),
+        (Question(epsilon=claim.epsilon + 1, delta=1), ""),
+        (Question(epsilon=claim.epsilon * (1 - 1e-12)), "The claim states epsilon "),
+        (Question(delta=claim.delta / 2), "The claim states delta "),
+        (Question(relation="replace"), "The claim is for the relation add_remove, and replace is asked for."),
+        (Question(unit="user"), "The claim is for the unit record, and user is asked for."),
+    ):
+        found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
+        assert (len(found.problems) == 1 and said in found.problems[0]) if said else found.verdict == "pass"
+    gate = ("--key", keys / "key.pub", "--relation", "add_remove", "--unit", "record")
+    assert dpaudit("verify", folder, *gate, "--epsilon", "1000")[0] == 0
+    code, out, _ = dpaudit("verify", folder, *gate, "--epsilon", "0.5")
+    assert code == 1 and "at most 0.5 is asked for" in out
+
+
+def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) -> None:
+    withheld, _ = released(aggregator="median")
+    given, _ = released(Question(epsilon=987.625), aggregator="median")
+    for question in (
+        Question(epsilon=1e9),
+        Question(delta=1),
+        Question(relation="add_remove"),
+        Question(unit="record"),
+    ):
+        (said,) = verify_folder(withheld, None, question=question).problems
+        assert said == f"The claim is withheld, and one is asked for: {question.asked[0]}."
+        assert verify_folder(given, None, question=question).verdict == "pass"
+    assert verify_folder(withheld, None).verdict == "pass"
+
+
 def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
     folder, _ = released()
     assert problems(folder, level=2) == ()
@@ -376,11 +600,10 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ((folder,), "Give either --key FILE.pub"),
         ((folder, "--key", keys / "key.pub", "--unsigned"), "Give either --key FILE.pub"),
         ((folder, "--key", keys / "key"), "this is a private key"),
-        ((folder, "--key", keys / "key.pub", "--epsilon", "3"), "--policy and --commitment alone"),
-        ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "--policy and --commitment alone"),
+        ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "--commitment and the claim"),
         (
             (folder, "--key", keys / "key.pub", "--tokenizer", Path(__file__).parents[2] / "examples/runs/bbc-median"),
-            "--policy and --commitment alone",
+            "--commitment and the claim",
         ),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
         ((keys / "key", "--key", keys / "key.pub"), "cannot be read"),
