@@ -142,7 +142,7 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     Raises:
         InputError: names the fields that differ.
     """
-    own = {"created", "software", "claim_stated", "nonce", "commitment"}
+    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
     differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))

@@ -17,12 +17,18 @@ _NO_HEAD = (
     "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
     "later, and all else recomputed."
 )
+_EARLY_HEAD = (
+    "The head that was given to this audit is from before the run's end: batches that were finished later could have "
+    "been drawn again or cut, and all else recomputed."
+)
 _STATED_AFTERWARDS = "The run stated this claim itself, after it was generated."
 _NUMBER_ALONE = "A pass means that the number is right, not that it is small enough."
 _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
-_FIXED = frozenset({_EARLIER, _DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE})
+_FIXED = frozenset(
+    {_EARLIER, _DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _EARLY_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE}
+)
 
 
 def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
@@ -52,6 +58,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield _NO_COMMITMENT
     elif facts.held.head is None:
         yield _NO_HEAD
+    if facts.held.head not in (None, facts.reader.head()):
+        yield _EARLY_HEAD
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:
         yield _STATED_AFTERWARDS
     if claim.unit == "user" and privacy.records_per_user_from == "declared":

@@ -188,6 +188,7 @@ CATALOGUE = (
     "integrity.format",
     "integrity.hashes",
     "integrity.commitment",
+    "integrity.redrawn",
     "integrity.complete",
     "record.range",
     "record.aggregate",
