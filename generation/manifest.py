@@ -89,7 +89,7 @@ def build_manifest(
             **config.data.model_dump(include={"text", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
-            **config.model.model_dump(include={"name", "dtype"}),
+            **config.model.model_dump(include={"name", "dtype", "trained_on_records"}),
             digest=model.digest,
             device=model.device.type,
             rows=rows,

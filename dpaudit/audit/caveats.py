@@ -17,6 +17,10 @@ _NO_HEAD = (
     "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
     "later, and all else recomputed."
 )
+_TRAINED_UNKNOWN = "Whether the model was trained on the private records is not known: what it remembers of them no epsilon here covers."
+_TRAINED_NO = (
+    "That the model was not trained on the private records is the run's word; no check looks into its weights."
+)
 _EARLY_HEAD = (
     "The head that was given to this audit is from before the run's end: batches that were finished later could have "
     "been drawn again or cut, and all else recomputed."
@@ -27,7 +31,18 @@ _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
 _FIXED = frozenset(
-    {_EARLIER, _DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _EARLY_HEAD, _STATED_AFTERWARDS, _NUMBER_ALONE}
+    {
+        _TRAINED_UNKNOWN,
+        _TRAINED_NO,
+        _EARLIER,
+        _DECLARED,
+        _PUBLIC_PARTS,
+        _NO_COMMITMENT,
+        _NO_HEAD,
+        _EARLY_HEAD,
+        _STATED_AFTERWARDS,
+        _NUMBER_ALONE,
+    }
 )
 
 
@@ -40,6 +55,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    # With "yes" there is no pass.
+    yield _TRAINED_NO if facts.manifest.model.trained_on_records == "no" else _TRAINED_UNKNOWN
     if facts.manifest.recorded is not None and (cells := facts.manifest.batching.cells) is not None:
         yield rows_held(sum(header.contexts for header in facts.headers.values()), cells * len(facts.headers))
     if facts.equal:

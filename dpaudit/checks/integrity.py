@@ -171,7 +171,7 @@ def run_is_what_was_committed_to(facts: Facts) -> Outcome:
     reference="docs/sharp-edges.md#choosing-after-looking",
 )
 def finished_batches_stay(facts: Facts) -> Outcome:
-    """The entries that each batch has in `hashes`, and `redrawn` of run.json, against one entry and none."""
+    """How many entries each batch has in `hashes`, and the batches that the run says were drawn again, if any."""
     expected = "an entry in hashes for each batch, and none in redrawn of run.json"
     try:
         journal = facts.reader.hashes()

@@ -214,6 +214,7 @@ CATALOGUE = (
     "mechanism.support-public",
     "mechanism.support-rules",
     "mechanism.randomness",
+    "mechanism.model",
     "budget.shares",
     "budget.sums",
     "budget.limit",

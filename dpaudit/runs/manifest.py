@@ -27,6 +27,8 @@ from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 FORMAT_VERSION: Literal[1] = 1
 
 Origin = Literal["public", "private"]
+#: Whether a model's weights come from the private records; what nobody says is "unknown".
+TrainedOnRecords = Literal["no", "yes", "unknown"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 
@@ -311,6 +313,7 @@ class Model(Fields):
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
+        trained_on_records: whether its weights were trained on any of the private records, fine-tuned or from the start.
     """
 
     name: Name
@@ -318,6 +321,7 @@ class Model(Fields):
     dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    trained_on_records: TrainedOnRecords = "unknown"
 
 
 class Prompt(Fields):
