@@ -17,9 +17,12 @@ _NO_HEAD = (
     "No head from the end of the run was given to this audit: texts could have been drawn again or cut "
     "later, and all else recomputed."
 )
-_TRAINED_UNKNOWN = "Whether the model was trained on the private records is not known: what it remembers of them no epsilon here covers."
+_TRAINED_UNKNOWN = (
+    "Nobody says whether the model was trained on the private records: what it remembers of them no epsilon here "
+    "covers."
+)
 _TRAINED_NO = (
-    "That the model was not trained on the private records is the run's word; no check looks into its weights."
+    "That the model was not trained on the private records is the run's word: no check looks into its weights."
 )
 _EARLY_HEAD = (
     "The head that was given to this audit is from before the run's end: batches that were finished later could have "

@@ -313,7 +313,7 @@ class Model(Fields):
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
-        trained_on_records: whether its weights were trained on any of the private records, fine-tuned or from the start.
+        trained_on_records: whether its weights were trained on any of the private records, or fine-tuned.
     """
 
     name: Name
