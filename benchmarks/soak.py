@@ -30,6 +30,7 @@ import yaml
 
 from benchmarks.tiny import save_tiny_model
 from dpaudit.audit import audit_run
+from dpaudit.runs import RunReader
 from dpaudit.runs.reader import read_tokenizer
 
 LABELS = ("north", "south")
@@ -144,8 +145,8 @@ class Run:
         samples = (self.path / "samples.jsonl").read_bytes().splitlines()  # of bytes: texts hold line breaks of Unicode
         if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
             raise BrokenError("samples.jsonl does not hold every batch exactly once")
-        lines = (self.path / "hashes").read_text(encoding="utf-8").splitlines()
-        if sorted(lines) != sorted(f"{_digest(self.path / name)}  {name}" for name in found if name != "hashes"):
+        recorded = RunReader(self.path).hashes()
+        if recorded.digests != {name: _digest(self.path / name) for name in found if name != "hashes"}:
             raise BrokenError("a digest in `hashes` is wrong")
         own = frozenset({read_tokenizer(self.path)})  # of the tiny model, which no audit knows
         result = audit_run(self.path, tokenizers=own)

@@ -15,7 +15,7 @@ from dpaudit.engines import Engine
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
-from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted
+from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted, RunResumed
 from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
@@ -91,6 +91,7 @@ def generate(
     engine: Engine | None = None,
     *,
     spent: Sequence[Location] = (),
+    redraw: bool = False,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
 
@@ -100,6 +101,7 @@ def generate(
         progress: told of every batch, and of every step that is taken in this process; never of any text.
         engine: where batches are generated, each worker with a model of its own; None for this process.
         spent: finished runs of the same records, of whose budgets this one has what they left.
+        redraw: whether finished batches whose files are gone may be drawn again (`RunWriter.resume`).
 
     Returns:
         The run directory, as it was named.
@@ -127,11 +129,13 @@ def generate(
             canaries=ready.canaries,
         )
     else:
-        opened = RunWriter.resume(out)
+        opened = RunWriter.resume(out, redraw=redraw)
     with opened as writer:
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
         seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        if begun is not None:
+            progress(RunResumed(len(writer.whole), writer.manifest.batching.batches, writer.head, writer.redrawn))
         epsilon = _generate(config, writer, ready, seed, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None
@@ -254,10 +258,10 @@ def _generate(
     engine: Engine | None,
 ) -> float:
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
-    worker = Worker(writer.store, ready.records.batches, ready.model, ready.prompts, seed)
+    worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batching.batches)
-    finished = writer.finished
+    finished = frozenset(writer.whole)
     for _ in worker.run(batches if engine is None else sorted(finished), progress):
         pass
     if engine is not None:
@@ -266,6 +270,7 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
+            writer.note(done.batch)
             if accountant and done.spent is not None:
                 accountant.attach(done.batch, done.spent)
             progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))

@@ -30,6 +30,7 @@ from dpaudit.runs.manifest import (
     NotNegative,
     Origin,
     PublicExamples,
+    TrainedOnRecords,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -140,12 +141,15 @@ class ModelConfig(Fields):
         dtype: of weights and activations; logits are float32 either way.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
+        trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
+            remembers of them no epsilon here covers.
     """
 
     name: Name
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    trained_on_records: TrainedOnRecords = "unknown"
 
 
 class PromptConfig(Fields):

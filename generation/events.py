@@ -37,6 +37,21 @@ class RunCommitted:
 
 
 @dataclass(frozen=True)
+class RunResumed:
+    """A run goes on that has so many batches already.
+
+    Attributes:
+        head: the journal's running head, which may be published.
+        redrawn: ids of the finished batches that were drawn again, or now are.
+    """
+
+    done: int
+    batches: int
+    head: str
+    redrawn: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class BatchStarted:
     """A batch is about to be generated."""
 
@@ -83,5 +98,7 @@ class TextsEmbedded:
     total: int
 
 
-Event: TypeAlias = RecordsPlaced | RunCommitted | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+Event: TypeAlias = (
+    RecordsPlaced | RunCommitted | RunResumed | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+)
 Progress: TypeAlias = Callable[[Event], None]

@@ -98,7 +98,7 @@ def build_manifest(
             **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
-            **config.model.model_dump(include={"name", "dtype"}),
+            **config.model.model_dump(include={"name", "dtype", "trained_on_records"}),
             digest=model.digest,
             device=model.device.type,
             rows=rows,
@@ -151,7 +151,7 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     Raises:
         InputError: names the fields that differ.
     """
-    own = {"created", "software", "claim_stated", "nonce", "commitment"}
+    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
     differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))

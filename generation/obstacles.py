@@ -89,6 +89,16 @@ def _randomness(config: Config, _: Records | None) -> Iterator[Obstacle]:
         )
 
 
+def _trained(config: Config, _: Records | None) -> Iterator[Obstacle]:
+    if config.model.trained_on_records == "yes":
+        yield Obstacle(
+            "mechanism.model",
+            "model.trained_on_records",
+            "what the model remembers of the private records comes out in its texts, and no epsilon here covers it",
+            "Take a model that never saw them.",
+        )
+
+
 def _clusters(config: Config, _: Records | None) -> Iterator[Obstacle]:
     if config.clustering is not None and config.clustering.method == "k-means":
         yield Obstacle(
@@ -237,4 +247,4 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         )
 
 
-_FINDERS: tuple[Finder, ...] = (_clusters, _origins, _sums, _delta, _claimed, _disclosed, _randomness)
+_FINDERS: tuple[Finder, ...] = (_trained, _clusters, _origins, _sums, _delta, _claimed, _disclosed, _randomness)

@@ -98,6 +98,7 @@ from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from tests.forging import list_digests
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -1250,9 +1251,7 @@ class Run:
 
     def list_digests(self) -> None:
         """Forge `hashes` alone."""
-        plain = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name != "hashes")
-        lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(self.path)}\n" for p in plain]
-        (self / "hashes").write_text("".join(lines))
+        list_digests(self.path)
 
     def hold(self, *, commitment: bool = True, head: bool = True) -> None:
         """Hand over the run as it is now: from here on it is audited against its commitment, its head or both."""

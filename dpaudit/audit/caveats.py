@@ -21,13 +21,36 @@ _NO_SEED = (
     "The run commits to a seed, which this audit was not given: nothing shows that its tokens are the seed's "
     "(sampling.committed-seed)."
 )
+_TRAINED_UNKNOWN = (
+    "Nobody says whether the model was trained on the private records: what it remembers of them no epsilon here "
+    "covers."
+)
+_TRAINED_NO = (
+    "That the model was not trained on the private records is the run's word: no check looks into its weights."
+)
+_EARLY_HEAD = (
+    "The head that was given to this audit is from before the run's end: batches that were finished later could have "
+    "been drawn again or cut, and all else recomputed."
+)
 _STATED_AFTERWARDS = "The run stated this claim itself, after it was generated."
 _NUMBER_ALONE = "A pass means that the number is right, not that it is small enough."
 _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
 _FIXED = frozenset(
-    {_EARLIER, _DECLARED, _PUBLIC_PARTS, _NO_COMMITMENT, _NO_HEAD, _NO_SEED, _STATED_AFTERWARDS, _NUMBER_ALONE}
+    {
+        _TRAINED_UNKNOWN,
+        _TRAINED_NO,
+        _EARLIER,
+        _DECLARED,
+        _PUBLIC_PARTS,
+        _NO_COMMITMENT,
+        _NO_HEAD,
+        _EARLY_HEAD,
+        _NO_SEED,
+        _STATED_AFTERWARDS,
+        _NUMBER_ALONE,
+    }
 )
 
 
@@ -40,6 +63,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    # With "yes" there is no pass.
+    yield _TRAINED_NO if facts.manifest.model.trained_on_records == "no" else _TRAINED_UNKNOWN
     if facts.manifest.recorded is not None and (cells := facts.manifest.batching.cells) is not None:
         yield rows_held(sum(header.contexts for header in facts.headers.values()), cells * len(facts.headers))
     if facts.equal:
@@ -58,6 +83,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield _NO_COMMITMENT
     elif facts.held.head is None:
         yield _NO_HEAD
+    if facts.held.head not in (None, facts.reader.head()):
+        yield _EARLY_HEAD
     if facts.manifest.sampling.committed and facts.seeded is None:
         yield _NO_SEED
     if facts.manifest.claim_stated == "afterwards" and claim == facts.manifest.claim:

@@ -57,6 +57,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         if manifest["clustering"].get("records_per_batch") is not None:
             del said["batching"]["batches"]  # follows from noisy counts
     said["clustering"] = {"method": manifest["clustering"]["method"]}
+    said["model"] = {"trained_on_records": manifest["model"]["trained_on_records"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":
         said |= {name: manifest[name] for name in ("mechanism", "stopping")}
@@ -69,7 +70,7 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         # A list of banned words is the user's own, and the public prompts' tokens spell the template.
         said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])
-        said["model"] = {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
+        said["model"] |= {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
         name = said["model"]["name"]
         # A name of the Hub has one slash at most.
         if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):

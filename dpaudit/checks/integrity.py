@@ -26,6 +26,7 @@ from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import RESTORE
 
 _FORMAT = "docs/run-directory.md"
+_SWAPPED = "Commitment and head were mistaken for each other."
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
@@ -84,7 +85,8 @@ def digests_match(facts: Facts) -> Outcome:
     """SHA-256 of every file on disk against the file `hashes`, in both directions."""
     expected = "recorded and recomputed SHA-256 equal, for exactly the files on disk"
     try:
-        recorded = facts.reader.hashes()
+        journal = facts.reader.hashes()
+        recorded = journal.digests
         present = facts.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any size.
         fit = [name for name in present if most_bytes(name) is not None and name not in facts.unreadable]
@@ -92,7 +94,7 @@ def digests_match(facts: Facts) -> Outcome:
         found = {name: facts.digest(name) for name in compared}
         altered = [name for name in compared if found[name] != recorded[name]]
         replayed = None if facts.replayed is None else facts.replayed.head
-        since = replayed is not None and replayed != facts.reader.head()
+        since = replayed is not None and replayed != journal.head
     except InputError as error:
         return Outcome("fail", "digests cannot be compared", expected, str(error))
     missing = sorted(recorded.keys() - set(present))
@@ -123,7 +125,8 @@ def digests_match(facts: Facts) -> Outcome:
 def run_is_what_was_committed_to(facts: Facts) -> Outcome:
     """The digest of all that was settled before the first token, recomputed, against the one that the run states.
 
-    Both it and the digest of the file `hashes` are held against those that the audit was given, where it was.
+    Where the audit was given a commitment, it is held against that. Where it was given a head, that is the SHA-256 of
+    `hashes` or, of a head from before the run's end, of its first entries.
     """
     stated, held = facts.manifest.commitment, facts.held
     expected = "the commitment that the run states" + ", and the digests that the audit was given" * (held != Held())
@@ -133,7 +136,7 @@ def run_is_what_was_committed_to(facts: Facts) -> Outcome:
     try:
         present = [name for name in SETTLED if facts.reader.has(name)]
         recomputed = commitment_of(facts.manifest, {name: facts.digest(name) for name in present})
-        head = facts.reader.head()
+        journal = facts.reader.hashes()
     except InputError as error:
         return Outcome("skip", "not recomputed", expected, str(error))
     if facts.manifest.nonce is None:
@@ -141,15 +144,46 @@ def run_is_what_was_committed_to(facts: Facts) -> Outcome:
         return Outcome("fail", "the run has no nonce", expected, guessed)
     if recomputed != stated:
         return Outcome("fail", "what was settled before the run has another commitment than the run states", expected)
-    pairs = {"commitment": (held.commitment, recomputed, head), "head": (held.head, head, recomputed)}
-    given = [name for name, (value, _, _) in pairs.items() if value is not None]
-    for name in given:
-        value, found, other = pairs[name]
-        if value != found:
-            swapped = "Commitment and head were mistaken for each other." if value == other else ""
-            return Outcome("fail", f"the run has another {name} than the audit was given", expected, swapped)
+    if held.commitment not in (None, recomputed):
+        swapped = _SWAPPED if held.commitment in journal.heads else ""
+        return Outcome("fail", "the run has another commitment than the audit was given", expected, swapped)
+    if held.head is not None and held.head not in journal.heads:
+        swapped = _SWAPPED if held.head == recomputed else ""
+        return Outcome("fail", "the run has, and had, another head than the audit was given", expected, swapped)
+    given = ["commitment"] * (held.commitment is not None)
+    if held.head is not None:
+        part = f" of the first {journal.heads[held.head]} of {len(facts.headers)} batches"
+        given.append(f"head{'' if held.head == journal.head else part}")
     shown = f"{' and '.join(given)} as given to the audit" if given else "none was given to the audit"
     return Outcome("pass", f"the run's own commitment holds; {shown}", expected)
+
+
+@RunCheck(
+    id="integrity.redrawn",
+    title="No finished batch was drawn again",
+    fails="A batch was drawn again after it was finished",
+    evidence=0,
+    why=(
+        "Whoever sees a batch and has it drawn again chooses between two answers of the mechanism, and the claim is "
+        "about the first. That nobody looked, nobody can show."
+    ),
+    remedy="Restore the batch that was finished first from a copy. Without one, do not release these texts.",
+    reference="docs/sharp-edges.md#choosing-after-looking",
+)
+def finished_batches_stay(facts: Facts) -> Outcome:
+    """How many entries each batch has in `hashes`, and the batches that the run says were drawn again, if any."""
+    expected = "an entry in hashes for each batch, and none in redrawn of run.json"
+    try:
+        journal = facts.reader.hashes()
+    except InputError as error:
+        return Outcome("skip", "not looked at", expected, str(error))
+    redrawn = sorted({*journal.redrawn, *facts.manifest.redrawn})
+    if redrawn:
+        found = f"{len(redrawn)} batch{'es' * (len(redrawn) > 1)} drawn again; first: batch {redrawn[0]}"
+        return Outcome("fail", found, expected)
+    # A head that was given earlier is more than the run's word.
+    level = 1 if facts.held.head is not None else None
+    return Outcome("pass", "each batch has one entry", expected, evidence=level)
 
 
 @RunCheck(

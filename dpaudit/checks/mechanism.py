@@ -180,6 +180,26 @@ def public_parts_are_public(facts: Facts) -> Outcome:
     return Outcome("skip", found, expected, open_ones, evidence=_REPLAYED)
 
 
+@RunCheck(
+    id="mechanism.model",
+    title="The model is not said to have been trained on the private records",
+    fails="The model was trained on the private records",
+    evidence=0,
+    why=(
+        "A model that was trained on records can write them word for word, with or without a prompt that shows one. "
+        "The claim is about what prompts show, so it says nothing of that."
+    ),
+    remedy="Do not release these texts. Generate with a model that never saw these records.",
+    reference="docs/sharp-edges.md#a-model-that-saw-the-records",
+)
+def model_never_saw_the_records(facts: Facts) -> Outcome:
+    """What the run says of where its model's weights come from; nothing else is looked at."""
+    said, expected = facts.manifest.model.trained_on_records, "model.trained_on_records: no, or unknown"
+    return Outcome(
+        "fail" if said == "yes" else "pass", said if said == "unknown" else f"{said}, by the run's word", expected
+    )
+
+
 @StepCheck(
     id="mechanism.support-rules",
     title="Supports and texts keep the decoding rules",

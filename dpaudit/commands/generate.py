@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dpaudit.engines import Engine
     from dpaudit.generation.config import Config
-    from dpaudit.generation.events import Event, RecordsPlaced
+    from dpaudit.generation.events import Event, RecordsPlaced, RunResumed
     from dpaudit.generation.obstacles import Obstacle
     from dpaudit.runs.storage import Location
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FEW, WELL = 8, 30
 #: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
 NOTHING_LEFT = 0.01
+#: Batches in a line.
+_LISTED = 10
 
 
 @click.command(cls=TitledCommand)
@@ -187,7 +189,7 @@ def generate_run(
         if public_only:
             generate_public(config, out, shown)
         else:
-            run_algorithm(config, out, shown, engine, spent=spent)
+            run_algorithm(config, out, shown, engine, spent=spent, redraw=unverified)
 
 
 def _require_labels(config: Config) -> None:
@@ -272,6 +274,8 @@ class _Shown:
                     "ticket, say: `dpaudit verify RUN_DIR --commitment HEX` tells whether what is settled by now was "
                     "changed"
                 )
+            case events.RunResumed():
+                _tell_resumed(self._title, event)
             case events.MemoryRanOut():
                 note(f"{self._title}: out of memory; going on with {event.rows} contexts in a pass")
             case events.TextsEmbedded():
@@ -305,6 +309,20 @@ class _Shown:
             self._epsilon = f", epsilon {decimals(epsilon, 3)}"
         completed = self._written + sum(self._under_way.values())
         self._bars.update(self._task, description=self._batches + self._epsilon, completed=completed)
+
+
+def _tell_resumed(title: str, resumed: RunResumed) -> None:
+    """What somebody who was given the commitment may be given, too, and what was done to the run meanwhile."""
+    note(
+        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is {resumed.head}. Put it "
+        "where the commitment is: `dpaudit verify --head` tells later whether one of them was changed or drawn again"
+    )
+    if resumed.redrawn:
+        shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (len(resumed.redrawn) > _LISTED)
+        tell(
+            f"dpaudit: warning: {title}: drawn again after they were finished: batches {shown}. The run says so "
+            "(redrawn in run.json) and fails its audit"
+        )
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:

@@ -16,7 +16,7 @@ from dpaudit.commands.places import require_writable, spare_runs
 from dpaudit.commands.terminal import note, output, print_json
 
 if TYPE_CHECKING:
-    from dpaudit.runs.manifest import Mend
+    from dpaudit.runs.manifest import Mend, TrainedOnRecords
     from dpaudit.runs.storage import Location
 
 #: What each word for --mend replaces, and all of them; as in dpaudit.runs.manifest, which is not loaded for this.
@@ -41,6 +41,13 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
     show_default=True,
     help="Audit the epsilon that the script asks for, or the largest that the generator says it spent on a text.",
 )
+@click.option(
+    "--trained-on-records",
+    type=click.Choice(["no", "yes", "unknown"]),
+    default="unknown",
+    show_default=True,
+    help="Whether the model's weights were trained on any of the private records; the run says so.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PYTHON SCRIPT [ARGUMENTS]...")
 @output_options
 def record(
@@ -50,6 +57,7 @@ def record(
     texts: int | None,
     max_tokens: int | None,
     claim: Literal["asked", "spent"],
+    trained_on_records: TrainedOnRecords,
     command: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -77,7 +85,7 @@ def record(
         raise click.UsageError("--mend lengths goes with --texts and --max-tokens, which are for nothing else.")
     interpreter, *arguments = script_of(command)
     _require_place(out)
-    asked = Asked(out, mended, texts, max_tokens, claim)
+    asked = Asked(out, mended, texts, max_tokens, claim, trained_on_records)
     called = [interpreter, *asked.called(generator), *arguments]
     # With --json standard output is ours alone.
     done = subprocess.run(called, check=False, stdout=sys.stderr if as_json else None)  # noqa: S603

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 from dpaudit.runs import Manifest
-from dpaudit.runs.manifest import Mend
+from dpaudit.runs.manifest import Mend, TrainedOnRecords
 from dpaudit.runs.storage import Location
 
 #: By name: the module whose `recording(asked)` wraps the generator while a block runs.
@@ -25,6 +25,7 @@ class Asked:
         mend: what is replaced in the generator; nothing else is.
         texts, max_tokens: public numbers, which "lengths" puts in place of those that the generator takes from records.
         claim: the epsilon that the generator was asked for, or the largest that it says it spent on a text.
+        trained_on_records: whether the model's weights were trained on any of the private records.
     """
 
     out: Location
@@ -32,6 +33,7 @@ class Asked:
     texts: int | None = None
     max_tokens: int | None = None
     claim: Literal["asked", "spent"] = "asked"
+    trained_on_records: TrainedOnRecords = "unknown"
 
     def __post_init__(self) -> None:
         given = self.texts is not None and self.max_tokens is not None
@@ -53,7 +55,8 @@ def called_again(manifest: Manifest, out: Location) -> list[str]:
     if "lengths" in recorded.mended:
         numbers = {"texts": manifest.batching.batches, "max_tokens": manifest.stopping.max_tokens}
     claim: Literal["asked", "spent"] = "spent" if manifest.claim_stated == "afterwards" else "asked"
-    return Asked(out, recorded.mended, **numbers, claim=claim).called(name)
+    trained = manifest.model.trained_on_records
+    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(name)
 
 
 def recording(name: str, asked: Asked) -> AbstractContextManager[None]:

@@ -251,6 +251,7 @@ class _Session:
                 dtype=str(self._model.dtype).removeprefix("torch."),
                 device=self._model.device.type,
                 rows=int(limits["batch_size"]),
+                trained_on_records=self._asked.trained_on_records,
             ),
             prompt=Prompt(template=NAME, digest=self._prompt_digest()),
             software={each: metadata.version(each) for each in (NAME, *SOFTWARE)},

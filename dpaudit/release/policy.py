@@ -186,6 +186,11 @@ def _signers(facts: Facts) -> Found:
     return Found("skip", "nothing is signed yet", wanted, "`dpaudit release` and `dpaudit verify FOLDER` look at keys.")
 
 
+def _trained(facts: Facts) -> Found:
+    said = facts.result.run["manifest"]["model"]["trained_on_records"]
+    return Found("pass" if said == facts.policy.trained_on_records else "fail", said, "no, by the run's word")
+
+
 _TEST = "Test the claim that was agreed (--epsilon, --delta, --relation, --unit), or do not release."
 _SIGN = "Sign with a key that the policy names."
 RULES = {
@@ -238,6 +243,13 @@ RULES = {
         0,
         "Measure it: `dpaudit evaluate RUN_DIR --reference DATA --baseline DIR`.",
         _quality,
+    ),
+    "trained_on_records": Rule(
+        "The run says that its model was not trained on the records",
+        "The run does not say that its model was not trained on the records",
+        0,
+        "Where that is known of the next run's model, its config says model.trained_on_records: no.",
+        _trained,
     ),
     "signers": Rule("The policy names who signs", "The policy does not name who signs", 0, _SIGN, _signers),
 }

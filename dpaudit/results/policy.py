@@ -36,6 +36,7 @@ class Policy(Fields):
         short_texts: the largest share of texts that are empty or very short.
         quality: "public-baseline" asks that no figure of evaluation.json is worse than that of texts without any
             record, beyond what chance explains.
+        trained_on_records: "no" asks that the run says so of its model.
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """
 
@@ -51,6 +52,7 @@ class Policy(Fields):
     contexts: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
+    trained_on_records: Literal["no"] | None = None
     signers: Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
 
     @model_validator(mode="after")

@@ -1,7 +1,8 @@
-"""What whoever was told of a run in time can hold it against: a digest of its beginning, and one of its end.
+"""What whoever was told of a run in time can hold it against: a digest of its beginning, and heads.
 
-The commitment is of all that is settled before the first token, the head of every file of the finished run. Neither
-lets anybody test a guess of what is private: the manifest's nonce, 32 secret random bytes, is in both.
+The commitment is of all that is settled before the first token, the head of every file of the finished run, and a
+running head (`dpaudit.runs.journal`) of the batches until then. None of them lets anybody test a guess of what is
+private: the manifest's nonce, 32 secret random bytes, is in all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Held:
 
     Attributes:
         commitment: given before the first token (`commitment_of`).
-        head: given at the end of the run: SHA-256 of the file `hashes`, and through it of every file.
+        head: given at the end of the run: SHA-256 of the file `hashes`, and through it of every file. Or given before,
+            of `journal` as it was then, and through it of every batch that was finished.
     """
 
     commitment: str | None = None
@@ -48,8 +50,9 @@ def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
 
 
 def settled_later(manifest: Manifest) -> set[str]:
-    """The fields of run.json that the commitment cannot be over: itself, and a claim that the run states at its end."""
-    return {"commitment"} if manifest.claim_stated == "beforehand" else {"commitment", "claim"}
+    """The fields of run.json that the commitment cannot be over: itself, and what the run states at its end."""
+    later = {"commitment", "redrawn"}
+    return later if manifest.claim_stated == "beforehand" else later | {"claim"}
 
 
 def new_nonce() -> str:

@@ -65,7 +65,7 @@ def _require_as_finished(reader: RunReader) -> None:
     """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
-    recorded = reader.hashes()
+    recorded = reader.hashes().digests
     digests = reader.digests((layout.MANIFEST, *SETTLED, *map(layout.steps_file, reader.batches)))
     for name, digest in digests.items():
         if recorded.get(name) != digest:

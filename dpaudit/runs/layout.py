@@ -14,6 +14,8 @@ CLUSTERS = "clusters"
 CANARIES = "canaries"
 TOKENIZER = "tokenizer.json"
 HASHES = "hashes"
+#: What `hashes` is called until the run is finished; not part of the record of a finished one.
+JOURNAL = "journal"
 #: Stands beside texts that were made without any record, in place of run.json.
 PUBLIC = "public.json"
 #: Where `dpaudit report` writes unless told otherwise; not part of the record.
@@ -31,7 +33,9 @@ _MOST_BYTES = {
     CANARIES: 1 << 26,
     #: That of 260,000 tokens and 510,000 merges has 33.4 million.
     TOKENIZER: 34 << 20,
-    HASHES: 1 << 26,
+    #: 850,000 batches.
+    HASHES: 1 << 27,
+    JOURNAL: 1 << 27,
     LOCK: 1 << 12,
     SAMPLES: sys.maxsize,
     ASSIGNMENT: sys.maxsize,

@@ -28,6 +28,8 @@ from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 FORMAT_VERSION: Literal[1] = 1
 
 Origin = Literal["public", "private"]
+#: Whether a model's weights come from the private records; what nobody says is "unknown".
+TrainedOnRecords = Literal["no", "yes", "unknown"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 
@@ -329,6 +331,7 @@ class Model(Fields):
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
+        trained_on_records: whether its weights were trained on any of the private records, or fine-tuned.
     """
 
     name: Name
@@ -336,6 +339,7 @@ class Model(Fields):
     dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    trained_on_records: TrainedOnRecords = "unknown"
 
 
 class Prompt(Fields):
@@ -563,7 +567,7 @@ class CanaryCoins(Fields):
 
 
 #: Fields of `Manifest` that are written only where there is something.
-_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries"})
+_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries", "redrawn"})
 
 
 class Manifest(Fields):
@@ -588,6 +592,8 @@ class Manifest(Fields):
         software: versions of what made the run, by name.
         recorded: what a recorder saw of a generator that is not ours; left out where the generator wrote the run.
         canaries: made-up records among the data, by which the run is audited; left out where there are none.
+        redrawn: ids of the batches that were drawn again after they were finished, ascending; left out where there are
+            none. RunWriter sets it.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
         nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
@@ -614,6 +620,7 @@ class Manifest(Fields):
     software: Software = Field(default_factory=dict)
     recorded: Recorded | None = None
     canaries: CanaryCoins | None = None
+    redrawn: Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)] = ()
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
     nonce: Digest | None = None
@@ -662,7 +669,7 @@ class Manifest(Fields):
     @model_serializer(mode="wrap")
     def _without_what_there_is_none_of(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in _WHERE_THERE_ARE_ANY}
+        return {name: value for name, value in fields.items() if value or name not in _WHERE_THERE_ARE_ANY}
 
     @property
     def foreign(self) -> bool:

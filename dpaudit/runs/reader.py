@@ -24,6 +24,7 @@ from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.errors import InputError
+from dpaudit.runs.journal import Journal, whole_entries
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
 from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
@@ -32,7 +33,7 @@ from dpaudit.runs.text import Decode, Vocabulary
 
 #: The longest texts have 32,768 tokens.
 MAX_LINE_BYTES, MAX_LINE_VALUES = 1 << 22, 1 << 16
-_HASH_LINE = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
+_ENTRY = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
 _NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
@@ -192,15 +193,31 @@ class RunReader(FolderReader):
         """The run's canaries, of a run that has any; whether they are those of run.json is not looked at."""
         return self._fields(layout.CANARIES, Canaries)
 
-    def hashes(self) -> dict[str, str]:
-        """File name -> SHA-256, as recorded in `hashes` (the format of sha256sum)."""
-        recorded: dict[str, str] = {}
-        for where, line in self._lines(layout.HASHES):
-            match = _HASH_LINE.match(line)
-            if not match or match.group(2) in recorded:
-                raise InputError(where, "this is not one file's digest and name.", RESTORE)
-            recorded[match.group(2)] = match.group(1)
-        return recorded
+    def hashes(self) -> Journal:
+        """The digests of a finished run's files, as recorded in `hashes`."""
+        return self._journal(self._lines(layout.HASHES))
+
+    def journal(self) -> Journal:
+        """The digests of an unfinished run's files that are whole."""
+        return self._journal(self.journal_lines())
+
+    def journal_lines(self) -> Iterator[tuple[str, str]]:
+        """The lines of the journal's whole entries, and where each stands."""
+        return whole_entries(self._read(layout.JOURNAL), self.where(layout.JOURNAL))
+
+    def _journal(self, lines: Iterable[tuple[str, str]]) -> Journal:
+        journal, left = Journal(self.manifest), iter(lines)
+        for where, before in left:
+            _, file = next(left, ("", ""))
+            match = _ENTRY.match(file)
+            if match is None or journal.entry(match[1], match[2]) != f"{before}\n{file}\n":
+                problem = "this is not a file's digest and name, chained to all that stands before."
+                raise InputError(where, problem, RESTORE)
+            try:
+                journal.add(match[1], match[2])
+            except ValueError as error:
+                raise InputError(where, f"{error}.", RESTORE) from None
+        return journal
 
     def head(self) -> str:
         """SHA-256 of `hashes`, in hexadecimal: whoever has it can tell this finished run from any other."""
@@ -246,12 +263,12 @@ class RunReader(FolderReader):
         return self.manifest.forbidden_tokens(self._bytes(layout.TOKENIZER) if known else None)
 
     def files(self) -> list[str]:
-        """Names of all files of the record, relative to the directory and sorted; without `hashes` and reports."""
+        """Names of all files of the record, relative to the directory and sorted; without their digests and reports."""
         names = []
         for name, folder in self._storage.entries():
             if name == layout.STEPS and folder:
                 names += [f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)]
-            elif not (name in (layout.HASHES, layout.LOCK) or (name == layout.REPORT and folder)):
+            elif not (name in (layout.HASHES, layout.JOURNAL, layout.LOCK) or (name == layout.REPORT and folder)):
                 names.append(name)
         return sorted(names)
 

@@ -126,6 +126,10 @@ class Storage(ABC):
                 file.writelines(parts)
             self.publish(built, name, replace=True)
 
+    @abstractmethod
+    def append(self, name: str, lines: str) -> None:
+        """Add lines to a text file, all of them or none, and wait until they are stored. One writer at a time."""
+
     def _require_named(self, name: str) -> None:
         """Refuse a name that the format does not have, before anything is asked about the file."""
         if layout.most_bytes(name) is None:
@@ -310,6 +314,21 @@ class _Folder(Storage):
                 _rename_to_free(built, path)
             _sync(path.parent)
 
+    def append(self, name: str, lines: str) -> None:
+        """A crash of the whole machine may leave a part of what is written."""
+        path = self._path / name
+        with writing(str(path)), ExitStack() as opened:
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            opened.callback(os.close, handle)
+            size, data = os.fstat(handle).st_size, lines.encode()
+            try:
+                if os.write(handle, data) < len(data):  # a disk that is full takes a part
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, size)
+                raise
+
     def remove(self, name: str) -> None:
         with writing(self.where(name)):
             (self._path / name).unlink(missing_ok=True)
@@ -430,6 +449,12 @@ class _Remote(Storage):
                 with suppress(Exception):
                     self._files.rm_file(beside)
                 raise
+
+    def append(self, name: str, lines: str) -> None:
+        """Stores take whole files: what is there is read and put again."""
+        with self.open(name) as file:
+            there = file.read().decode()
+        self.write_text(name, [there, lines])
 
     def remove(self, name: str) -> None:
         with self._asking(name, "cannot be deleted"), suppress(FileNotFoundError):

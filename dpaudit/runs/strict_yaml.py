@@ -17,6 +17,9 @@ MAX_BYTES = 1 << 22
 #: Characters of a value in an error.
 _LINE = 80
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
+#: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make booleans of the first two.
+_WORD = "trained_on_records"
 #: YAML 1.1 reads 1e-5 and 1.5e3 as text; everyone who writes them means the number.
 _EXPONENT = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+$")
 #: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are other bases.
@@ -38,6 +41,8 @@ class _Loader(yaml.SafeLoader):
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
             seen.add(name)
+            if name == _WORD and isinstance(value, yaml.ScalarNode) and value.tag == _BOOL:
+                value.tag = _STR
             if name == "data":  # no field of it is a number: a label 1e5 stays text
                 _exponents_as_text(value)
         mapping = super().construct_mapping(node, deep)
@@ -68,7 +73,7 @@ def _exponents_as_text(section: yaml.Node) -> None:
         node = left.pop()
         if isinstance(node, yaml.ScalarNode):
             if _EXPONENT.match(node.value):
-                node.tag = "tag:yaml.org,2002:str"
+                node.tag = _STR
         elif id(node) not in known:  # aliases may lead back
             known.add(id(node))
             left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]

@@ -7,13 +7,15 @@
         run.finish(claim)
 
 Each batch appears under its name in one step once all of it is on disk, and the file `hashes` appears last: a writer
-that is killed leaves a directory that `resume` goes on with, at the first batch that is not whole.
+that is killed leaves a directory that `resume` goes on with, at the first batch that is not whole. The digest of one
+that is whole stands in `journal` from then on: `resume` draws it again only if it is told to, and the run says so.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from dpaudit.runs import layout
@@ -23,10 +25,14 @@ from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.commitment import SETTLED, commitment_of, new_nonce
 from dpaudit.runs.errors import InputError
+from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest
 from dpaudit.runs.reader import FolderReader, RunReader, whole_batches
-from dpaudit.runs.storage import Location, Storage, open_storage
+from dpaudit.runs.storage import RESTORE, Location, Storage, open_storage
+
+#: The files whose digests the journal begins with.
+_FIRST = (*SETTLED, layout.CANARIES)
 
 
 class BatchExistsError(ValueError):
@@ -92,12 +98,14 @@ class RunWriter:
     Attributes:
         location: the run directory, as other processes can open it.
         manifest: what run.json holds.
-        store: writes batches; other processes may be given it.
+        store: writes batches; other processes may be given it. Their batches are in the journal after `note` or
+            `close`.
     """
 
-    def __init__(self, storage: Storage, manifest: Manifest, lock: ExitStack) -> None:
+    def __init__(self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack) -> None:
         """Not for callers: use `create` or `resume`."""
-        self._storage, self._lock = storage, lock
+        self._storage, self._journal, self._lock = storage, journal, lock
+        self._lost: set[int] = set()
         self.location, self.manifest = storage.location, manifest
         self.store = BatchStore(storage.location, manifest)
 
@@ -151,19 +159,29 @@ class RunWriter:
                 storage.write_text(layout.CANARIES, [canaries.line])
             fixed = "afterwards" if manifest.claim is None else "beforehand"
             started = manifest.model_copy(update={"claim_stated": fixed, "nonce": new_nonce()})
-            digests = FolderReader(storage).digests(SETTLED)
+            digests = FolderReader(storage).digests(_FIRST)
             started = started.model_copy(update={"commitment": commitment_of(started, digests)})
+            journal, lines = Journal(started), list[str]()
+            for name, digest in digests.items():
+                lines.append(journal.entry(digest, name))
+                journal.add(digest, name)
+            storage.write_text(layout.JOURNAL, lines)
             # Last: a directory without run.json is one that was never started.
             storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
-            return cls(storage, started, lock.pop_all())
+            return cls(storage, started, journal, lock.pop_all())
 
     @classmethod
-    def resume(cls, location: Location) -> RunWriter:
+    def resume(cls, location: Location, *, redraw: bool = False) -> RunWriter:
         """Go on with a run that was not finished. Half-written files are dropped.
 
+        Args:
+            location: path or URL of the directory.
+            redraw: whether batches that were finished, and whose files are gone or others, may be drawn again. The run
+                says so in its journal and in `redrawn` of run.json, and does not pass its audit.
+
         Raises:
-            InputError: this is no run directory, its run is finished, what it began with was changed, or another
-                writer has it.
+            InputError: this is no run directory, its run is finished, what it began with was changed, a finished batch
+                is gone or changed and not to be drawn again, or another writer has it.
         """
         storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
@@ -175,8 +193,17 @@ class RunWriter:
             if commitment_of(reader.manifest, reader.digests(SETTLED)) != reader.manifest.commitment:
                 problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} is not as it was when the run began."
                 raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
+            journal = reader.journal()
+            lost = _lost_batches(reader, journal)
+            if lost and not redraw:
+                raise _refused_redraw(reader, lost)
             _drop_partial(storage)
-            return cls(storage, reader.manifest, lock.pop_all())
+            if reader.digest(layout.JOURNAL) != journal.head:  # a crash has cut its last entry short
+                storage.write_text(layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines()))
+            writer = cls(storage, reader.manifest, journal, lock.pop_all())
+            writer._lost = set(lost)
+            writer._note_whole()
+            return writer
 
     def __enter__(self) -> RunWriter:
         return self
@@ -185,43 +212,94 @@ class RunWriter:
         self.close()
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Note what is whole, and let go of the directory."""
+        with suppress(InputError):  # whoever goes on with the run notes it then
+            self._note_whole()
         self._lock.close()
 
     @property
-    def finished(self) -> frozenset[int]:
-        """Ids of the batches that are whole, whoever wrote them."""
-        return frozenset(self.store.whole)
+    def whole(self) -> tuple[int, ...]:
+        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        return self.store.whole
 
-    def batch(self, header: BatchHeader) -> AbstractContextManager[BatchWriter]:
-        """Write one batch, as `BatchStore.batch` does."""
-        return self.store.batch(header)
+    @property
+    def head(self) -> str:
+        """The journal's running head: whoever is given it can tell later whether a batch until here was changed."""
+        return self._journal.head
+
+    @property
+    def redrawn(self) -> tuple[int, ...]:
+        """Ids of the finished batches that were drawn again, or are to be; ascending."""
+        return tuple(sorted({*self._journal.redrawn, *self._lost}))
+
+    @contextmanager
+    def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
+        """Write one batch, as `BatchStore.batch` does, and note it."""
+        with self.store.batch(header) as batch:
+            yield batch
+        if batch.finished:
+            self._note(header.id)
+
+    def note(self, batch: int) -> None:
+        """See to it that a whole batch, which another process wrote, is in the journal, and all others that are whole.
+
+        Raises:
+            InputError: the storage is full or refuses to be written.
+        """
+        if self._is_new(batch):
+            self._note_whole()
+
+    def _is_new(self, batch: int) -> bool:
+        return batch in self._lost or layout.steps_file(batch) not in self._journal.digests
+
+    def _note_whole(self) -> None:
+        for batch in filter(self._is_new, self.whole):
+            self._note(batch)
+
+    def _note(self, batch: int) -> None:
+        """Enter a batch in the journal, once it is whole: else a crash would make it look like one that is gone."""
+        name = layout.steps_file(batch)
+        digest = FolderReader(self._storage).digest(name)
+        self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
+        self._journal.add(digest, name)
+        self._lost.discard(batch)
 
     def finish(self, claim: Claim | None = None) -> None:
-        """Write samples.jsonl, the claim and the hashes, and close.
+        """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
 
         Args:
             claim: the privacy statement to be audited; None keeps the one the manifest was created with.
 
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
+            InputError: a file was changed since it was finished, or the storage refuses to be written.
         """
-        missing = set(range(self.manifest.batching.batches)) - self.finished
+        missing = set(range(self.manifest.batching.batches)).difference(self.whole)
         if missing:
             raise ValueError(
                 f"{len(missing)} batches are missing, the first is {min(missing)}: finish each of them first"
             )
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
+        self._note_whole()
+        update: dict[str, object] = {"redrawn": self.redrawn}
         if claim is not None:
-            self.manifest = self.manifest.model_copy(update={"claim": claim})
+            update["claim"] = claim
+        self.manifest = self.manifest.model_copy(update=update)
         _drop_partial(self._storage)
-        reader, digests = RunReader(self.location), dict[str, str]()
-        self._storage.write_text(layout.SAMPLES, _sample_lines(reader, digests))
+        reader = RunReader(self.location)
+        entries = [f"{line}\n" for _, line in reader.journal_lines()]
+        if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
+            raise InputError(reader.where(layout.JOURNAL), "it was changed while the run was written.", RESTORE)
+        self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
         self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
-        lines = (f"{digests.get(name) or reader.digest(name)}  {name}\n" for name in reader.files())
-        self._storage.write_text(layout.HASHES, lines)
-        self.close()
+        for name in (layout.MANIFEST, layout.SAMPLES):
+            digest = reader.digest(name)
+            entries.append(self._journal.entry(digest, name))
+            self._journal.add(digest, name)
+        self._storage.write_text(layout.HASHES, entries)
+        self._storage.remove(layout.JOURNAL)
+        self._lock.close()
 
 
 def require_unused(storage: Storage) -> None:
@@ -233,7 +311,7 @@ def require_unused(storage: Storage) -> None:
 def _only_leftovers(storage: Storage) -> bool:
     """Whether the directory holds nothing but what `create` leaves when it is killed before run.json is there."""
     own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.CANARIES}
-    own |= {layout.TOKENIZER, layout.MANIFEST, layout.LOCK}
+    own |= {layout.TOKENIZER, layout.JOURNAL, layout.MANIFEST, layout.LOCK}
     names = {entry.name for entry in storage.entries()}
     if any((layout.whole_name(name) or name) not in own for name in names):
         return False
@@ -257,9 +335,32 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
         yield assigned.line()
 
 
-def _sample_lines(reader: RunReader, digests: dict[str, str]) -> Iterator[str]:
-    """The lines of samples.jsonl: a text each. Takes the digests of the step files on the way."""
+def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
+    """Ids of the batches that were finished and whose files are gone, or are others; ascending."""
+    there, lost = set(reader.batches), list[int]()
+    for name, digest in journal.digests.items():
+        batch = layout.batch_of(name.removeprefix(f"{layout.STEPS}/"))
+        if batch is not None and (batch not in there or reader.digest(name) != digest):
+            lost.append(batch)
+    return sorted(lost)
+
+
+def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
+    first = layout.steps_file(lost[0])
+    found = "is gone" if not reader.has(first) else "is another now"
+    more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""
+    problem = f"batch {lost[0]} was finished, and its file {found}.{more}"
+    remedy = (
+        "Restore it from a copy. To draw it again would be a choice made after looking, for all that others can tell: "
+        "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so and fails its audit."
+    )
+    return InputError(reader.where(first), problem, remedy)
+
+
+def _sample_lines(reader: RunReader, journal: Journal) -> Iterator[str]:
+    """The lines of samples.jsonl: a text each. Holds the step files against their digests on the way."""
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
-            digests[layout.steps_file(batch_id)] = batch.digest()
+            if batch.digest() != journal.digests[layout.steps_file(batch_id)]:
+                raise InputError(batch.where, "it was changed since it was finished.", "Restore it from a copy.")
             yield from (sample.line() for sample in batch.samples())

@@ -84,7 +84,7 @@ def distinctive(make_run: Callable[..., Run], kind: str) -> Run:
 def private_strings(run: Run) -> Iterator[str]:
     reader = RunReader(run.path)
     held = manifest(run)
-    for digest in (held["batching"]["key"], held["data"]["digest"], *reader.hashes().values()):
+    for digest in (held["batching"]["key"], held["data"]["digest"], *reader.hashes().digests.values()):
         yield from (digest, digest[:12])
     for assigned in reader.assignment():
         yield assigned.digest[:12]

@@ -25,6 +25,7 @@ from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun
 from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
 from dpaudit.runs.commitment import SETTLED
+from tests.forging import list_digests
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -114,7 +115,7 @@ def altered_file(run):
 @fault("integrity.hashes")
 def missing_file(run):
     run.rehash()
-    (run / "hashes").write_text((run / "hashes").read_text() + "0" * 64 + "  gone.txt\n")
+    list_digests(run.path, ("0" * 64, "gone.txt"))
 
 
 @fault("integrity.format", "partition.disjoint")

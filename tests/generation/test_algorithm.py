@@ -29,6 +29,7 @@ from dpaudit.generation.sources import locate
 from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
 from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
+from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -128,7 +129,7 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
                 assert np.isclose(step.log_probability, public[position(step)])
         for sample in reader.samples():
             assert sample.stop == "end-token" or len(sample.tokens) == config.decoding.max_tokens
-        assert reader.hashes().keys() == set(reader.files())
+        assert reader.hashes().digests.keys() == set(reader.files())
     for sections in ({}, {"mechanism": MEAN}):
         assert {0, 1} <= {contexts for _, contexts, _ in steps(generated(**sections))}
 
@@ -423,7 +424,7 @@ def test_a_run_that_was_killed_while_it_finished_is_finished(make_config: MakeCo
     run = own_run()
     with pytest.raises(InputError, match="finished"):
         generate(make_config(), run)
-    (run / "hashes").unlink()
+    unfinish(run)
     generate(make_config(), run)
     assert (run / "hashes").exists()
 

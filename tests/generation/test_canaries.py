@@ -18,6 +18,7 @@ from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import Claim, InputError, KeyedHash, RunReader
 from dpaudit.runs.layout import CANARIES
+from tests.forging import unfinish
 
 COUNT = 16
 BATCHES = {"batches_per_label": 9, "generate_per_label": 8}
@@ -143,10 +144,9 @@ def test_a_run_that_was_interrupted_goes_on_with_its_coins(tmp_path, make_config
     whole = generated(**ASKED)
     config, run = make_config(**ASKED), tmp_path / "run"
     generate(config, run)
-    (run / "hashes").unlink()
-    (run / "samples.jsonl").unlink()
     for batch in (3, 5):
         (run / f"steps/{batch:08d}.zip").unlink()
+    unfinish(run)
     before = (run / CANARIES).read_bytes()
     generate(config, run)
     assert (run / CANARIES).read_bytes() == before != (whole / CANARIES).read_bytes()
@@ -156,7 +156,7 @@ def test_a_run_that_was_interrupted_goes_on_with_its_coins(tmp_path, make_config
 def test_going_on_with_other_canaries_is_refused(tmp_path, make_config):
     run, batching = tmp_path / "run", {"batches_per_label": 9, "generate_per_label": 9}
     generate(make_config(batching=batching, privacy={"canaries": COUNT}), run)
-    (run / "hashes").unlink()
+    unfinish(run)
     for privacy in ({}, {"canaries": COUNT + 1}):
         with pytest.raises(InputError, match=r"privacy\.canaries"):
             generate(make_config(batching=batching, privacy=privacy, record={"contexts": True}), run)

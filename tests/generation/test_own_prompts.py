@@ -24,6 +24,7 @@ from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
+from tests.forging import list_digests
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -236,8 +237,6 @@ def test_a_replay_refuses_templates_that_cannot_be(
     ):
         manifest = whole | {"prompt": whole["prompt"] | fields}
         (run / "run.json").write_text(json.dumps(manifest))
-        files = sorted(file for file in run.rglob("*") if file.is_file() and file.name != "hashes")
-        hashed = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(run)}\n" for file in files]
-        (run / "hashes").write_text("".join(hashed))
+        list_digests(run)
         with pytest.raises(InputError, match=said):
             replay_run(run, str(notes_file), steps=1, left_out=0, trials=0)

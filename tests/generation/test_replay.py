@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import shutil
 import sys
@@ -48,6 +47,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import steps_file
+from tests.forging import list_digests
 
 MakeRun = Callable[..., Path]
 Steps = list[Step]
@@ -102,9 +102,7 @@ def rehash(run: Path) -> None:
         digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
         fields = json.loads((run / "run.json").read_text())
         (run / "run.json").write_text(json.dumps(fields | {"commitment": commitment_of(reader.manifest, digests)}))
-    files = sorted(file for file in run.rglob("*") if file.is_file() and file.name != "hashes")
-    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(run)}\n" for file in files]
-    (run / "hashes").write_text("".join(lines))
+    list_digests(run)
 
 
 def edit_manifest(run: Path, **fields: Any) -> None:

@@ -387,7 +387,7 @@ def test_nothing_that_is_private_is_in_any_byte(
         write_release(result, reader, folder, quality=measured, test_share=0.4)
         manifest, found = reader.manifest, contents(folder)
         secrets = {manifest.batching.key, manifest.nonce, manifest.data.digest, reader.head(), str(tmp_path), "d1" * 32}
-        secrets |= set(reader.hashes().values()) | {assigned.digest for assigned in reader.assignment()}
+        secrets |= set(reader.hashes().digests.values()) | {assigned.digest for assigned in reader.assignment()}
         assert len(found) == len(FILES) + 2
         for name, text in found.items():
             assert "MARKER" not in text and "ENCODER" not in text, name

@@ -97,7 +97,7 @@ def contents(location):
     """Every file of the record and its digest; of run.json what it says, less the nonce, which is the run's own."""
     reader = RunReader(location)
     digests = {name: reader.digest(name) for name in reader.files()}
-    assert digests == reader.hashes()
+    assert digests == reader.hashes().digests
     return digests | {"run.json": reader.manifest.model_dump(exclude={"nonce", "commitment"})}
 
 
@@ -109,7 +109,7 @@ def half(generator, location):
 
 def finish(generator, location):
     with RunWriter.resume(location) as writer:
-        for batch in {0, 1} - writer.finished:
+        for batch in {0, 1} - set(writer.whole):
             generator.batch(writer, batch)
         writer.finish(generator.claim())
 
@@ -159,7 +159,7 @@ class TestRoundTrip:
                         two.write(generator.step(1, 4))
                     two.finish(text=None, stop="max-tokens")
                     one.finish(text=None, stop="max-tokens")
-                assert writer.finished == {0, 1}
+                assert writer.whole == (0, 1)
             with RunReader(place).batch(0) as one, RunReader(place).batch(1) as two:
                 assert (len(one.tokens), one.header.contexts, len(two.tokens), two.header.contexts) == (2, 3, 2, 4)
 
@@ -181,7 +181,11 @@ class TestRoundTrip:
             write(generator, place)
             reader = RunReader(place)
             with reader.batch(1) as batch:
-                assert batch.digest() == reader.digest("steps/00000001.zip") == reader.hashes()["steps/00000001.zip"]
+                assert (
+                    batch.digest()
+                    == reader.digest("steps/00000001.zip")
+                    == reader.hashes().digests["steps/00000001.zip"]
+                )
                 assert batch.header.id == 1
 
     def test_folder_of_a_url_is_private(self, generator, tmp_path):
@@ -200,9 +204,9 @@ class TestOtherProcesses:
             with generator.create(place) as writer:
                 generator.batch(writer, 0)
                 one_step(generator, pickle.loads(pickle.dumps(writer.store)))
-                assert writer.finished == {0, 1}
+                assert writer.whole == (0, 1)
                 writer.finish(generator.claim())
-            assert RunReader(place).hashes().keys() >= {"steps/00000000.zip", "steps/00000001.zip"}
+            assert RunReader(place).hashes().digests.keys() >= {"steps/00000000.zip", "steps/00000001.zip"}
 
     def test_location_does_not_depend_on_the_working_directory(self, generator, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -230,7 +234,7 @@ class TestOtherProcesses:
                 with pytest.raises(BatchExistsError) as refused:
                     one_step(generator, writer, before_end=partial(one_step, generator, writer.store))
                 assert refused.value.batch == 1
-                assert writer.finished == {1}
+                assert writer.whole == (1,)
             names = [entry.name for entry in open_storage(place).entries("steps")]
             assert names == ["00000001.zip"]
             with RunReader(place).batch(1) as batch:
@@ -293,7 +297,7 @@ class TestLock:
                 generator.batch(writer, 0)
                 generator.batch(writer, 1)
                 writer.finish(generator.claim())
-            assert "writer.lock" not in RunReader(url).hashes()
+            assert "writer.lock" not in RunReader(url).hashes().digests
             assert not open_storage(url).exists("writer.lock")
 
     def test_lock_is_given_back_when_creating_fails(self, urls):
@@ -596,14 +600,15 @@ class TestWritingThatFails:
             one_step(generator, store, before_end=lambda: one_step(generator, store))
 
     def test_data_is_on_disk_before_its_name(self, generator, tmp_path, monkeypatch):
-        """Otherwise a power cut can leave a name with nothing behind it."""
+        """Otherwise a power cut can leave a name with nothing behind it, or an entry of a batch that is not there."""
         done, fsync, link = [], os.fsync, os.link
         monkeypatch.setattr(os, "fsync", lambda fd: (done.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
         monkeypatch.setattr(os, "link", lambda *a, **k: (done.append("named"), link(*a, **k)))
         with generator.create(tmp_path / "run") as writer:
             done.clear()
             generator.batch(writer, 0)
-        synced, named, folder = done
+        synced, named, folder, journal = done
+        assert Path(journal).name == "journal"
         assert Path(synced).name.startswith("00000000.zip.") and named == "named" and Path(folder).name == "steps"
 
 

@@ -34,7 +34,7 @@ def test_exception_in_a_batch_leaves_nothing(generator, path):
             batch.write(generator.step(0, 3))
             raise RuntimeError("power cut")
         assert names(path / "steps") == []
-        assert writer.finished == frozenset()
+        assert writer.whole == ()
 
 
 def test_exception_after_finish_does_not_publish(generator, path):
@@ -45,7 +45,7 @@ def test_exception_after_finish_does_not_publish(generator, path):
             batch.finish(text=None, stop="max-tokens")
             raise RuntimeError("power cut")
         assert RunReader(path).batches == ()
-        assert writer.finished == frozenset()
+        assert writer.whole == ()
 
 
 def test_batch_that_was_not_finished_is_dropped(generator, path):
@@ -97,7 +97,7 @@ def test_resumed_run_equals_an_unbroken_one(make_run, path):
     kept = (path / "steps/00000000.zip").read_bytes()
     with RunWriter.resume(path) as writer:
         assert names(path / "steps") == ["00000000.zip"]
-        assert writer.finished == {0}
+        assert writer.whole == (0,)
         broken.batch(writer, 1)
         writer.finish(broken.claim())
     assert (path / "steps/00000000.zip").read_bytes() == kept

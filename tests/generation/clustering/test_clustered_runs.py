@@ -38,6 +38,7 @@ from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change
 from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
+from tests.forging import unfinish
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]
@@ -499,8 +500,8 @@ def test_a_run_goes_on_under_other_versions_of_the_accountant(
     """Scales of noise that come out with other last digits are no other settings."""
     run, config = tmp_path / "run", clustered(CHANG)
     generate(config, run)
-    (run / "hashes").unlink()
     (run / "steps" / "00000000.zip").unlink()
+    unfinish(run)
     original = ChangScales.epsilon
     monkeypatch.setattr(ChangScales, "epsilon", lambda self, *given: original(self, *given) * (1 - 1e-9))
     generate(config, run)
