@@ -87,7 +87,7 @@ UNRUN = {
     "dpaudit table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
-    "dpaudit verify RUN --commitment HEX --head HEX --seed-file": "tests/generation/test_committed_seed.py runs the like",
+    "dpaudit verify RUN --commitment HEX --head HEX --seed-file": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
     "dpaudit likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
     "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
