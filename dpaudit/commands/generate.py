@@ -126,6 +126,8 @@ def generate(
             )
         else:
             given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
+            seeds = settings.decoding.randomness.seed_files or ()
+            given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
             run = f"{argument(str(out), 'RUN_DIR')}{_own_tokenizer(settings.model.name, out)}"
             note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
             public = _of_public_parts(settings.model.name, out)

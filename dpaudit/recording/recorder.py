@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.generation.sampling import OsEntropy, sample
+from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NO_TEST, NOISE, TEST, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
@@ -39,6 +39,7 @@ from dpaudit.runs import (
     Batching,
     BatchWriter,
     Claim,
+    CommittedSeed,
     Data,
     KeyedHash,
     Manifest,
@@ -124,9 +125,11 @@ class Recorder:
         manifest: what run.json holds. Its `commitment` is there before the first batch.
     """
 
-    def __init__(self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None) -> None:
+    def __init__(
+        self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None, seed: CommittedSeed | None
+    ) -> None:
         """Not for callers: use `create`."""
-        self._writer, self._tokenizer, self.manifest = writer, tokenizer, writer.manifest
+        self._writer, self._tokenizer, self.manifest, self._seed = writer, tokenizer, writer.manifest, seed
         change = self.manifest.privacy.change(self.manifest.batching.rule)
         ex_post = self.manifest.mechanism.draw.ex_post
         stated = self.manifest.claim is not None or change is None or frozen is not None or not ex_post
@@ -135,7 +138,13 @@ class Recorder:
 
     @classmethod
     def create(
-        cls, path: Location, manifest: Manifest, assignment: Iterable[Assigned], *, tokenizer_json: str | None = None
+        cls,
+        path: Location,
+        manifest: Manifest,
+        assignment: Iterable[Assigned],
+        *,
+        tokenizer_json: str | None = None,
+        seed: CommittedSeed | None = None,
     ) -> Recorder:
         """Start a run in a new or empty directory.
 
@@ -145,11 +154,16 @@ class Recorder:
                 alone that an aggregate is what the mechanism makes of them.
             assignment: where each record went, in ascending order of digests.
             tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases token ids alone.
+            seed: what `draw` takes its numbers from, of a manifest that has the hashes of its parts
+                (`dpaudit.runs.read_seed`); None for the operating system's.
 
         Raises:
             InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the manifest asks for what is not recorded here, or the tokenizer cannot be read.
+            ValueError: the manifest asks for what is not recorded here, or for another seed; or the tokenizer cannot be
+                read.
         """
+        if manifest.sampling.seed_hashes != (() if seed is None else seed.hashes):
+            raise ValueError("sampling.seed_hashes are not those of `seed`: give Sampling the hashes that it has")
         if not manifest.record.contexts:
             raise ValueError("record.contexts is off: set Record(contexts=True), for a recorder is given contributions")
         if manifest.mechanism.budget is not None:
@@ -161,7 +175,7 @@ class Recorder:
         frozen = Frozen.asked()
         where = path if frozen is None else frozen.out
         writer = RunWriter.create(where, manifest, tokenizer_json=tokenizer_json, assignment=assignment)
-        return cls(writer, tokenizer, frozen)
+        return cls(writer, tokenizer, frozen, seed)
 
     def __enter__(self) -> Recorder:
         return self
@@ -180,7 +194,10 @@ class Recorder:
         header = BatchHeader(id=_whole("number", number), contexts=_whole("contexts", contexts), label=label)
         with self._writer.batch(header) as writer:
             frozen = None if self._frozen is None else self._frozen.get(number, ())
-            yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, frozen)
+            source: RandomBytes = OsEntropy()
+            if self._seed is not None and (commitment := self.manifest.commitment) is not None:
+                source = CommittedStream(self._seed, commitment, number)
+            yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, source, frozen)
         if self._accountant is not None:
             self._accountant.close(number)
 
@@ -224,18 +241,19 @@ class RecordedBatch:
         writer: BatchWriter,
         accountant: ExPostAccountant | None,
         tokenizer: Vocabulary | None,
+        source: RandomBytes,
         frozen: Sequence[int] | None,
     ) -> None:
         """Not for callers."""
         self._manifest, self._header, self._writer = manifest, header, writer
-        self._accountant, self._tokenizer, self._entropy, self._frozen = accountant, tokenizer, OsEntropy(), frozen
+        self._accountant, self._tokenizer, self._source, self._frozen = accountant, tokenizer, source, frozen
         self.truncated = manifest.truncated
         self.tokens: list[int] = []
         self.stop: StopReason | None = None
         self._steps = 0
 
     def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
-        """Draw a token with the operating system's randomness, and record the step.
+        """Draw a token with the operating system's randomness, or the run's committed seed, and record the step.
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
@@ -251,7 +269,7 @@ class RecordedBatch:
         given = self._given(contexts, aggregate, support, anchor)
         if self._frozen is not None:
             return self._go_on(given, self._frozen)
-        drawn = sample(given.sampled, self._manifest.mechanism.temperature, self._entropy)
+        drawn = sample(given.sampled, self._manifest.mechanism.temperature, self._source)
         return self._write(given, int(given.ids[drawn.index]), drawn.log_probability)
 
     def step(

@@ -88,6 +88,7 @@ UNRUN = {
     "dpaudit table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
+    "dpaudit verify RUN --commitment HEX --head HEX --seed-file": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
     "dpaudit likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
     "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
@@ -115,6 +116,7 @@ def config_with(sections: dict[str, object]) -> Config:
 YAML = {
     "budgets.md": config_with,
     "canaries.md": config_with,
+    "committed-seed.md": config_with,
     "ci.md": dict,  # tests/release/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,

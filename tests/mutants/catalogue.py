@@ -30,6 +30,7 @@ _CONFORMANCE = "tests/mechanisms/test_conformance.py"
 _NOISE = "tests/checks/test_noise.py"
 _FAULT_TABLE = "tests/checks/test_fault_table.py"
 _FAULTS = "tests/checks/test_faults.py"
+_SEEDED = "tests/checks/test_committed_seed.py"
 _SPARSE_TESTS = "tests/mechanisms/test_sparse_vector.py"
 _CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
@@ -1850,6 +1851,46 @@ _CHECKS = (
             _FAULT_TABLE,
             _FAULTS,
         ),
+    ),
+    Mutant(
+        "check-seed-any-interval-passes",
+        "a token may be the neighbour of the seed's",
+        "dpaudit/checks/committed_seed.py",
+        "return 5 * (2.0**-50",
+        "return 0.5 + 5 * (2.0**-50",
+        (_SEEDED, _FAULT_TABLE),
+    ),
+    Mutant(
+        "check-seed-foreign-parts-pass",
+        "a seed whose parts have other hashes counts as the run's",
+        "dpaudit/checks/committed_seed.py",
+        "    if draws.foreign:\n",
+        "    if False:\n",
+        (_SEEDED, _FAULT_TABLE),
+    ),
+    Mutant(
+        "check-seed-not-given-passes",
+        "a committed seed that was not given is not about the run",
+        "dpaudit/checks/committed_seed.py",
+        "expected, remedy, evidence=_WITH_SECRETS)",
+        "expected, remedy, applicable=False)",
+        (_SEEDED,),
+    ),
+    Mutant(
+        "seed-numbers-are-every-runs",
+        "the numbers of a seed do not hang on the run's commitment",
+        "dpaudit/runs/committed_seed.py",
+        "_DRAW + place,",
+        "_DRAW + place[32:],",
+        ("tests/runs/test_committed_seed.py",),
+    ),
+    Mutant(
+        "seed-first-part-decides",
+        "the first part of a seed is all of it",
+        "dpaudit/runs/committed_seed.py",
+        "            key ^= int.from_bytes(part",
+        "            key = key or int.from_bytes(part",
+        ("tests/runs/test_committed_seed.py",),
     ),
     Mutant(
         "check-rebalancing-centres-cost-a-tenth-more",

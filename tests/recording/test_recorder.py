@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import runpy
 from pathlib import Path
@@ -15,7 +16,19 @@ from dpaudit.accounting import ApproximateAccountant
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
-from dpaudit.runs import Claim, InputError, Manifest, Model, Origins, Prompt, Record, RunReader, Stopping
+from dpaudit.runs import (
+    Claim,
+    CommittedSeed,
+    InputError,
+    Manifest,
+    Model,
+    Origins,
+    Prompt,
+    Record,
+    RunReader,
+    Sampling,
+    Stopping,
+)
 
 VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
 #: Without the model.
@@ -334,3 +347,21 @@ def test_the_example_goes_on_with_the_token_that_a_step_gives_back():
     assert all(
         (found == toy["blend"](toy["RECORDS"][:9], last)[1]).all() for found, last in zip(seen, lasts, strict=True)
     )
+
+
+def test_draws_of_a_committed_seed_are_held_to_it(tmp_path):
+    seed, other = (CommittedSeed.of([hashlib.sha256(name).digest()]) for name in (b"part", b"another"))
+    placed = hashed_records(RECORDS, batches=4, generated=3)
+    manifest = manifest_of(MEDIAN, placed, sampling=Sampling(generator="committed-seed", seed_hashes=seed.hashes))
+    with Recorder.create(tmp_path / "run", manifest, placed.assignment, seed=seed) as recorder:
+        for number, texts in enumerate(placed.batches):
+            with recorder.batch(number, contexts=len(texts)) as batch:
+                write(batch, MEDIAN, list(texts), lambda given, position: given)
+        recorder.finish()
+    (check,) = [each for each in audit_run(tmp_path / "run", seed=seed).checks if each.id == "sampling.committed-seed"]
+    assert check.status == "pass"
+    for given in (None, other):
+        with pytest.raises(ValueError, match="seed_hashes"):
+            Recorder.create(tmp_path / "new", manifest, placed.assignment, seed=given)
+    with pytest.raises(ValueError, match="seed_hashes"):
+        Recorder.create(tmp_path / "new", manifest_of(MEDIAN, placed), placed.assignment, seed=seed)
