@@ -105,6 +105,9 @@ class _Actor:
     def wait_until_there(self) -> None:
         ready = self._actor.__ray_ready__.remote()
         while not self._ray.wait([ready], timeout=_PATIENCE)[0]:
+            if not any(node["Alive"] for node in self._ray.nodes()):
+                problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
+                raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
             if [*self._alive][:1] == [self] and True not in [*self._alive.values()]:  # one says it for all
                 _LOGGER.warning(
                     "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self._needs
