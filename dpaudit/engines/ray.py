@@ -159,6 +159,8 @@ def _ray(starting: bool) -> Any:
             # The ports of a cluster are open to the network: who has no token, which is in no file, is turned away.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        else:  # 20 by default: a quarter of an hour where something else than Ray answers
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report its use to its makers
     try:
         with redirect_stdout(sys.stderr):
