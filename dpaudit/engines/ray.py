@@ -106,6 +106,9 @@ class _Actor:
     def wait_until_there(self) -> None:
         ready = self._actor.__ray_ready__.remote()
         while not self._ray.wait([ready], timeout=_PATIENCE)[0]:
+            if not any(node["Alive"] for node in self._ray.nodes()):
+                problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
+                raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
             if [*self._alive][:1] == [self] and True not in [*self._alive.values()]:  # one says it for all
                 _LOGGER.warning(
                     "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self._needs
@@ -157,6 +160,8 @@ def _ray(starting: bool) -> Any:
             # The ports of a cluster are open to the network: who has no token, which is in no file, is turned away.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        else:  # 20 by default: a quarter of an hour where something else than Ray answers
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report its use to its makers
     try:
         with redirect_stdout(sys.stderr):

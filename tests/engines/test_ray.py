@@ -15,8 +15,9 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -304,6 +305,17 @@ def test_cluster_that_never_starts_is_one_error(
     out, err = capsys.readouterr()
     assert (left.value.code, out) == (2, "")
     assert "in 3 attempts (The current node timed out during startup.)" in err
+
+
+def test_cluster_without_a_machine_alive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = MagicMock()
+    ray.is_initialized.return_value = True
+    ray.remote.return_value.return_value.remote.return_value = SimpleNamespace(__ray_ready__=MagicMock())
+    ray.wait.return_value = [], [object()]
+    ray.nodes.side_effect = [[{"Alive": True, "Resources": {"CPU": 2.0}}]] * 2 + [[{"Alive": False}]] * 9
+    monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: ray)
+    with pytest.raises(InputError, match="none of its machines is alive"):
+        list(RayEngine(workers=2).map(partial(partial, abs), [1, 2, 3]))
 
 
 def test_ray_that_is_not_installed_is_named(
