@@ -136,15 +136,26 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
             return UNREAD
         tell(f"dpaudit: {error}. Try again.")
     except OSError as error:
-        tell(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.")
+        if error.errno is None:  # a library's own, of a file that it does not understand
+            _show_traceback()
+            tell(
+                f"dpaudit: a library cannot read or write a file ({type(error).__name__}). Look at the files that this "
+                f"command names. {DEBUG}=1 shows the traceback, which may quote private data."
+            )
+        else:
+            tell(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.")
     except Exception as error:
         return _internal(error)
     return UNUSABLE
 
 
-def _internal(error: Exception) -> int:
+def _show_traceback() -> None:
     if os.environ.get(DEBUG):
         traceback.print_exc()
+
+
+def _internal(error: Exception) -> int:
+    _show_traceback()
     tell(
         f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
         "traceback, which may quote private data."

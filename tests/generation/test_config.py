@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.config import Config, in_config, load_config
 from dpaudit.runs import InputError
 
 Settings = Callable[..., dict[str, Any]]
@@ -434,3 +434,17 @@ def test_contexts_are_recorded_where_a_mean_over_few_tokens_needs_them(settings:
     ):
         config = Config.model_validate(settings(mechanism=mechanism, record={"contexts": asked}))
         assert config.records_contexts == recorded, mechanism
+
+
+def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> None:
+    for where, named in [
+        ("data.csv: row 3, column 'text'", False),
+        ("data.parquet", False),
+        ("model.gguf", False),
+        ("data.path", True),
+        ("data", True),
+        ("mechanism.support.size", True),
+        ("prompt.public_examples: data.csv: row 3", True),
+    ]:
+        told = in_config(Path("own.yaml"), InputError(where, "It is wrong.", "Mend it.")).where
+        assert told == (f"own.yaml: {where}" if named else where)

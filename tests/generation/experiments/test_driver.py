@@ -26,6 +26,7 @@ from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.results.quality import Downstream, Mauve, Quality, scores
 from dpaudit.runs import InputError
+from dpaudit.runs.extras import installing
 from dpaudit.runs.public import PublicReader
 from dpaudit.runs.storage import open_storage
 
@@ -262,10 +263,14 @@ def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file:
     assert found.rows[2].audited is not None and found.exit_code == 3
 
 
+HOW = installing("generate")
+
+
 def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path) -> None:
     for error, told in [
         (PermissionError(13, "Permission denied", "/place"), "/place: Permission denied."),
-        (ModuleNotFoundError("No module named 'absent'", name="absent"), "absent is not installed."),
+        (ModuleNotFoundError("No module named 'absent'", name="absent"), f"absent is not installed. {HOW}."),
+        (OSError("what a library says of a damaged file"), "a library cannot read or write a file (OSError)."),
     ]:
 
         def lacking(row: Row, where: Path) -> None:
