@@ -15,7 +15,12 @@ from dpaudit.results.schemas import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Documents at the repository's root that are pages of the site.
-ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.

@@ -103,7 +103,7 @@ def release(
     )
     from dpaudit.release.keys import read_signer
     from dpaudit.release.policy import held_to
-    from dpaudit.results.shell import argument
+    from dpaudit.results.shell import argument, claim_options
     from dpaudit.runs import InputError, RunReader
 
     if evidence < 2:
@@ -167,6 +167,8 @@ def release(
         gate += f" --policy {argument(str(click.get_current_context().params['policy']), 'FILE.yaml')}"
     if held.commitment is not None:
         gate += f" --commitment {held.commitment}"
+    # Where the claim is withheld, nobody outside can ask for it.
+    gate += claim_options(public_form(result).claim, result.asked)
     note(f"Next: dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {evidence}")
 
 

@@ -1,9 +1,9 @@
 """Release folders held against their attestation, without the run: signature, every byte, and what is said of them.
 
-A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What no
-release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the `blobs`
-beside `snapshots`. What lies there is the receiver's own copy; whoever made the folder cannot change it afterwards, which
-a link to anywhere else would allow.
+A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What
+no release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the
+`blobs` beside `snapshots`. What lies there is the receiver's own copy; whoever made the folder cannot change it
+afterwards, which a link to anywhere else would allow.
 """
 
 from __future__ import annotations

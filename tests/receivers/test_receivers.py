@@ -23,7 +23,7 @@ from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.machine import render_junit, render_sarif
 from dpaudit.results import AuditResult
-from dpaudit.results.hub import LICENCES, languages
+from dpaudit.results.hub import languages, licences
 from dpaudit.results.publication import About
 from dpaudit.results.schemas import SCHEMAS, schema_text
 from tests.needs import needed, npm_part
@@ -181,7 +181,7 @@ def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[...
     fields = card.data.to_dict()
     assert fields["license"] == "cc-by-4.0" and fields["language"] == ["en", "gsw"]
     assert fields["pretty_name"] == ABOUT.name and fields["configs"][0]["config_name"] == "default"
-    assert fields["license"] in LICENCES and set(fields["language"]) <= languages()
+    assert fields["license"] in licences() and set(fields["language"]) <= languages()
 
 
 def test_languages_are_those_of_the_hubs_own_package() -> None:
