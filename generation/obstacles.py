@@ -143,7 +143,7 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
             "claim.delta",
             field,
             f"this is {delta:g}, and of {units:,} {counted} a guarantee at {1 / units:g} or more could give one away",
-            f"Choose it below {1 / units:g} without looking at the data, such as {small_delta(units):g}.",
+            f"Choose it by a public number of {counted}, with room to spare: here {small_delta(units):g} would do.",
         )
 
 
@@ -231,7 +231,7 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
                 "disclosure.sensitive",
                 shared.setting.replace(LABELS, "data.labels"),
                 "a private record, or a large part of one, is in these texts, and would act on what is released",
-                "Take all of them anew, from where no record is. To exchange only what matched is a choice by the records.",
+                "Take all of them anew, from where no record is: to exchange what matched is a choice by the records.",
             )
 
 

@@ -1,7 +1,7 @@
 """Texts that are declared public against the private records, whatever was done to case, marks, spaces or some words.
 
 Two texts of different sources have phrases in common; nobody can say of a text alone whose it is. The thresholds here
-were chosen so that no such pair is taken for a copy (docs/sharp-edges.md#records-in-public-texts has what was measured).
+were chosen so that no such pair is taken for a copy (measured in docs/sharp-edges.md#records-in-public-texts).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         )
     if facts.replay is not None:
         for shared in facts.replay.shared or ():
-            yield f"{in_common(shared)} Whoever wrote it can say whether it was taken from them; then the claim is void."
+            yield f"{in_common(shared)} Who wrote it must say whether it comes from them: if so, the claim is void."
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS

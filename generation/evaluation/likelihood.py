@@ -25,6 +25,7 @@ from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normali
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.partition import Batch
+from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
@@ -356,4 +357,4 @@ def _usable_logits() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise InputError("model", f"{error}.", "Try model.dtype float32, or another model.") from None
+        raise InputError("model", f"{error}.", UNUSABLE_LOGITS) from None
