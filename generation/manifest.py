@@ -220,8 +220,8 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
     if declared is not None and most_per_user is not None and most_per_user > declared:
         problem = f"this is {declared}, but one user has {most_per_user} records."
         remedy = (
-            "Keep so many of every user's records, chosen by that user's alone. Or leave it out: the number is then taken "
-            "from the data, and said to be."
+            "Keep so many of every user's records, chosen by that user's alone. Or leave it out: the number is then "
+            "taken from the data, and said to be."
         )
         raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared

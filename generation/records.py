@@ -94,8 +94,8 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
         others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
         problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
         remedy = (
-            "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the rows: "
-            "that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
+            "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the "
+            "rows: that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
         )
         raise InputError(shared[0], problem, remedy)
     if not records:

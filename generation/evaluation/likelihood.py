@@ -24,8 +24,8 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import ex_post_epsilon
-from dpaudit.generation.partition import Batch
 from dpaudit.generation.models import UNUSABLE_LOGITS
+from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
