@@ -277,8 +277,8 @@ class Worker:
             raise error
         if self.rows == 1:
             remedy = (
-                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: how "
-                "many a batch has is private."
+                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: "
+                "how many a batch has is private."
             )
             raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
         self.rows //= 2

@@ -36,8 +36,8 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
     evidence=1,
     why="What cannot be read cannot be audited: a claim could hide its cost in a file that nobody can open.",
     remedy=(
-        "Restore the file that is named from a copy. Without one, generate the whole run again and release none of this: "
-        "a batch drawn twice is a choice between two texts."
+        "Restore the file that is named from a copy. Without one, generate the whole run again and release none of "
+        "this: a batch drawn twice is a choice between two texts."
     ),
     reference=_FORMAT,
 )

@@ -113,8 +113,8 @@ def batching_is_public(facts: Facts) -> Outcome:
     evidence=3,
     why="A claim per user is for so many records of one. A user who has more loses more than anybody is told.",
     remedy=(
-        "Do not release these texts under this claim. Before the next run, fix a number of records per user without the "
-        "data, and keep so many of every user's, chosen by that user's records alone."
+        "Do not release these texts under this claim. Before the next run, fix a number of records per user without "
+        "the data, and keep so many of every user's, chosen by that user's records alone."
     ),
     reference="docs/claims.md#users",
 )

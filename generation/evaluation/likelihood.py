@@ -190,7 +190,7 @@ def _enough_memory() -> Iterator[None]:
     except Exception as error:
         if not out_of_memory(error):
             raise
-        remedy = "Use bfloat16 or a smaller model, or more and smaller batches."
+        remedy = "Use bfloat16 or a smaller model, or shorter prompts."
         raise InputError("model", "memory is too small for one batch's contexts.", remedy) from None
 
 
