@@ -286,7 +286,11 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
     declared = config.privacy.records_per_user
     if declared is not None and most_per_user is not None and most_per_user > declared:
         problem = f"this is {declared}, but one user has {most_per_user} records."
-        raise InputError("privacy.records_per_user", problem, "Thin out that user's records, or declare more.")
+        remedy = (
+            "Keep so many of every user's records, chosen by that user's alone. Or leave it out: the number is then "
+            "taken from the data, and said to be."
+        )
+        raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared
     approximate = config.mechanism.claim_kind == "approximate"
     worked_out = approximate and config.claim is None and config.privacy.delta is None
@@ -315,7 +319,8 @@ def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> R
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
-        raise InputError("privacy.records_per_user", problem, f"The format holds {MAX_WIDTH}: thin out the users.")
+        remedy = f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by that user's alone."
+        raise InputError("privacy.records_per_user", problem, remedy)
     return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.records_contexts)
 
 

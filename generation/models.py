@@ -29,6 +29,11 @@ from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
 
 FIELD = "model.name"
+#: What to do where a record's logits are of no use. That a record broke the run is private.
+UNUSABLE_LOGITS = (
+    "Try public texts with model.dtype float32, or another model, and take what serves them: a choice by the records "
+    "is one that no epsilon pays for (chosen_from.settings: private)."
+)
 CACHE_VARIABLE = "DPAUDIT_CACHE"
 #: For tokenizers and encoders that name no limit.
 _MOST_TOKENS = 512

@@ -19,6 +19,7 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.generation.config import Config
+from dpaudit.generation.overlap import PublicTexts
 from dpaudit.generation.records import Records, read_public_examples
 from dpaudit.mechanisms import context_change
 from dpaudit.results.rounding import rounded_up
@@ -152,7 +153,7 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
             "claim.delta",
             field,
             f"this is {delta:g}, and of {units:,} {counted} a guarantee at {1 / units:g} or more could give one away",
-            f"Choose it below {1 / units:g} without looking at the data, such as {small_delta(units):g}.",
+            f"Choose it by a public number of {counted}, with room to spare: here {small_delta(units):g} would do.",
         )
 
 
@@ -217,16 +218,13 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
     examples = read_public_examples(config)
     shown = [text for each in examples.values() for text in each]
     acting = acting_texts(config.prompt.text, shown, config.decoding.banned_words)
-    published = [(f"{LABELS}[{number}]", label) for number, label in enumerate(config.data.labels or ())]
-    if config.chosen_from.settings == "public":
-        published += [("model.name", config.model.name), ("prompt.end", config.prompt.end or "")]
-        if PATH.search(config.prompt.end or ""):
-            yield Obstacle(
-                "disclosure.sensitive",
-                "prompt.end",
-                "a public report would hold this mark, which looks like a path of this machine",
-                "Take another mark.",
-            )
+    if config.chosen_from.settings == "public" and PATH.search(config.prompt.end or ""):
+        yield Obstacle(
+            "disclosure.sensitive",
+            "prompt.end",
+            "a public report would hold this mark, which looks like a path of this machine",
+            "Take another mark.",
+        )
     tried = [(field, text) for field, text in acting if not is_anybodys(field, text)]
     if len(tried) * len(config.data.groups) > MOST_PAIRS:
         yield Obstacle(
@@ -236,15 +234,15 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             "Give fewer examples, or fewer labels.",
         )
         return
-    texts = {record.text for record in data.records} if data is not None else frozenset[str]()
-    tried += [(field, text) for field, text in published if not is_anybodys(field, text)]
-    for field in dict.fromkeys(field for field, text in tried if text in texts):
-        yield Obstacle(
-            "disclosure.sensitive",
-            field.replace("batching.labels", "data.labels"),
-            "one of these texts is a private record, word for word, and would act on texts or be published",
-            "Take it out; write others, or take what is nobody's secret.",
-        )
+    public = PublicTexts(config.prompt.text, config.prompt.end, shown, config.decoding.banned_words, config.data.groups)
+    for shared in public.shared_with(() if data is None else [record.text for record in data.records]):
+        if shared.copied:
+            yield Obstacle(
+                "disclosure.sensitive",
+                shared.setting.replace(LABELS, "data.labels"),
+                "a private record, or a large part of one, is in these texts, and would act on what is released",
+                "Take all of them anew, from where no record is: to exchange what matched is a choice by the records.",
+            )
 
 
 _FINDERS: tuple[Finder, ...] = (_trained, _clusters, _origins, _sums, _delta, _claimed, _disclosed, _randomness)

@@ -16,9 +16,11 @@ from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.overlap import PublicTexts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
+from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
@@ -178,6 +180,21 @@ class Rebuilt:
             if recorded is not None and recorded.user != users.get(recorded.digest, recorded.user):
                 return f"line {number} of {ASSIGNMENT} is of another user than the data has it"
         return ""
+
+    def shared_texts(self) -> tuple[SharedText, ...]:
+        """What the run's public settings have in common with its records, its canaries aside."""
+        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        made_up = {(canary.label, canary.text) for canary in canaries}
+        public = PublicTexts(
+            manifest.prompt.text,
+            manifest.prompt.end,
+            [text for each in manifest.prompt.public_examples.values() for text in each],
+            manifest.decoding.banned_words,
+            manifest.batching.labels,
+            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences],
+            [canary.text for canary in canaries],
+        )
+        return public.shared_with(each.text for each in self.records if (each.label, each.text) not in made_up)
 
     def _with_allowances(self, parts: Partition) -> Partition:
         """What an assignment says of budgets, taken over to the one that the rule gives."""

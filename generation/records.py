@@ -80,8 +80,8 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
         others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
         problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
         remedy = (
-            "Leave data.user out and declare privacy.records_per_user. To keep one of the rows would void the claim: which "
-            "is kept depends on both users (docs/sharp-edges.md#cleaning-across-users)."
+            "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the "
+            "rows: that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
         )
         raise InputError(shared[0], problem, remedy)
     if not records:
@@ -178,7 +178,7 @@ def _record(row: Row, config: DataConfig) -> Record | None:
         if str(value).strip() in config.named:
             problem = f"the label has blanks around it, and is not in {fixed} like that."
         fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
-        remedy = f"{fixed_beforehand} Mend the row or the list, or say data.other_labels: skip."
+        remedy = f"{fixed_beforehand} Mend such rows, each by what it says itself, or say data.other_labels: skip."
         raise InputError(f"{row.where}, column {config.label!r}", problem, remedy)
     return Record(label, text)
 
@@ -187,7 +187,7 @@ def _value(row: Row, column: str, setting: str) -> str:
     """A row's text in a column. Raises InputError where there is none; `setting` names the column."""
     value = _given(row, column)
     if value is None:
-        remedy = f"Fill it in, take the row out, or name another column in {setting}."
+        remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {setting}."
         raise InputError(f"{row.where}, column {column!r}", "the value is missing.", remedy)
     return value
 

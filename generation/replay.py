@@ -98,6 +98,7 @@ def replay_run(
     head, replayer = reader.head_or_none(), _Replayer(reader, data, model, tick)
     try:
         assignment, texts = replayer.assignment_problem(), replayer.named.text_problem()
+        shared = replayer.shared_texts()
         found: list[ReplayedStep] = []
         left: list[LeftOut] = []
         public = attack = None
@@ -123,6 +124,7 @@ def replay_run(
             attack,
             whole,
             most_per_user=replayer.most_per_user,
+            shared=shared,
             head=head,
         )
     except Exception as error:

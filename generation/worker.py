@@ -19,7 +19,7 @@ from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, c
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import ex_post_epsilon
-from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
 from dpaudit.generation.prompts import Prompts
@@ -291,7 +291,10 @@ class Worker:
         if not out_of_memory(error):
             raise error
         if self.rows == 1:
-            remedy = "Use bfloat16 or a smaller model, shorter prompts, or more and smaller batches."
+            remedy = (
+                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: "
+                "how many a batch has is private."
+            )
             raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
         self.rows //= 2
         self._passes = self._public_passes = None
@@ -379,7 +382,7 @@ class Worker:
             yield
         except ValueError as error:
             where = f"batch {batch.batch.id}, step {batch.length}"
-            raise InputError(where, f"{error}.", "Try model.dtype float32, or another model.") from None
+            raise InputError(where, f"{error}.", UNUSABLE_LOGITS) from None
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""

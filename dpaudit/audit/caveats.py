@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
+from dpaudit.checks.disclosure import in_common
 from dpaudit.results import NEXT_TO_NOTHING, CheckResult
 
 _DECLARED = "What the run declares is taken as true where no check looks behind it."
@@ -73,6 +74,9 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
             f"{facts.equal[0]} are equal at every step, bit for bit{more}: they show one record, or records that begin "
             "alike. The claim holds only if each is a record of its own."
         )
+    if facts.replay is not None:
+        for shared in facts.replay.shared or ():
+            yield f"{in_common(shared)} Who wrote it must say whether it comes from them: if so, the claim is void."
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS

@@ -9,6 +9,7 @@ from typing import Any
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results import CheckResult
+from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.manifest import SOFTWARE
@@ -93,7 +94,10 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     fails="A public report would hold a record, a digest of one, the key or a path",
     evidence=2,
     why="A public report is read by anyone. A record, key or path in a setting would be published with it.",
-    remedy="Public reports of this run leave its settings out. Change that text before the next run.",
+    remedy=(
+        "Public reports of this run leave its settings out. For the next run name no path, and take all texts that are "
+        "declared public from where no record is: to exchange only what was found here is a choice by the records."
+    ),
     reference="docs/releasing.md",
 )
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
@@ -102,6 +106,8 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     Names of fields, texts and numbers, in whatever digits these are written. Under the key, texts are also held against
     the records themselves, and so is what is not published, but acts on every text: each line of a template of the
     user's own, the public examples and the banned words. Labels and single words are not: a record may be such a word.
+    With the data, all of it and the stop sequences are searched for large parts of records, whatever their case, marks
+    and spaces are.
     """
     expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
     manifest = facts.manifest
@@ -115,6 +121,11 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
         if secret is not None and secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+    shared = () if facts.replay is None else facts.replay.shared or ()
+    for each in shared:
+        if each.copied:
+            found = f"{each.setting} has {each.copied} records in it, or large parts of them"
+            return Outcome("fail", found, expected, _IN_EVERY_TEXT, evidence=3)
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     unpublished = acting_texts(manifest.prompt.text, examples, manifest.decoding.banned_words)
     texts = [(field, text) for field, text in (*published, *unpublished) if not is_anybodys(field, text)]
@@ -144,7 +155,16 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     unkeyed = (
         "" if manifest.batching.key is not None else "Without batching.key no text could be held against the records."
     )
-    return Outcome("pass", f"{len(published) + len(unpublished)} texts, {count} records", expected, unkeyed)
+    found = f"{len(published) + len(unpublished)} texts, {count} records"
+    searched = facts.replay is not None and facts.replay.shared is not None
+    told = " ".join([unkeyed, *map(in_common, shared)]).strip()
+    return Outcome("pass", found, expected, told, evidence=3 if searched else None)
+
+
+def in_common(shared: SharedText) -> str:
+    """What a public setting has in common with records, as a sentence without any of the text."""
+    records = "a record" if shared.records == 1 else f"{shared.records:,} records"
+    return f"{shared.setting} has up to {shared.letters} letters in a row in common with {records}."
 
 
 def acts_on_every_text(check: CheckResult) -> bool:

@@ -36,7 +36,10 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
     fails="A file is not of format 1 or cannot be read",
     evidence=1,
     why="What cannot be read cannot be audited: a claim could hide its cost in a file that nobody can open.",
-    remedy="Restore the file that is named from a copy, or generate that batch again.",
+    remedy=(
+        "Restore the file that is named from a copy. Without one, generate the whole run again and release none of "
+        "this: a batch drawn twice is a choice between two texts."
+    ),
     reference=_FORMAT,
 )
 def files_can_be_read(facts: Facts) -> Outcome:

@@ -342,7 +342,7 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
         if placed.left < NOTHING_LEFT:
             tell(
                 f"dpaudit: warning: {title}: that is next to nothing: hardly any context takes part. A larger "
-                "privacy.epsilon leaves more."
+                "privacy.epsilon leaves more; plan it beforehand, for what was spent is private."
             )
     if placed.fewest >= FEW:
         return
@@ -352,5 +352,5 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     empty = f" An empty batch writes {placed.of_none} at full price." if placed.fewest == 0 else ""
     tell(
         f"dpaudit: warning: {title}: batches to be generated hold {held}; {WELL} or more do well.{empty} "
-        f"{placed.remedy} (having counted, say chosen_from.batching: private)."
+        f"{placed.remedy}, by a public number of records: by these counts it is chosen_from.batching: private."
     )

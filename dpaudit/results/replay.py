@@ -126,6 +126,23 @@ class PublicReplay:
 
 
 @dataclass(frozen=True)
+class SharedText:
+    """What a setting that is declared public has in common with records of the data: numbers, and none of the text.
+
+    Attributes:
+        setting: its field in run.json, or the file `canaries`.
+        letters: the most letters and digits in a row that it and a record have in common.
+        records: how many records have many in a row in common with it.
+        copied: how many of these are in it so far that they were taken from there, or it from them.
+    """
+
+    setting: str
+    letters: int
+    records: int
+    copied: int
+
+
+@dataclass(frozen=True)
 class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
@@ -136,6 +153,7 @@ class Replay(PublicReplay):
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
         whole: whether nobody stopped it: what was not done by then is not there.
         most_per_user: the most records that one user has in the data; None where the run names no column of users.
+        shared: what public settings have in common with records; None where nobody looked.
     """
 
     assignment: str
@@ -145,3 +163,4 @@ class Replay(PublicReplay):
     attack: Attacked | None
     whole: bool = True
     most_per_user: int | None = field(default=None, kw_only=True)
+    shared: tuple[SharedText, ...] | None = field(default=None, kw_only=True)

@@ -271,7 +271,7 @@ def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: 
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
         problem = f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
-        remedy = "Sample from a public top-k support, leave contexts out of the record, or make smaller batches."
+        remedy = "Sample from a public top-k support, or leave contexts out of the record."
         raise InputError("record", f"{problem}{MAX_STEP_BYTES:,} are read.", remedy)
 
 

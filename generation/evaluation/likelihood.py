@@ -24,6 +24,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
@@ -190,7 +191,7 @@ def _enough_memory() -> Iterator[None]:
     except Exception as error:
         if not out_of_memory(error):
             raise
-        remedy = "Use bfloat16 or a smaller model, or more and smaller batches."
+        remedy = "Use bfloat16 or a smaller model, or shorter prompts."
         raise InputError("model", "memory is too small for one batch's contexts.", remedy) from None
 
 
@@ -357,4 +358,4 @@ def _usable_logits() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise InputError("model", f"{error}.", "Try model.dtype float32, or another model.") from None
+        raise InputError("model", f"{error}.", UNUSABLE_LOGITS) from None

@@ -22,7 +22,7 @@ from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
-from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun
+from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
 from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
 from dpaudit.runs.commitment import SETTLED
 from tests.forging import list_digests
@@ -1575,7 +1575,14 @@ CLEAN = Replay(
     left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
     attack=ATTACKED,
     most_per_user=2,
+    shared=(),
 )
+
+
+def in_public_texts(setting: str, letters: int) -> tuple[Replay, dict[str, Any], set[str]]:
+    """A record, or a large part of one; tests/generation/test_overlap.py has what is one."""
+    found = SharedText(setting, letters=letters, records=3, copied=1)
+    return replace(CLEAN, shared=(found,)), {}, {"disclosure.sensitive"}
 
 
 def with_left_out(**changes: Any) -> Replay:
@@ -1605,6 +1612,10 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "user_with_eight_records_where_two_are_declared": (
         replace(CLEAN, most_per_user=8), {"unit": "user", "records_per_user": 2, "width": 3}, {"partition.users"}
     ),
+    "public_example_that_is_a_record_less_four_words": in_public_texts("prompt.public_examples", 34),
+    "half_a_record_in_the_template": in_public_texts("prompt.text", 96),
+    "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
+    "record_in_stop_sequences": in_public_texts("stopping.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
     "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
     "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),
