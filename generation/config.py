@@ -56,6 +56,8 @@ Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 #: What groups records that have no labels: none of a config's labels is empty.
 NO_LABELS = ("",)
+#: See `ModelConfig`.
+CoupledRows = Literal["alone", "batch"]
 
 
 class DataConfig(Fields):
@@ -135,12 +137,15 @@ class ModelConfig(Fields):
         dtype: of weights and activations; logits are float32 either way.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
+        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as mixtures of experts
+            do: each goes through alone, or with its batch, which is faster and more than the claim covers.
     """
 
     name: Name
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    coupled_rows: CoupledRows = "alone"
 
 
 class PromptConfig(Fields):

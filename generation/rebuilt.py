@@ -14,8 +14,9 @@ from dpaudit.generation.canaries import included
 from dpaudit.generation.config import NO_LABELS, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
+from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
-from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
@@ -98,7 +99,9 @@ class NamedModel:
         # A run that was made on a CPU is computed bit for bit only there.
         device = "cpu" if named.device == "cpu" else "auto"
         with of_options():
-            config = ModelConfig.model_validate({"name": name or named.name, "dtype": named.dtype, "device": device})
+            coupled = {"coupled_rows": "batch"} if named.isolation == "batch" else {}
+            fields = {"name": name or named.name, "dtype": named.dtype, "device": device, **coupled}
+            config = ModelConfig.model_validate(fields)
             model = load_model(config, named.digest)
         if model.vocabulary != self._manifest.record.vocabulary:
             problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."

@@ -29,6 +29,7 @@ FORMAT_VERSION: Literal[1] = 1
 Origin = Literal["public", "private"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens", "budget"]
+Isolation = Literal["shared", "alone", "batch"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will. Every number,
 #: text and list has one.
@@ -311,6 +312,9 @@ class Model(Fields):
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
+        isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
+            "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
+            they did; or with its "batch", whose contexts move each other's last bits, and no other's.
     """
 
     name: Name
@@ -318,6 +322,7 @@ class Model(Fields):
     dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    isolation: Isolation | None = None
 
 
 class Prompt(Fields):
