@@ -23,7 +23,8 @@ import torch
 from transformers import DynamicCache
 
 from benchmarks.workload import LABEL, Workload
-from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Template, template
 
 INVINK = "invink"

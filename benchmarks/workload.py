@@ -11,7 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config, DataConfig, ModelConfig
-from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompt_encoding import PromptEncoder
 from dpaudit.generation.records import read_records
 

@@ -31,7 +31,8 @@ from dpaudit.generation.manifest import (
     revealed_seed,
     with_budget,
 )
-from dpaudit.generation.models import LanguageModel, device_of, load_model
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import LanguageModel, device_of
 from dpaudit.generation.partition import Partition, partition, partition_as_recorded, with_allowances
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template

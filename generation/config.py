@@ -59,6 +59,8 @@ Name = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 #: What groups records that have no labels: none of a config's labels is empty.
 NO_LABELS = ("",)
+#: See `ModelConfig`.
+CoupledRows = Literal["alone", "batch"]
 
 
 class DataConfig(Fields):
@@ -143,6 +145,8 @@ class ModelConfig(Fields):
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
         trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
             remembers of them no epsilon here covers.
+        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as mixtures of experts
+            do: each goes through alone, or with its batch, which is faster and more than the claim covers.
     """
 
     name: Name
@@ -150,6 +154,7 @@ class ModelConfig(Fields):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     trained_on_records: TrainedOnRecords = "unknown"
+    coupled_rows: CoupledRows = "alone"
 
 
 class PromptConfig(Fields):

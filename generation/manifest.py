@@ -15,6 +15,7 @@ from typing import Any
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounded_sum
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
+from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results.rounding import decimals
@@ -102,6 +103,7 @@ def build_manifest(
             digest=model.digest,
             device=model.device.type,
             rows=rows,
+            isolation=isolation_of(model),
         ),
         prompt=Prompt(
             template=config.prompt.id,

@@ -23,7 +23,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.config import CoupledRows, ModelConfig
 from dpaudit.generation.sources import PACKAGE, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
@@ -177,12 +177,14 @@ class LanguageModel:
     Attributes:
         digest: SHA-256 over names and contents of its weight, config and tokenizer files.
         vocabulary: V, the number of tokens it scores.
+        coupled_rows: see `ModelConfig`.
     """
 
     network: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     digest: str
     vocabulary: int
+    coupled_rows: CoupledRows = "alone"
 
     @property
     def device(self) -> torch.device:
@@ -192,8 +194,9 @@ class LanguageModel:
     @property
     def positions(self) -> int | None:
         """The longest sequence it was made for, in tokens; None when it sets no limit."""
-        limit = getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
-        return limit if isinstance(limit, int) else None
+        config = self.network.config.get_text_config()
+        limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+        return next((limit for limit in limits if isinstance(limit, int)), None)
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
@@ -221,49 +224,6 @@ class LanguageModel:
         return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
 
 
-def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
-    """Load a model and its tokenizer.
-
-    Args:
-        config: which one, and how.
-        digest: what the model's digest must be; None for any.
-
-    Raises:
-        InputError: there is no such model or device, it is no causal language model, or it is another one.
-    """
-    device = device_of(config)
-    with loading(config.name, FIELD, "a causal language model"):
-        source = origin_of(config.name, FIELD)
-        gguf = _gguf_file(source) if isinstance(source, Path) else None
-        found = None
-        if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
-            found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
-            _require_digest(config.name, digest, found)
-        origin: Path | str = source if gguf is None else _converted(gguf)
-        network, missing = load_network(AutoModelForCausalLM, origin, getattr(torch, config.dtype))
-        if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
-            problem = f"{config.name!r} lacks weights of a causal language model."
-            raise InputError(FIELD, problem, "Name one that has them.")
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
-        if found is None:
-            found = digest_of(identity_files(origin, FIELD))
-            _require_digest(config.name, digest, found)
-        network.to(device)  # type: ignore[arg-type]
-        network.train(False)
-        with torch.inference_mode():
-            probe = network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=device))
-    if probe.logits.isnan().any():
-        problem = f"{config.name!r} gives scores that are no numbers."
-        raise InputError(FIELD, problem, "Name another model, or a whole copy of this one.")
-    return LanguageModel(network, tokenizer, found, int(probe.logits.shape[-1]))
-
-
-def _require_digest(name: str, wanted: str | None, found: str) -> None:
-    if wanted is not None and found != wanted:
-        problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
-        raise InputError(FIELD, problem, "Name the folder of the very model with --model.")
-
-
 def tokenizer_file(name: str) -> Path | None:
     """Where the tokenizer.json is of a model that was loaded before; None where it has none.
 
@@ -272,8 +232,8 @@ def tokenizer_file(name: str) -> Path | None:
     """
     source = origin_of(name, FIELD)
     if isinstance(source, Path):
-        gguf = _gguf_file(source)
-        file = (source if gguf is None else _converted(gguf)) / TOKENIZER
+        gguf = gguf_file(source)
+        file = (source if gguf is None else converted(gguf)) / TOKENIZER
         return file if file.is_file() else None
     with contextlib.suppress(OSError):
         found = cached_file(source, TOKENIZER)
@@ -295,7 +255,7 @@ def device_of(config: ModelConfig) -> torch.device:
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
-def _gguf_file(folder: Path) -> Path | None:
+def gguf_file(folder: Path) -> Path | None:
     """The .gguf file of a folder that holds one instead of a Hugging Face model."""
     if (folder / "config.json").exists():
         return None
@@ -310,7 +270,7 @@ def _gguf_file(folder: Path) -> Path | None:
     return files[0]
 
 
-def _converted(gguf: Path) -> Path:
+def converted(gguf: Path) -> Path:
     """The folder that a GGUF file was converted into, as a Hugging Face model with weights in float32.
 
     Converted now if it was not. Atomic: whole or absent.

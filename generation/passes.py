@@ -16,7 +16,6 @@ from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import psutil
@@ -37,13 +36,8 @@ ROWS_STEP = 4
 #: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
 #: anchor through rounding.
 PUBLIC_ROWS = 16
-#: Places of a prompt, and tokens after it, in the passes that are tried out.
-_TRIAL = 6
-#: Whether shared passes give a network's logits, as they were tried out.
-_AGREES: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
-#: Logits of a shared pass may differ by this share of their spread from those of a pass alone. A cache that the model
-#: misreads gives other logits altogether.
-AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
+#: How architectures name what they keep of earlier tokens.
+_CACHES = ("past_key_values", "cache_params")
 
 #: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
 #: takes longer than reading.
@@ -108,6 +102,9 @@ class _Outputs:
     """
 
     outputs: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.outputs)
 
     def __init__(self, model: LanguageModel, head: Head | None, rows: int) -> None:
         width = model.vocabulary if head is None else head.width
@@ -211,8 +208,14 @@ def forward(
 
     Returns:
         Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a head; and the cache.
+
+    Raises:
+        ValueError: the network keeps nothing of earlier tokens.
     """
     accepted = parameters_of(type(network).forward)
+    kept = next((name for name in _CACHES if name in accepted), None)
+    if kept is None:
+        raise ValueError("the network keeps no cache of earlier tokens")
     if positions is None:
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     # Some architectures know no positions or score every position.
@@ -220,25 +223,68 @@ def forward(
     with nullcontext() if head is None else head.left_out():
         output = network(
             input_ids=ids,
-            attention_mask=seen,
-            past_key_values=cache,
+            # A state has no columns that could be hidden.
+            attention_mask=seen if kept == "past_key_values" or cache is None else None,
             use_cache=True,
+            **{kept: cache},
             **{name: value for name, value in optional.items() if name in accepted},
         )
-    return output.logits[:, -1, :].to(torch.float32), output.past_key_values
+    return output.logits[:, -1, :].to(torch.float32), output[kept]
+
+
+class SeveralCaches:
+    """n prompts in several caches, which go on together: `CachedPrompts`."""
+
+    def __init__(self, parts: Sequence[OwnCache]) -> None:
+        """Args: `parts`, at least one, in the prompts' order."""
+        self._parts = list(parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        return torch.cat([part.logits for part in self._parts])
+
+    def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
+        """See `CachedPrompts`."""
+        return torch.cat([part.logits_over(support) for part in self._parts])
+
+    def append(self, token: int) -> None:
+        """See `CachedPrompts`."""
+        for part in self._parts:
+            part.append(token)
+
+    def fork(self) -> SeveralCaches:
+        """See `CachedPrompts`."""
+        return SeveralCaches([part.fork() for part in self._parts])
 
 
 class Passes:
-    """The forward passes of all batches in the making: a cache and a pass for each, in the model's own way."""
+    """The forward passes of all batches in the making, in the model's own way: apart for each batch, or each row."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, head: Head | None = None) -> None:
-        """Args: `rows` of a pass; `places` that each prompt is padded to, one of them padding in any case; `head`."""
+    def __init__(
+        self, model: LanguageModel, rows: int, places: int, head: Head | None = None, *, alone: bool = False
+    ) -> None:
+        """Take the shape of a pass.
+
+        Args:
+            model: a loaded model.
+            rows: of a pass.
+            places: that each prompt is padded to, one of them padding in any case.
+            head: the model's, to keep it apart.
+            alone: whether every prompt has passes of its own.
+        """
         self._model, self._rows, self._places, self._head = model, rows, places, head
-        self._running: list[_Outputs] = []
+        self._together, self._fewest = (1, 1) if alone else (None, ROWS_STEP)
+        if not alone and model.device.type != "cpu":  # there kernels are chosen by shape, so it is always the same
+            self._together = self._fewest = rows
+        self._running: list[_Outputs | SeveralCaches] = []
 
     def fits(self, prompts: int) -> bool:
         """Whether so many prompts fit beside those that are running. The first batch always does."""
-        return not self._running or sum(len(batch.outputs) for batch in self._running) + prompts <= self._rows
+        return not self._running or sum(map(len, self._running)) + prompts <= self._rows
 
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
         """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
@@ -247,7 +293,12 @@ class Passes:
             ValueError: a prompt leaves no padding in its places.
             torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
         """
-        batch = OwnCache(self._model, prompts, self._places, ROWS_STEP, self._head)
+        each = self._together or max(1, len(prompts))
+        parts = [
+            OwnCache(self._model, prompts[first : first + each], self._places, self._fewest, self._head)
+            for first in range(0, max(1, len(prompts)), each)
+        ]
+        batch = parts[0] if len(parts) == 1 else SeveralCaches(parts)
         self._running.append(batch)
         return batch
 
@@ -277,7 +328,7 @@ class SharedPasses(Passes):
     def fit(
         cls, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
     ) -> SharedPasses | None:
-        """Passes for this model, or None where its cache is of another kind or they do not give its logits."""
+        """Passes for this model, or None where its cache is of another kind."""
         passes = cls(model, rows, places, tokens, head)
         # Every layer must cache keys and values of all columns that a row has.
         layers: list[Any] = DynamicCache(config=model.network.config).layers
@@ -286,9 +337,7 @@ class SharedPasses(Passes):
             or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= passes._width)
             for layer in layers
         )
-        if plain and model.network not in _AGREES:
-            _AGREES[model.network] = cls(model, ROWS_STEP, _TRIAL, _TRIAL)._agree()
-        return passes if plain and _AGREES[model.network] else None
+        return passes if plain else None
 
     @torch.inference_mode()
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
@@ -369,27 +418,6 @@ class SharedPasses(Passes):
             forward(self._model.network, ids, torch.ones_like(ids), self._prefixes[key])
         known: list[Any] = self._prefixes[key].layers
         return DynamicCache([(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known])
-
-    @torch.inference_mode()
-    def _agree(self) -> bool:
-        """Whether prompts of two lengths, continued here, have the logits that they have alone."""
-        end = [token % self._model.vocabulary for token in (7, 5)]
-        prompts = [[11 % self._model.vocabulary], [3 % self._model.vocabulary] * 3]
-        try:
-            batch = self.start(prompts)
-            for token in end:
-                batch.append(token)
-            self.finish(batch)
-            for prompt, found in zip(prompts, batch.logits, strict=True):
-                ids = torch.tensor([[*prompt, *end]], device=self._model.device)
-                alone = self._model.network(input_ids=ids).logits[0, -1].to(torch.float32)
-                if not float((found - alone).abs().max()) <= AGREEMENT[self._model.network.dtype] * float(alone.std()):
-                    return False
-        except Exception as error:  # whatever another kind of cache makes a model raise
-            if out_of_memory(error):
-                raise
-            return False
-        return True
 
 
 #: A block, and a row of it.
@@ -518,15 +546,6 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._width - 1
 
 
-def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
-    """Shared passes where the model's cache allows them, else one for each batch.
-
-    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it. With
-    a `head` of the model, tokens are scored only where somebody looks.
-    """
-    return SharedPasses.fit(model, rows, places, tokens, head) or Passes(model, rows, places, head)
-
-
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
     """The rows of a pass: a power of two, as many as fit into free memory and serve a purpose. At least 1.
 
@@ -563,10 +582,10 @@ def free_memory(device: torch.device) -> int:
     return free
 
 
-@torch.inference_mode()
 def _cached_bytes(model: LanguageModel) -> int:
-    """What a model caches of one token in one row."""
-    cache = model.network(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device)).past_key_values
+    """What a model caches of one token in one row; 0 for a state, which does not grow."""
+    ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
+    _, cache = forward(model.network, ids, torch.ones_like(ids), None)
     layers = cache.layers if isinstance(cache, DynamicCache) else []
     tensors = [x for layer in layers for x in (getattr(layer, "keys", None), getattr(layer, "values", None))]
     return sum(x.numel() * x.element_size() for x in tensors if x is not None)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from dpaudit.generation.head import Head
+from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Prompt, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Prompt
 from dpaudit.generation.prompt_encoding import PromptEncoder, encode
 from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError

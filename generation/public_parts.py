@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.config import NO_LABELS
+from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.model_step import support_problem
-from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory
 from dpaudit.generation.rebuilt import NamedModel
 from dpaudit.mechanisms import ANCHOR, MASKED, Mechanism, largest_absolute
 from dpaudit.results.replay import PublicParts, PublicReplay

@@ -14,8 +14,10 @@ from dpaudit.generation.canaries import included
 from dpaudit.generation.config import NO_LABELS, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
-from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.overlap import PublicTexts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
@@ -100,8 +102,14 @@ class NamedModel:
         # A run that was made on a CPU is computed bit for bit only there.
         device = "cpu" if named.device == "cpu" else "auto"
         with of_options():
-            config = ModelConfig.model_validate({"name": name or named.name, "dtype": named.dtype, "device": device})
+            coupled = {"coupled_rows": "batch"} if named.isolation == "batch" else {}
+            fields = {"name": name or named.name, "dtype": named.dtype, "device": device, **coupled}
+            config = ModelConfig.model_validate(fields)
             model = load_model(config, named.digest)
+        if named.isolation == "shared" != isolation_of(model) and named.device == model.device.type:
+            problem = "this is shared, and in one pass this model's contexts move each other's bits here."
+            remedy = "Replay on a machine like the one that made the run; there this must not be."
+            raise InputError(f"{self._where}: model.isolation", problem, remedy)
         if model.vocabulary != self._manifest.record.vocabulary:
             problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
             raise self._refused("record.vocabulary", problem)

@@ -19,9 +19,10 @@ from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, c
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
 from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory, passes_for
+from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, SeededStream, sample
 from dpaudit.generation.threads import each

@@ -38,8 +38,13 @@ _NUMBER_ALONE = "A pass means that the number is right, not that it is small eno
 _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
+_COUPLED = (
+    "The model let contexts of one batch move each other's last bits (model.isolation: batch), and no epsilon here "
+    "includes that."
+)
 _FIXED = frozenset(
     {
+        _COUPLED,
         _TRAINED_UNKNOWN,
         _TRAINED_NO,
         _EARLIER,
@@ -81,6 +86,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS
     yield _DECLARED
+    if facts.manifest.model.isolation == "batch":
+        yield _COUPLED
     if facts.manifest.privacy.earlier:
         yield _EARLIER
     if facts.held.commitment is None:

@@ -72,6 +72,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
         said["prompt"] = _prompt(manifest["prompt"])
         said["model"] |= {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
+        if (isolation := manifest["model"].get("isolation")) is not None:  # a matter of the model and of settings
+            said["model"]["isolation"] = isolation
         name = said["model"]["name"]
         # A name of the Hub has one slash at most.
         if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):

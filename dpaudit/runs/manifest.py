@@ -32,6 +32,7 @@ Origin = Literal["public", "private"]
 TrainedOnRecords = Literal["no", "yes", "unknown"]
 ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
 StopReason = Literal["end-token", "max-tokens", "budget"]
+Isolation = Literal["shared", "alone", "batch"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will. Every number,
 #: text and list has one.
@@ -332,6 +333,9 @@ class Model(Fields):
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
         trained_on_records: whether its weights were trained on any of the private records, or fine-tuned.
+        isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
+            "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
+            they did; or with its "batch", whose contexts move each other's last bits, and no other's.
     """
 
     name: Name
@@ -340,6 +344,7 @@ class Model(Fields):
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     trained_on_records: TrainedOnRecords = "unknown"
+    isolation: Isolation | None = None
 
 
 class Prompt(Fields):

@@ -16,7 +16,8 @@ from benchmarks.tiny import byte_tokenizer, save_tiny_model
 from dpaudit.generation import passes
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
-from dpaudit.generation.models import LanguageModel, load_model
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import LanguageModel
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")

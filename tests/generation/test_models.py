@@ -9,7 +9,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of, load_model
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of
 from dpaudit.runs import InputError
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 import transformers
 
+from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import OwnCache, Passes, SharedPasses, out_of_memory, passes_for
+from dpaudit.generation.passes import OwnCache, Passes, SharedPasses, out_of_memory
 
 PLACES, TOKENS = 16, 6
 ONE = [[5], [7, 8, 9, 10, 11, 12, 13], [20, 21, 22]]

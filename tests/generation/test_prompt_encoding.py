@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import AddedToken, ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from benchmarks.tiny import byte_tokenizer

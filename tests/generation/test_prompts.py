@@ -6,8 +6,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompt_encoding import PromptEncoder
 from dpaudit.generation.prompts import ends_with, template, written_forms
-from dpaudit.generation.wording import Part
-from dpaudit.runs import InputError
 
 
 @pytest.fixture

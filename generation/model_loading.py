@@ -1,0 +1,68 @@
+"""A language model from its files, tried out: what generation cannot use is refused before anything is done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.model_probe import UnusableModelError, probe, vocabulary_of
+from dpaudit.generation.models import (
+    FIELD,
+    LanguageModel,
+    converted,
+    device_of,
+    digest_of,
+    gguf_file,
+    identity_files,
+    load_network,
+    loading,
+    origin_of,
+)
+from dpaudit.runs import InputError
+
+
+def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
+    """Load a model and its tokenizer.
+
+    Args:
+        config: which one, and how.
+        digest: what the model's digest must be; None for any.
+
+    Raises:
+        InputError: there is no such model or device, it is another one, or it cannot generate.
+    """
+    device = device_of(config)
+    with loading(config.name, FIELD, "a causal language model"):
+        source = origin_of(config.name, FIELD)
+        gguf = gguf_file(source) if isinstance(source, Path) else None
+        found = None
+        if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
+            found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
+            _require_digest(config.name, digest, found)
+        origin: Path | str = source if gguf is None else converted(gguf)
+        network, missing = load_network(AutoModelForCausalLM, origin, getattr(torch, config.dtype))
+        if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
+            problem = f"{config.name!r} lacks weights of a causal language model."
+            raise InputError(FIELD, problem, "Name one that has them.")
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
+        if found is None:
+            found = digest_of(identity_files(origin, FIELD))
+            _require_digest(config.name, digest, found)
+        network.to(device)  # type: ignore[arg-type]
+        network.train(False)
+    try:
+        model = LanguageModel(network, tokenizer, found, vocabulary_of(network), config.coupled_rows)
+        probe(model)
+    except UnusableModelError as error:
+        remedy = "Name another causal language model, or a whole copy of this one with its own tokenizer."
+        raise InputError(FIELD, f"{config.name!r} {error}.", remedy) from None
+    return model
+
+
+def _require_digest(name: str, wanted: str | None, found: str) -> None:
+    if wanted is not None and found != wanted:
+        problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
+        raise InputError(FIELD, problem, "Name the folder of the very model with --model.")

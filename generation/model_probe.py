@@ -1,0 +1,187 @@
+"""Whether a network can generate at all, and whether one context moves another's bits: tried out when it is loaded.
+
+Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how its sums are
+rounded, then depends on all contexts, and a last bit can send a token to another expert. The accounting takes a
+context's logits to depend on that context alone, so what moves a bit here does not share a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import PreTrainedModel
+
+from dpaudit.generation.head import Head
+from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import CachedPrompts, Passes, Prompt, SharedPasses, out_of_memory
+from dpaudit.mechanisms import MASKED
+from dpaudit.runs.manifest import Isolation
+
+#: Logits of a prompt among others may differ by this share of their spread from those that it has alone. Padding or a
+#: cache that a network misreads gives other logits altogether.
+AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
+#: Rows, places of a prompt, and tokens after it, in the passes that are tried out.
+_ROWS, _PLACES, _TOKENS = 20, 5, 2
+#: How many prompts are looked at; and how many are beside them in their batch, and in another one.
+_WATCHED = 6
+_COMPANIES = ((0, 0), (5, 0), (2, 11))
+#: How often networks with experts are tried in company, with other tokens each time: experts that happen to get as many
+#: tokens as before move no bit.
+_FILLS = 4
+#: Of the prompts that are tried: the same ones every time.
+_SEED = 40
+
+
+class UnusableModelError(ValueError):
+    """Why a network cannot generate, as the end of a sentence that begins with its name."""
+
+
+class Probe(NamedTuple):
+    """What came out. `shares`: shared passes give its logits. `couples`: contexts in a pass move each other's bits."""
+
+    shares: bool
+    couples: bool
+
+
+_PROBED: WeakKeyDictionary[PreTrainedModel, Probe] = WeakKeyDictionary()
+
+
+@torch.inference_mode()
+def vocabulary_of(network: PreTrainedModel) -> int:
+    """The number of tokens that a network scores.
+
+    Raises:
+        UnusableModelError: it is no causal language model.
+    """
+    ids = torch.tensor([[1, 2, 3, 0], [1, 2, 3, 2]], device=network.device)
+    try:
+        logits = network(input_ids=ids).logits.to(torch.float32)
+    except Exception as error:  # whatever an architecture raises
+        raise _failed(error) from error
+    if logits.ndim != 3 or logits.shape[:2] != ids.shape:
+        raise UnusableModelError("does not give every token one row of scores")
+    if logits.isnan().any():
+        raise UnusableModelError("gives scores that are no numbers")
+    if _apart(logits[0, :3], logits[1, :3], network.dtype):
+        raise UnusableModelError("lets a later token change the scores before it, so it is no causal language model")
+    return int(logits.shape[-1])
+
+
+def probe(model: LanguageModel) -> Probe:
+    """Try a model out, once for each network.
+
+    Raises:
+        UnusableModelError: it cannot generate.
+    """
+    if model.network not in _PROBED:
+        _PROBED[model.network] = _probed(model)
+    return _PROBED[model.network]
+
+
+def isolation_of(model: LanguageModel) -> Isolation:
+    """What keeps a model's contexts apart, as run.json says it."""
+    return model.coupled_rows if probe(model).couples else "shared"
+
+
+def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
+    """Shared passes where the model's cache allows them and no bit moves, else one for each batch or context.
+
+    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it. With
+    a `head` of the model, tokens are scored only where somebody looks.
+    """
+    shares, couples = probe(model)
+    shared = SharedPasses.fit(model, rows, places, tokens, head) if shares and not couples else None
+    return shared or Passes(model, rows, places, head, alone=couples and model.coupled_rows == "alone")
+
+
+@torch.inference_mode()
+def _probed(model: LanguageModel) -> Probe:
+    known = _known_tokens(model)
+    draw = torch.Generator().manual_seed(_SEED)
+
+    def prompts(count: int) -> list[list[int]]:
+        lengths = [number % (_PLACES - 1) + 1 for number in range(count)]
+        return [torch.randint(known, (length,), generator=draw).tolist() for length in lengths]
+
+    watched, after = prompts(_WATCHED), prompts(_TOKENS)
+    watched[0] = [known - 1]
+    tokens = [token for (token, *_) in after]
+    fills = _FILLS if _has_experts(model.network) else 1
+    companies = [(prompts(behind), prompts(before)) for behind, before in (_COMPANIES[:1] + _COMPANIES[1:] * fills)]
+    alone = [_alone(model, [*prompt, *tokens]) for prompt in watched[:3]]
+    for shares in (True, False):
+        if shares and SharedPasses.fit(model, _ROWS, _PLACES, _TOKENS) is None:
+            continue
+        try:
+            found = [_beside(model, shares, watched, tokens, *company) for company in companies]
+        except Exception as error:  # whatever another kind of cache makes a network raise
+            if shares and not out_of_memory(error):
+                continue
+            raise _failed(error) from error
+        if not any(_apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)):
+            return Probe(shares, couples=not all(torch.equal(found[0], other) for other in found[1:]))
+    raise UnusableModelError("gives prompts of several lengths together other scores than each of them has alone")
+
+
+def _known_tokens(model: LanguageModel) -> int:
+    """How many token ids the tokenizer has, all of which the network must know; what it knows where there is none."""
+    embeddings = model.network.get_input_embeddings()
+    known = min(model.vocabulary, getattr(embeddings, "num_embeddings", model.vocabulary))
+    ids = [*model.tokenizer.get_vocab().values()] if model.tokenizer is not None else []
+    ids += model.end_tokens if model.tokenizer is not None else []
+    if max(ids, default=0) >= known:
+        raise UnusableModelError(f"has a tokenizer with ids up to {max(ids)}, and knows those below {known} alone")
+    return known
+
+
+def _has_experts(network: PreTrainedModel) -> bool:
+    names = {type(module).__name__.lower() for module in network.modules()}
+    return any("expert" in name or "moe" in name for name in names)
+
+
+def _alone(model: LanguageModel, tokens: Sequence[int]) -> torch.Tensor:
+    """The network's logits [V] after all tokens, in its plainest use."""
+    ids = torch.tensor([tokens], device=model.device)
+    return model.network(input_ids=ids).logits[0, -1].to(torch.float32)
+
+
+def _beside(
+    model: LanguageModel,
+    shares: bool,
+    watched: Sequence[Prompt],
+    tokens: Sequence[int],
+    behind: Sequence[Prompt],
+    before: Sequence[Prompt],
+) -> torch.Tensor:
+    """The logits [1 + tokens, watched, V] of the watched prompts with others in their batch, and a batch before it."""
+    passes = SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
+    other: CachedPrompts | None = passes.start(before) if before else None
+    # Where batches do not share passes, those before stand in the batch itself.
+    mine = passes.start([*([] if shares else before), *watched, *behind])
+    first = 0 if shares else len(before)
+    found = [mine.logits[first : first + len(watched)].clone()]
+    for number, token in enumerate(tokens):
+        together = [(mine, token)] if other is None else [(other, before[0][0]), (mine, token)]
+        passes.advance(together if number else together[-1:])
+        found.append(mine.logits[first : first + len(watched)].clone())
+    return torch.stack(found)
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits [..., V] differ by more than rounding. What a network masks has no spread."""
+    kept = (one > MASKED) & (other > MASKED)
+    if not kept.any():
+        return False
+    gap, spread = (one - other)[kept].abs().max(), other[kept].std(correction=0)
+    return not float(gap) <= AGREEMENT[dtype] * float(spread)
+
+
+def _failed(error: Exception) -> UnusableModelError:
+    """What a first pass ended in, as a reason."""
+    if out_of_memory(error):
+        return UnusableModelError("does not fit into memory")
+    reason = str(error).strip().split("\n")[0][:200]
+    return UnusableModelError(f"cannot be given prompts: its first pass ends in an error ({reason})")
