@@ -17,7 +17,6 @@ from dpaudit.audit.disclosure import public_form
 from dpaudit.release.policy import RULES, PolicyFile, held_to, read_policy
 from dpaudit.results import AuditResult, TextCounts
 from dpaudit.results.policy import Policy
-from dpaudit.audit.disclosure import public_form
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.schemas import json_schema
 from dpaudit.runs import InputError
