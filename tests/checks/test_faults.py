@@ -1631,6 +1631,9 @@ DIGESTS = {
     "commitment_of_another_run",
     "no_commitment",
     "commitment_that_guesses_can_be_tested_against",
+    "batch_drawn_again",
+    "batch_drawn_again_and_not_said_in_run_json",
+    "journal_with_an_entry_less",
 }
 
 
