@@ -33,7 +33,12 @@ def entries_of(run: Path) -> list[tuple[str, str]]:
     names = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
     names = [name for name in names if name not in (*LAST, "hashes", "journal")]
     names += [name for name in LAST if (run / name).is_file()]
-    return [(hashlib.sha256((run / name).read_bytes()).hexdigest(), name) for name in names]
+    return [entry_of(run, name) for name in names]
+
+
+def entry_of(run: Path, name: str) -> tuple[str, str]:
+    """Digest and name of a file."""
+    return hashlib.sha256((run / name).read_bytes()).hexdigest(), name
 
 
 def list_digests(run: Path, *more: tuple[str, str]) -> None:

@@ -681,6 +681,12 @@ class Facts:
         return self.digests[name]
 
     @property
+    def no_contexts(self) -> bool:
+        """Whether all batches of the run were read and none of them has a context."""
+        whole = len(self.headers) == self.manifest.batching.batches
+        return whole and not any(header.contexts for header in self.headers.values())
+
+    @property
     def compared_parts(self) -> Counter[int]:
         """By how many tokens of their text stand before them: steps that another batch's could be held against."""
         found: Counter[int] = Counter()

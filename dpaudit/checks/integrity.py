@@ -152,7 +152,7 @@ def run_is_what_was_committed_to(facts: Facts) -> Outcome:
         return Outcome("fail", "the run has another commitment than the audit was given", expected, swapped)
     if held.head is not None and held.head not in journal.heads:
         swapped = _SWAPPED if held.head == recomputed else ""
-        return Outcome("fail", "the run has, and had, another head than the audit was given", expected, swapped)
+        return Outcome("fail", "the run has another head than the audit was given", expected, swapped)
     given = ["commitment"] * (held.commitment is not None)
     if held.head is not None:
         part = f" of the first {journal.heads[held.head]} of {len(facts.headers)} batches"

@@ -25,7 +25,7 @@ from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
 from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
 from dpaudit.runs.commitment import SETTLED
-from tests.forging import list_digests
+from tests.forging import entry_of, list_digests
 
 CLIP = 6.0
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
@@ -253,6 +253,39 @@ def texts_drawn_again_after_the_end(run):
 def claim_raised_after_the_end(run):
     run.hold()
     run.edit_manifest({"claim.epsilon": run.exact + 1})
+
+
+@fault("integrity.redrawn")
+def batch_drawn_again(run):
+    run.rehash()
+    list_digests(run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip"))
+
+
+@fault("integrity.redrawn")
+def batch_said_to_be_drawn_again(run):
+    run.edit_manifest({"redrawn": [1]})
+    run.rehash()
+
+
+@fault("integrity.redrawn")
+def batch_drawn_again_and_not_said_in_run_json(run):
+    """Of another batch than run.json names."""
+    run.edit_manifest({"redrawn": [0]})
+    run.rehash()
+    list_digests(run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip"))
+
+
+@fault("integrity.format", "integrity.hashes")
+def journal_with_an_entry_less(run):
+    run.rehash()
+    lines = (run / "hashes").read_text().splitlines(keepends=True)
+    (run / "hashes").write_text("".join(lines[:2] + lines[4:]))
+
+
+@fault("mechanism.model")
+def model_that_was_trained_on_the_records(run):
+    run.edit_manifest({"model.trained_on_records": "yes"})
+    run.rehash()
 
 
 @fault("integrity.complete", "claim.epsilon")
@@ -1667,6 +1700,9 @@ DIGESTS = {
     "no_commitment",
     "no_commitment_under_a_seed",
     "commitment_that_guesses_can_be_tested_against",
+    "batch_drawn_again",
+    "batch_drawn_again_and_not_said_in_run_json",
+    "journal_with_an_entry_less",
 }
 
 

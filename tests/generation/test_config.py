@@ -128,6 +128,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("data", {"label_values": ["1"]}, "data.label_values", "['1']", "for each of labels"),
     ("data", {"label_values": ["1", "1"]}, "data.label_values", "['1', '1']", "a value of its own"),
     ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32' or 'bfloat16'"),
+    ("model", {"trained_on_records": False}, "model.trained_on_records", "'false'", "'no', 'yes' or 'unknown'"),
     ("model", {"device": "tpu"}, "model.device", "'tpu'", "'auto', 'cpu' or 'cuda'"),
     ("prompt", {"template": "chat"}, "prompt.template", "'chat'", "'pt' or 'it'"),
     ("prompt", {"text": LIST}, "prompt.template", "'pt'", "null with text"),
@@ -170,6 +171,17 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
 def test_a_mistake_is_named_with_field_value_and_what_is_allowed(tmp_path: Path, settings: Settings) -> None:
     for section, fields, field, given, allowed in MISTAKES:
         assert_told(tmp_path, settings(**{section: fields}), field, given, allowed)
+
+
+@pytest.mark.parametrize("word", ["no", "yes", "unknown"])
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_words_that_yaml_takes_for_booleans_are_words(
+    tmp_path: Path, settings: Settings, word: str, quote: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    written = yaml.safe_dump(settings(model={"trained_on_records": "here"}))
+    path.write_text(written.replace("trained_on_records: here", f"trained_on_records: {quote}{word}{quote}"))
+    assert load_config(path).model.trained_on_records == word
 
 
 def test_a_mean_claims_delta_is_given_once(tmp_path: Path, settings: Settings) -> None:

@@ -40,6 +40,7 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     with public.open("w", newline="") as file:
         csv.writer(file).writerows([("label", "text"), ("south", record)])
     yield "mechanism.randomness", "decoding.test_seed", {"decoding": {"test_seed": 7}}
+    yield "mechanism.model", "model.trained_on_records", {"model": {"trained_on_records": "yes"}}
     yield "claim.tuning", "chosen_from.settings", {"chosen_from": {"settings": "private"}}
     yield "partition.public-parameters", "chosen_from.batching", {"chosen_from": {"batching": "private"}}
     yield "mechanism.divisor", "record.contexts", {"mechanism": MEAN, **DELTA}

@@ -151,8 +151,30 @@ def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
         assert held_to(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
 
 
+@pytest.mark.parametrize("said", ["no", "unknown"])
+def test_a_policy_can_demand_a_model_that_never_saw_the_records(make_run: Callable[..., Run], said: str) -> None:
+    run = make_run()
+    run.edit_manifest({"model.trained_on_records": said})
+    run.rehash()
+    audited = run.audit()
+    assert audited.verdict == "pass"
+    for audience in (audited, public_form(audited)):
+        assert any("trained on the private records" in caveat for caveat in audience.caveats)
+        assert audience.run["manifest"]["model"]["trained_on_records"] == said
+    found = held_to(audited, policy(trained_on_records="no"))
+    assert (found.verdict, outcome(found, "trained_on_records")) == (("pass",) * 2 if said == "no" else ("fail",) * 2)
+
+
+@pytest.mark.parametrize("no", ["no", '"no"', "'no'"])
+def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
+    """To YAML 1.1 it is one."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"policy_version: 1\ntrained_on_records: {no}\n")
+    assert read_policy(path).policy.trained_on_records == "no"
+
+
 def test_every_rule_is_tried_here() -> None:
-    assert set(TRIED) | {"quality", "signers"} == set(RULES)
+    assert set(TRIED) | {"quality", "trained_on_records", "signers"} == set(RULES)
     assert list(RULES) == [name for name in Policy.model_fields if name not in ("policy_version", "name")]
 
 
@@ -177,7 +199,7 @@ def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) ->
 
 def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
     rules = {name: met for name, (met, _) in TRIED.items()} | {"quality": "public-baseline", "signers": [DIGEST]}
-    path = written(tmp_path, name="all", **rules)
+    path = written(tmp_path, name="all", trained_on_records="no", **rules)
     found = read_policy(path)
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert set(found.policy.rules) == set(RULES)
@@ -209,6 +231,12 @@ WRONG = {
         "policy_version: 1\nsigners: [me]",
         "signers.0",
         "Allowed: 64 digits from 0 to 9 and a to f.",
+    ),
+    "a model that saw the records": ("policy_version: 1\ntrained_on_records: yes", "trained_on_records", "'yes'"),
+    "a boolean for a word": (
+        "policy_version: 1\ntrained_on_records: false",
+        "trained_on_records",
+        "is 'false'. Allowed",
     ),
     "an empty file": ("", "", "is empty"),
     "no YAML": ("epsilon: [", "", "not valid YAML"),
