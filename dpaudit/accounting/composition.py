@@ -183,7 +183,7 @@ def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace
 
 
 def _steps_by_shape(epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]) -> int:
-    """As `steps_within`: epsilon of so many draws is about mu^2 / 2 + z mu, as normal noise's, mu^2 = steps eta^2 / 4."""
+    """As `steps_within`: epsilon is about mu^2 / 2 + z mu, as that of normal noise, where mu^2 = steps eta^2 / 4."""
     steps = most
     for _ in range(2):
         mu, found = eta * math.sqrt(steps) / 2, exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace)

