@@ -1,7 +1,7 @@
 """Logits processors: one for `generate` of transformers, which stands beside a team's own aggregation and records it.
 
-Here a batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs, such
-as the public prompt. All rows go on with one token.
+Here a batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs,
+such as the public prompt. All rows go on with one token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Handed:
 def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts: int) -> NDArray[np.int64]:
     """Which rows of an engine's logits are a batch's, in the order of its contexts.
 
-    An engine that schedules requests itself reorders rows from step to step, and may have several of a request, or none.
+    An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
 
     Args:
         places: of every row [rows], batch and context that its request is of; None of a row that is something else.
