@@ -844,11 +844,18 @@ def test_budget_by_the_optimal_method_says_its_lower_end():
     assert found["epsilon_lower"] - 1e-4 < low <= found["epsilon_lower"]
 
 
-def test_budget_says_where_the_optimal_method_fell_back():
+def test_budget_has_both_ends_of_a_million_tokens():
     found = budget(64, 108000, "--tokens", 10**6, "--method", "optimal")
-    assert found["epsilon_lower"] == 0 < found["epsilon"]
-    said = in_words("--tokens", 10**6, "--method", "optimal")
-    assert "Renyi accounting or the pure sum gave the figure" in said
+    assert found["method"] == "optimal"
+    assert found["epsilon_lower"] < found["epsilon"] < 1.01 * found["epsilon_lower"]
+
+
+def test_budget_states_no_lower_end_where_none_is_known():
+    options = ["--tokens", 1, "--delta", 0.0468, "--method", "optimal"]
+    found = budget(64, 108000, *options)
+    assert found["epsilon_lower"] is None and found["epsilon"] > 0
+    assert "is not known" in in_words(*options)
+    assert "go below" not in in_words("--tokens", 1, "--delta", 0.5, "--method", "optimal")
 
 
 def test_figures_are_never_rounded_down():

@@ -16,15 +16,8 @@ from functools import reduce
 
 import numpy as np
 
-from dpaudit.accounting.profiles import (
-    POINTS,
-    Losses,
-    Profile,
-    dominating,
-    gains,
-    grid_to,
-    profile_of_all,
-)
+from dpaudit.accounting import profiles
+from dpaudit.accounting.profiles import Losses, Profile, dominating, gains, grid_to, profile_of_all
 from dpaudit.accounting.recursion import ENOUGH_PLACES, QUICK, Problem, Recursion, event_losses, placed
 from dpaudit.accounting.renyi import ULP, Doubles
 
@@ -40,10 +33,13 @@ _TAIL = 20.0
 _SUM_ROOM = 2.0**-36
 
 
-def profile_in_blocks(problem: Problem) -> Profile:
-    """Upper bounds on delta(e) of everything in a problem, from 0 to where next to nothing is left of its delta."""
+def profile_in_blocks(problem: Problem, budget: float = QUICK) -> Profile:
+    """Upper bounds on delta(e) of everything in a problem, from 0 to where next to nothing is left of its delta.
+
+    `budget`: evaluations of the recursion that all blocks together may take; they are shorter where it is less.
+    """
     kinds = [*_kinds(problem)]
-    parts = [_repeated(one, times, QUICK / len(kinds)) for one, times in kinds]
+    parts = [_repeated(one, times, budget / len(kinds)) for one, times in kinds]
     return profile_of_all(parts, problem.reach())
 
 
@@ -111,19 +107,20 @@ def _dominated(problem: Problem, budget: float) -> Losses:
 
 def reached(problem: Problem) -> float | None:
     """An epsilon that an adversary surely reaches at the problem's delta, in nats; None where none above 0 is found."""
-    step = grid_to(problem.reach())
+    step, points = grid_to(problem.reach()), profiles.POINTS
     draws = [_answers(eta, steps, problem.delta) for eta, steps in problem.segments]
     parts = [
-        _kept(placed(losses, masses, step, upper=False))
+        _kept(placed(losses, masses, step, upper=False), points)
         for losses, masses in (*draws, *event_losses(problem, step, upper=False))
     ]
-    masses = reduce(lambda one, other: _kept(np.convolve(one, other)), parts)
-    deltas = np.convolve(masses[POINTS:], gains(step, POINTS))[POINTS:] * (1 - (len(parts) + 1) * _SUM_ROOM)
+    masses = reduce(lambda one, other: _kept(np.convolve(one, other), points), parts)
+    deltas = np.convolve(masses[points:], gains(step, points))[points:] * (1 - (len(parts) + 1) * _SUM_ROOM)
     if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
         return None
+    # Between grid points these losses have a delta that is linear in exp(e), and beyond the last one none.
     place = int(beyond[-1])
-    above, below = float(deltas[place]), float(deltas[place + 1]) if place < POINTS else 0.0
-    share = (above - problem.delta) / (above - below) if place < POINTS else 0.0
+    above, below = float(deltas[place]), float(deltas[place + 1])
+    share = (above - problem.delta) / (above - below)
     return (place * step + math.log1p(share * math.expm1(step))) * (1 - _SUM_ROOM) or None
 
 
@@ -141,12 +138,12 @@ def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
     return (steps - 2 * lies) * (eta / 2), masses * ((1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum())
 
 
-def _kept(masses: Doubles) -> Doubles:
-    """Probabilities of losses on POINTS grid points to either side: larger losses are the largest, smaller ones go."""
+def _kept(masses: Doubles, points: int) -> Doubles:
+    """Probabilities of losses on so many grid points to either side: larger ones are the largest, smaller ones go."""
     radius = len(masses) // 2
-    if radius <= POINTS:
-        return np.pad(masses, POINTS - radius)
-    cut = radius - POINTS
+    if radius <= points:
+        return np.pad(masses, points - radius)
+    cut = radius - points
     kept = masses[cut:-cut].copy()
     kept[-1] += masses[-cut:].sum()
     return kept

@@ -165,20 +165,33 @@ def privacy_profile(
 
 
 def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
-    """About how many draws of range eta the optimal bound affords, up to `most`: one pass over their number.
+    """About how many draws of range eta the optimal bound affords, up to `most`.
 
-    The grid is that of `most` draws, so `exponential_mechanism_epsilon` can differ in the last one or two.
+    By one pass over their number, on the grid of `most` draws, or, where these are too many for one recursion, by the
+    shape of the bound: `exponential_mechanism_epsilon` can differ in the last one or two, or in a thousandth.
     """
     problem = Problem(((eta, most),), tuple(e for e in laplace if e), (), delta)
     places = problem.places()
     if places is None:
-        return 0
+        return _steps_by_shape(epsilon, eta, most, delta, laplace)
     recursion = Recursion(problem, places, upper=True)
     place = min(math.floor(epsilon / recursion.step), recursion.points - 1)
     for steps, profile in enumerate(recursion.profiles()):
         if recursion.after_events(profile)[place] > delta:
             return max(0, steps - 1)
     return most
+
+
+def _steps_by_shape(epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]) -> int:
+    """As `steps_within`: epsilon is about mu^2 / 2 + z mu, as that of normal noise, where mu^2 = steps eta^2 / 4."""
+    steps = most
+    for _ in range(2):
+        mu, found = eta * math.sqrt(steps) / 2, exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace)
+        if not (mu and math.isfinite(found.epsilon)):
+            return 0
+        z = found.epsilon / mu - mu / 2
+        steps = min(most, max(1, int((2 * (math.hypot(z, math.sqrt(2 * epsilon)) - z) / eta) ** 2)))
+    return steps
 
 
 def _segments(eta: float | Sequence[float], steps: int | Sequence[int]) -> list[Segment]:

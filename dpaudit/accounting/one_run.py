@@ -54,8 +54,8 @@ def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) 
 
     p = beta + 2 m delta max over 1 <= i <= v of (P[Bin(r, sigma(epsilon)) >= v - i] - beta) / i, where beta =
     P[Bin(r, sigma(epsilon)) >= v]: without a delta the most probability of so many, and one that randomised response
-    reaches. With one it is the paper's bound, which some mechanisms exceed where it is close to 1 (docs/canaries.md): it
-    is taken up to 1/2, where none does that was found, and 1 stands for all beyond.
+    reaches. With one it is the paper's bound, which some mechanisms exceed where it is close to 1 (docs/canaries.md).
+    It is taken up to 1/2, where none is known that does, and 1 stands for all beyond.
 
     Args:
         epsilon: in nats, 0 or more.

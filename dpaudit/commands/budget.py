@@ -188,7 +188,7 @@ class _Asked:
             "tokens": tokens,
             "epsilon": finite_or_text(spent.epsilon),
             "delta": self.delta,
-            "method": self.method,
+            "method": spent.method,
             "rho": finite_or_text(accountant.rho(tokens)),
             "relation": self.relation,
             "epsilon_lower": spent.epsilon_lower,
@@ -281,10 +281,9 @@ def _budget_in_words(found: dict[str, Any]) -> str:
         how.append(f"{found['group_size']} contexts per unit")
     how += _rebalancing(found)
     line = f"{cost} epsilon {decimals(epsilon)} at delta {delta_bound(found['delta'])} ({', '.join(how)})."
-    if low is None:  # what the optimal method says beside its epsilon
-        return line
-    if low == 0 and epsilon != 0:
-        return f"{line} Optimal composition could not do better here: Renyi accounting or the pure sum gave the figure."
+    if low is None:
+        unknown = found["method"] == "optimal" and epsilon != 0
+        return f"{line} How far accountants could go below is not known." if unknown else line
     return f"{line} No accountant can go below {decimals(low, rounding=ROUND_FLOOR)}."
 
 

@@ -5,6 +5,7 @@ from dpaudit.recording.generators import Asked as Asked
 from dpaudit.recording.generators import recording as recording
 from dpaudit.recording.processor import Handed as Handed
 from dpaudit.recording.processor import RecordingProcessor as RecordingProcessor
+from dpaudit.recording.processor import rows_of_batch as rows_of_batch
 from dpaudit.recording.recorder import HashedRecords as HashedRecords
 from dpaudit.recording.recorder import RecordedBatch as RecordedBatch
 from dpaudit.recording.recorder import Recorder as Recorder

@@ -1,14 +1,17 @@
-"""A logits processor for `generate` of transformers: it stands beside a team's own aggregation, and records it.
+"""Logits processors: one for `generate` of transformers, which stands beside a team's own aggregation and records it.
 
-A batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs, such
-as the public prompt. All rows go on with one token.
+Here a batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs,
+such as the public prompt. All rows go on with one token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.recording.recorder import RecordedBatch
 
@@ -24,6 +27,42 @@ class Handed:
     aggregate: Any
     support: Any = None
     anchor: Any = None
+
+
+def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts: int) -> NDArray[np.int64]:
+    """Which rows of an engine's logits are a batch's, in the order of its contexts.
+
+    An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
+
+    Args:
+        places: of every row [rows], batch and context that its request is of; None of a row that is something else.
+        batch: whose rows are asked for.
+        contexts: how many the batch has.
+
+    Returns:
+        The row of each context [contexts].
+
+    Raises:
+        ValueError: a context has no row in this step or more than one, or a row is of a context that there is not.
+    """
+    rows: dict[int, int] = {}
+    for row, place in enumerate(places):
+        if place is None or place[0] != batch:
+            continue
+        if not 0 <= place[1] < contexts:
+            raise ValueError(f"row {row} is of context {place[1]} of batch {batch}, which has {contexts}")
+        if place[1] in rows:
+            raise ValueError(
+                f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch {batch}: one row a request "
+                "and step is recorded, so turn speculative decoding off"
+            )
+        rows[place[1]] = row
+    if missing := [context for context in range(contexts) if context not in rows]:
+        raise ValueError(
+            f"{len(missing)} of {contexts} contexts of batch {batch} have no row in this step, first of them context "
+            f"{missing[0]}: let all requests of a batch run at once (as many sequences, no chunked prefill)"
+        )
+    return np.array([rows[context] for context in range(contexts)], dtype=np.int64)
 
 
 class RecordingProcessor:
@@ -68,8 +107,8 @@ class RecordingProcessor:
                 "a row does not end with the tokens that were drawn: leave other logits processors out, and write a "
                 "text in one call of generate"
             )
-        if scores.shape[0] != rows:
-            raise ValueError(f"scores have {scores.shape[0]} rows, and input_ids {rows}")
+        if scores.dim() != 2 or scores.shape[0] != rows:
+            raise ValueError(f"scores have the shape {[*scores.shape]}, not one row of logits for each of {rows} rows")
         handed = self._aggregation(scores)
         if not isinstance(handed, Handed):
             raise ValueError(f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}")

@@ -183,7 +183,8 @@ def test_losses_beyond_the_grid_are_not_forgotten() -> None:
     truth = exponential_mechanism_epsilon(0.3, 40, DELTA).epsilon_lower
     assert known is not None and truth is not None
     for share in (0.3, 0.6, 0.8, 0.9, 1.0, 1.5):
-        assert profiles.epsilon_of_all([profiles.Profile(*known)] * 2, DELTA, truth * share) > truth
+        together = profiles.profile_of_all([profiles.dominating(known)] * 2, truth * share)
+        assert profiles.epsilon_of_profile(together, DELTA) > truth
 
 
 def test_parts_that_lose_next_to_nothing_have_no_grid() -> None:
@@ -202,7 +203,8 @@ def test_a_profile_has_a_pair() -> None:
     step, at = 0.125, np.arange(17)
     truth = np.maximum(0.0, -np.expm1(at * step - 1)) * math.exp(1) / (1 + math.exp(1))
     for bounds in (truth, truth + 0.05 * (at == 3)):
-        found = profiles.epsilon_of_all([profiles.Profile(step, bounds)], float(truth[4]), 1.2)
+        pair = profiles.dominating(profiles.Profile(step, bounds))
+        found = profiles.epsilon_of_profile(profiles.profile_of_all([pair], 1.2), float(truth[4]))
         assert 4 * step <= found < 4 * step + 0.01
 
 

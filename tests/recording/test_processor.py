@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpaudit.audit import audit_run
-from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
+from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records, rows_of_batch
 from dpaudit.runs import RunReader
 
 torch = pytest.importorskip("torch")
@@ -161,3 +161,32 @@ def test_a_text_is_written_in_one_call(tmp_path):
             processor()(ids, torch.zeros(2, 8))
     processor()(torch.tensor([[1, 2, 5], [3, 4, 5]]), torch.zeros(2, 8))
     assert batch.tokens == [5, 5]
+
+
+def test_logits_that_are_no_row_a_row_are_refused():
+    batch = SimpleNamespace(tokens=[], draw=lambda **_: 0)
+    for shape in ((2, 3, 8), (3, 8), (16,)):
+        with pytest.raises(ValueError, match="not one row of logits for each of 2 rows"):
+            RecordingProcessor(batch, lambda scores: Handed(scores, scores.mean(dim=0)))(
+                torch.zeros(2, 1, dtype=torch.int64), torch.zeros(*shape)
+            )
+
+
+def test_an_engines_rows_come_in_the_order_of_contexts():
+    places = [(1, 0), None, (0, 2), (0, 0), (1, 1), (0, 1)]
+    assert rows_of_batch(places, 0, 3).tolist() == [3, 5, 2]
+    assert rows_of_batch(places, 1, 2).tolist() == [0, 4]
+    assert rows_of_batch(places, 2, 0).tolist() == []
+
+
+def test_steps_in_which_a_row_is_no_request_are_refused():
+    """Rows of speculative decoding, requests that wait, and places that are another batch's."""
+    for places, message in (
+        ([(0, 0), (0, 1), (0, 1)], "rows 1 and 2 are both of context 1 of batch 0.*speculative"),
+        ([(0, 1), None, (1, 0)], "1 of 2 contexts of batch 0 have no row in this step, first of them context 0"),
+        ([], "2 of 2 contexts"),
+        ([(0, 0), (0, 1), (0, 2)], "context 2 of batch 0, which has 2"),
+        ([(0, 0), (0, -1)], "context -1 of batch 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rows_of_batch(places, 0, 2)
