@@ -77,8 +77,7 @@ def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
         return not_applicable(expected, "The run does not commit to a seed.")
     parts = len(sampling.seed_hashes)
     if draws is None:
-        each = "" if parts == 1 else f" (--seed-file for each of its {parts} parts)"
-        remedy = f"Give the audit the seed{each}: `dpaudit verify RUN_DIR --seed-file FILE`."
+        remedy = f"Give every part of the seed: `dpaudit verify RUN_DIR{' --seed-file FILE' * parts}`."
         return Outcome("skip", "the seed was not given", expected, remedy, evidence=_WITH_SECRETS)
     if draws.foreign:
         return Outcome("fail", f"{draws.foreign} of {parts} parts have a hash that run.json does not have", expected)
