@@ -129,6 +129,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     """
     source = {"dataset": name.removeprefix(DATASET)} if name.startswith(DATASET) else {"path": name}
     names = {**FIELDS, "path": setting, "dataset": setting, "text": column_setting}
+    del names["encoding"]  # that of the private records alone can be named
     rows = read_rows(DataConfig.model_validate({**source, "text": column}), names)
     texts = {_value(row, column, column_setting) for row in rows}
     if not texts:

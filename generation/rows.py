@@ -78,7 +78,7 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 
     Args:
         config: `text`, and with labels `label`, and `user`, name the columns.
-        names: what errors call the config's fields.
+        names: what errors call the config's fields; without `encoding` where no encoding can be named.
 
     Raises:
         InputError: names the file and, of a row that cannot be read, its number (from 1, the header not counted).
@@ -152,9 +152,9 @@ def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iter
     try:
         yield from _READERS[path.suffix.lower()](config, names, path)
     except UnicodeError:
-        remedy = (
-            f"Name its own in {names['encoding']} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
-        )
+        remedy = "Convert it to UTF-8."
+        if field := names.get("encoding"):
+            remedy = f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
         raise InputError(str(path), f"this is not {(config.encoding or 'UTF-8').upper()} text.", remedy) from None
 
 
@@ -204,20 +204,20 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
     marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
     named = config.encoding and codecs.lookup(config.encoding).name
     if marked and named and not named.startswith(marked.removesuffix("-sig")):
-        mark = marked.removesuffix("-sig").upper()
-        problem = f"the file begins with the mark of {mark}, and {names['encoding']} names another encoding."
-        raise InputError(str(path), problem, f"Leave {names['encoding']} out.")
+        mark, field = marked.removesuffix("-sig").upper(), names.get("encoding", "data.encoding")
+        problem = f"the file begins with the mark of {mark}, and {field} names another encoding."
+        raise InputError(str(path), problem, f"Leave {field} out.")
     if not (marked or named) and len(start) > 1 and 0 in start[:2]:
         kind = "utf-16-le" if start[0] else "utf-16-be"
         problem = "this looks like UTF-16 that does not begin with its mark."
-        raise InputError(str(path), problem, f"Name it in {names['encoding']}: {kind}.")
+        remedy = f"Name it in {names['encoding']}: {kind}." if "encoding" in names else "Convert it to UTF-8."
+        raise InputError(str(path), problem, remedy)
     return marked or named or "utf-8"
 
 
 def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
-    remedy = (
-        f"Restore the file. If it is UTF-16 without a mark, name it in {names['encoding']}: utf-16-le or utf-16-be."
-    )
+    mend = f"name it in {names['encoding']}: utf-16-le or utf-16-be" if "encoding" in names else "convert it to UTF-8"
+    remedy = f"Restore the file. If it is UTF-16 without a mark, {mend}."
     return InputError(where, "there are zero bytes in it, which no text has.", remedy)
 
 

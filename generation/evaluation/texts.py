@@ -131,8 +131,11 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
     dataset, _, split = name.partition(":")
     place = {"dataset": dataset, "config": manifest.data.config, "split": split or manifest.data.split}
     place = place if on_hub else {"path": name}
+    # The run's own file is written as the run read it; others are in UTF-8.
+    written = {"delimiter", "encoding"} if setting == "--reference" else set[str]()
     try:
-        columns: dict[str, object] = {"text": data.text or manifest.data.text}
+        columns: dict[str, object] = manifest.data.model_dump(include=written)
+        columns["text"] = data.text or manifest.data.text
         if labels:
             label = data.label or manifest.data.label or "label"
             columns |= {"label": label, "labels": labels, "label_values": manifest.data.label_values}
@@ -296,6 +299,7 @@ def _renamed(error: InputError, setting: str) -> InputError:
     """An error about a config's fields, in the words of the command's options."""
     parts = [error.where, error.problem, error.remedy]
     for name, option in (
+        ("data.label_values", "the run's labels"),
         ("data.labels", "the run's labels"),
         ("data.path", setting),
         ("data.dataset", setting),
@@ -303,6 +307,10 @@ def _renamed(error: InputError, setting: str) -> InputError:
         ("data.label", "--label"),
     ):
         parts = [part.replace(name, option) for part in parts]
+    if "data." in error.remedy and "encoding" in error.remedy:
+        parts[2] = "Convert it to UTF-8."
+    elif "data.other_labels" in error.remedy:
+        parts[2] = "Mend the row, or take it out."
     if setting == "--test" and error.problem == NO_COLUMN:
         parts[2] = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
     return InputError(*parts)

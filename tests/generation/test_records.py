@@ -617,6 +617,14 @@ def test_a_data_set_with_several_configurations(tmp_path: Path, monkeypatch: pyt
     assert "is what save_to_disk wrote" in failure(saved)
 
 
+def test_no_encoding_is_asked_for_where_none_can_be_named(tmp_path: Path) -> None:
+    for content in ("text\né\n".encode("cp1252"), "text\né\n".encode("utf-16-le"), b"text\none\n\0\0"):
+        (tmp_path / "x.csv").write_bytes(content)
+        with pytest.raises(InputError) as caught:
+            read_texts(str(tmp_path / "x.csv"), "text", "--public", "--public-text")
+        assert "onvert it to UTF-8" in str(caught.value) and "data." not in str(caught.value)
+
+
 def test_a_row_is_left_out_behind_what_excel_writes_first(tmp_path: Path) -> None:
     for content, rest in (
         (b"sep=;\na;b\n1;2\n3;4\n", b"sep=;\na;b\n3;4\n"),

@@ -169,6 +169,25 @@ def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
         read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
+def test_the_runs_own_file_is_read_as_the_run_read_it(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    """And no remedy says what only a config could: an evaluation has no option for it."""
+    run, file = make_run(), tmp_path / "real.csv"
+    run.edit_manifest({"data.encoding": "cp1252", "data.delimiter": "^"})
+    manifest = RunReader(run.path).manifest
+    file.write_text("text^label\nGrüße^a\n", encoding="cp1252")
+    assert read_real(manifest, str(file), "--reference", RealData("")) == (Record("a", "Grüße"),)
+    with pytest.raises(InputError, match=r"this is not UTF-8 text\. Convert it to UTF-8\.$"):
+        read_real(manifest, str(file), "--test", RealData(""))
+    run.edit_manifest({"data.label_values": ["1", "2"]})
+    for content, said in (
+        ("text,label\none,3\n", "the label is not in the run's labels. Mend the row, or take it out.$"),
+        ("text,label\none,\n", "the value is missing. Fill it in, take the row out, or name another column in --label"),
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=said):
+            read_real(RunReader(run.path).manifest, str(file), "--test", RealData(""))
+
+
 def test_other_columns_of_the_test_texts_are_told_as_theirs(manifest: Any, tmp_path: Path) -> None:
     file = tmp_path / "held-out.csv"
     file.write_text("kind,body\nsport,A text.\n")
