@@ -2521,9 +2521,34 @@ _COMMANDS = (
         "cli-terminal-driven-by-json",
         "JSON output may drive the terminal",
         "dpaudit/commands/terminal.py",
-        'DRIVING.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
+        "escaped.sub(_escape, text)",
         "text",
         (_CLI, "tests/audit/test_disclosure.py", "tests/audit/test_inspection.py"),
+    ),
+    Mutant(
+        "cli-terminal-stream-of-another-encoding",
+        "what an encoding lacks ends a command with an internal error",
+        "dpaudit/commands/terminal.py",
+        'stream.reconfigure(errors="backslashreplace")',
+        "pass",
+        (_CLI,),
+    ),
+    Mutant(
+        "release-verify-withheld-claim",
+        "a claim that is withheld meets the one that a receiver asks for",
+        "dpaudit/release/verify.py",
+        """        yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
+""",
+        "",
+        ("tests/release/test_verify.py",),
+    ),
+    Mutant(
+        "release-verify-link-out-of-the-cache",
+        "a link of the hub's cache may lead anywhere",
+        "dpaudit/release/verify.py",
+        "        path = blobs / target.name  # opened without following a link any more",
+        "        path = Path(os.path.realpath(target))",
+        ("tests/release/test_verify.py",),
     ),
 )
 
