@@ -272,12 +272,14 @@ class RunWriter:
 
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
-            InputError: a file was changed since it was finished, or the storage refuses to be written.
+            InputError: a batch was deleted or changed since it was finished, or the storage refuses to be written.
         """
-        missing = set(range(self.manifest.batching.batches)).difference(self.whole)
+        missing = sorted(set(range(self.manifest.batching.batches)).difference(self.whole))
+        if lost := [batch for batch in missing if not self._is_new(batch)]:
+            raise _refused_redraw(RunReader(self.location), lost)
         if missing:
             raise ValueError(
-                f"{len(missing)} batches are missing, the first is {min(missing)}: finish each of them first"
+                f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
             )
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from dpaudit.generation.obstacles import obstacles, refuse, small_delta
 from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.records import read_records
 from dpaudit.runs import InputError, RunReader
+from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]
 Settings = Callable[..., dict[str, Any]]
@@ -192,6 +194,32 @@ def test_what_is_generated_all_the_same_is_told_of(dpaudit: Dpaudit, settings: S
     assert code == 0
     assert "(mechanism.divisor)" in " ".join(out.split())
     assert dpaudit("verify", "run")[0] == 1
+
+
+def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
+    dpaudit: Dpaudit, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(decoding=REAL)))
+    run = tmp_path / "run"
+    assert dpaudit("generate", "own.yaml", "--out", "run", "-q")[0] == 0
+    unfinish(run)
+    first = run / "steps/00000000.zip"
+    kept = first.read_bytes()
+    first.unlink()
+    code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "-q")
+    assert code == 2
+    assert "00000000.zip: batch 0 was finished, and its file is gone." in " ".join(err.split())
+    first.write_bytes(kept)
+    code, _, err = dpaudit("generate", "own.yaml", "--out", "run")
+    assert (code, "their head is " in " ".join(err.split())) == (0, True)
+    assert dpaudit("verify", "run", "--tokenizer", run / "tokenizer.json")[0] == 0
+    unfinish(run)
+    first.unlink()
+    code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
+    assert (code, "drawn again after they were finished: batches 0" in " ".join(err.split())) == (0, True)
+    assert json.loads((run / "run.json").read_text())["redrawn"] == [0]
+    failed = {check.id for check in audit_run(run).checks if check.status == "fail"}
+    assert failed >= {"integrity.redrawn"}
 
 
 def test_a_test_seed_is_told_of_and_runs(dpaudit: Dpaudit, settings: Settings, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import pytest
 from dpaudit import reports
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from tests.forging import append_entries
 
 SECONDS, ADDRESSES = 60, 4 << 30
 #: What reading a run may add to what a process takes anyway.
@@ -128,8 +129,7 @@ def pipe(name):
 
 def digest_outside(run):
     os.mkfifo(run.path.parent / "pipe")
-    lines = (run / "hashes").read_text()
-    (run / "hashes").write_text(lines + f"{'0' * 64}  ../pipe\n{'0' * 64}  steps/../../pipe\n{'0' * 64}  /dev/stdin\n")
+    append_entries(run.path, "../pipe", "steps/../../pipe", "/dev/stdin")
 
 
 def a_million_steps(run):
@@ -296,8 +296,7 @@ def sparse_under_a_recorded_name(run):
     for name in ("extra.bin", "steps/extra.bin"):
         with open(run / name, "wb") as file:
             file.truncate(400 << 30)
-    with open(run / "hashes", "a") as file:
-        file.write("".join(f"{'0' * 64}  {name}\n" for name in ("extra.bin", "steps/extra.bin")))
+    append_entries(run.path, "extra.bin", "steps/extra.bin")
 
 
 def large_directory_behind_a_small_one(run):
@@ -317,8 +316,7 @@ def charsmap(run):
 
 
 def many_digests(run):
-    with open(run / "hashes", "a") as file:
-        file.writelines(f"{'0' * 64}  steps/{number:08d}.zip\n" for number in range(2, 100_002))
+    append_entries(run.path, *(f"steps/{number:08d}.zip" for number in range(2, 100_002)))
 
 
 def long_assignment(run):

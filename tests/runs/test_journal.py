@@ -200,12 +200,16 @@ def test_a_journal_that_is_edited_while_the_run_is_written_is_noticed(generator,
             writer.finish(generator.claim())
 
 
-def test_a_batch_that_is_exchanged_while_the_run_is_written_is_noticed(generator, tmp_path):
+def test_a_batch_that_is_exchanged_or_deleted_while_the_run_is_written_is_noticed(generator, tmp_path):
     with generator.create(tmp_path / "run") as writer:
         generator.batch(writer, 0)
         generator.batch(writer, 1)
-        steps(tmp_path / "run").write_bytes(steps(tmp_path / "run").read_bytes() + b" ")
+        first = steps(tmp_path / "run").read_bytes()
+        steps(tmp_path / "run").write_bytes(first + b" ")
         with pytest.raises(InputError, match=r"00000000\.zip"):
+            writer.finish(generator.claim())
+        steps(tmp_path / "run").unlink()
+        with pytest.raises(InputError, match=r"00000000\.zip.*was finished"):
             writer.finish(generator.claim())
 
 
