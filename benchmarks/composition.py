@@ -48,7 +48,6 @@ def _row(setting: Setting, rounds: int) -> Row:
     timings = interleaved({"renyi": renyi, "optimal": optimal}, rounds)
     known = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace).epsilon
     found = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
-    lower = found.epsilon_lower or 0.0
     note = f", rebalancing {setting.rebalancing:g}" if setting.rebalancing else ""
     return Row(
         "composition",
@@ -57,7 +56,7 @@ def _row(setting: Setting, rounds: int) -> Row:
         wanted=Wanted("at most", 1.0),
         figures={
             "Rényi": _up(known),
-            "optimal": f"{_down(lower)} to {_up(found.epsilon)}",
+            "optimal": f"{'?' if found.epsilon_lower is None else _down(found.epsilon_lower)} to {_up(found.epsilon)}",
             "seconds": timings.median("optimal"),
         },
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence
+from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
 from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Status, TextCounts
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
@@ -125,8 +125,8 @@ def canaries_said(found: CanaryGuesses) -> str:
     """What the coins of canaries showed, as a sentence without its full stop."""
     sure = f"{nearest(100 * found.confidence, 2).rstrip('.')}% confidence"
     delta = f" at delta {delta_bound(found.delta)}" if found.delta else ""
-    shown = f"epsilon at least {lower_bound(found.epsilon)}{delta} ({sure})"
-    most = f"were all right, it would be {lower_bound(found.most)}"
+    shown = f"{least_epsilon(found.epsilon)}{delta} ({sure})"
+    most = f"were all right, it would be {lower_bound(found.most) if found.most > 0 else 'none, too'}"
     return f"{found.right:,} of {found.coins:,} coins guessed right: {shown}; {most}"
 
 

@@ -12,7 +12,7 @@ from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
 from dpaudit.reports.findings import canaries_said, checks_with, cited, is_public, unmade
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
+from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, least_epsilon, neighbours, or_absent
 from dpaudit.results import (
     NEXT_TO_NOTHING,
     Approximate,
@@ -499,28 +499,33 @@ def _empirical_block(result: AuditResult) -> KindBlock:
         brief.append(("measured", f"largest loss {largest}; {counted(found.contexts, 'context')} left out"))
     remark = "Not a guarantee, so it has no claim to stand beside."
     if (attack := found.attack) is not None:
-        least = lower_bound(attack.epsilon)
+        least = least_epsilon(attack.epsilon)
         sure = _sure(attack.confidence)
         delta = delta_bound(attack.delta)
         parts += [
-            ("Attack: ε at least", f"{_nats(least)} {sure}"),
+            ("Attack: ε at least", f"{_least(attack.epsilon)} {sure}"),
             ("At δ", delta),
             ("Without allowing for chance", _nats(nearest(attack.estimate))),
             ("Texts on either side", f"{attack.trials:,}"),
             ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
         ]
-        said = f"epsilon at least {least} {sure} at delta {delta}, {counted(attack.trials, 'text')} a side"
+        said = f"{least} {sure} at delta {delta}, {counted(attack.trials, 'text')} a side"
         brief += [("attack", said), ("", LOWER_BOUND)]
         remark = LOWER_BOUND
     if (canaries := found.canaries) is not None:
         parts += [
             ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
-            ("ε at least, for all outputs", f"{_nats(lower_bound(canaries.epsilon))} {_sure(canaries.confidence)}"),
-            ("And at most, were all right", _nats(lower_bound(canaries.most))),
+            ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
+            ("And at most, were all right", _least(canaries.most)),
         ]
         brief.append(("canaries", canaries_said(canaries)))
         remark = f"{remark} {OF_CANARIES}"
     return KindBlock("empirical", (), tuple(parts), remark, tuple(brief))
+
+
+def _least(epsilon: float) -> str:
+    """A bound from below in a row of its own; 0 is none."""
+    return _nats(lower_bound(epsilon)) if epsilon > 0 else "none above 0"
 
 
 def _sure(confidence: float) -> str:

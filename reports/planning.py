@@ -47,7 +47,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         sure = f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"
         yield "budgets", left + sure
     if plan.canaries is not None and plan.refutable is not None:
-        could = f"could refute an epsilon of {lower_bound(plan.refutable)} at most (95% confidence)"
+        could = "could refute no epsilon at all (95% confidence)"
+        if plan.refutable > 0:
+            could = f"could refute an epsilon of {lower_bound(plan.refutable)} at most (95% confidence)"
         yield "canaries", f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}"
     yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"

@@ -52,7 +52,10 @@ def print_summary(result: AuditResult, console: Console) -> None:
     elif result.released is not None:
         console.print(Text(f"Texts: {findings.texts(result.released)}."))
     if (attack := result.guarantees.empirical.attack) is not None:
-        said = f"ε ≥ {lower_bound(attack.epsilon)} at δ = {delta_bound(attack.delta)}, a lower bound and no guarantee"
+        said = f"no ε above 0 is refuted at δ = {delta_bound(attack.delta)}"
+        if attack.epsilon > 0:
+            least, delta = lower_bound(attack.epsilon), delta_bound(attack.delta)
+            said = f"ε ≥ {least} at δ = {delta}, a lower bound and no guarantee"
         console.print(Text(f"Attack: {said}."))
     if (canaries := result.guarantees.empirical.canaries) is not None:
         console.print(Text(f"Canaries: {findings.canaries_said(canaries)}."))

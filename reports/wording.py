@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Kind, Status
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.rounding import DIGITS
+from dpaudit.results.rounding import DIGITS, lower_bound
 
 Value = TypeVar("Value")
 
@@ -246,6 +246,11 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
     """How a figure is shown, where there is one."""
     return ABSENT if value is None else shown(value)
+
+
+def least_epsilon(epsilon: float) -> str:
+    """An epsilon that was shown from below. 0 is no bound, and is not said as one."""
+    return f"epsilon at least {lower_bound(epsilon)}" if epsilon > 0 else "no epsilon above 0"
 
 
 def evidence(level: int) -> str:

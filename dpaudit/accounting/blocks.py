@@ -82,7 +82,11 @@ def _repeated(one: Problem, times: int, budget: float) -> Losses:
     found, single = _dominated(_block(one, block, times), budget), None
     for odd in reversed(left_over):
         block = 2 * block + odd
-        step = grid_to(_block(one, block, times).reach())
+        problem = _block(one, block, times)
+        if not (reach := problem.reach()):
+            found = _negligible(problem)
+            continue
+        step = grid_to(reach)
         found = found.on(step)
         found = found.times(found)
         if odd:
@@ -96,7 +100,14 @@ def _block(one: Problem, block: int, times: int) -> Problem:
     return replace(_many(one, block), delta=one.delta * block / times)
 
 
+def _negligible(problem: Problem) -> Losses:
+    """Of what Renyi accounting finds epsilon 0 for, at the share of delta where grids end."""
+    return Losses(1.0, np.ones(1), problem.remote)
+
+
 def _dominated(problem: Problem, budget: float) -> Losses:
+    if not problem.reach():
+        return _negligible(problem)
     recursion = Recursion(problem, problem.places(budget) or ENOUGH_PLACES, upper=True)
     (last,) = deque(recursion.profiles(), maxlen=1)
     deltas = recursion.after_events(last)

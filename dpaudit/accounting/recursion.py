@@ -61,9 +61,14 @@ class Problem:
         total = sum_up(chain(ranges, self.laplace, self.pure))
         return min(zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure), total)
 
+    @property
+    def remote(self) -> float:
+        """A delta that is next to nothing beside the one that is asked about."""
+        return max(self.delta * REMOTE, TINY)
+
     def reach(self) -> float:
         """An epsilon beyond which delta is next to nothing: where the grid ends."""
-        delta = max(self.delta * REMOTE, TINY)
+        delta = self.remote
         # Orders that dp-accounting does not have are those of many draws of little range.
         rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
         by_any_order = rho + 2 * math.sqrt(-rho * math.log(delta)) + sum(self.laplace + self.pure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,11 +96,11 @@ def zcdp_epsilon(
     # Only randomised response looks at the relation: between two answers, it is the worst event of its epsilon.
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
-    for shift in shifts:
-        accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)))
-    for response in responses:
+    for shift, times in Counter(shifts).items():
+        accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)), times)
+    for response, times in Counter(responses).items():
         lie = 2 / (math.exp(response) + 1) if response < _MOST_RESPONSE else 0.0
-        accountant.compose(RandomizedResponseDpEvent(lie, 2))
+        accountant.compose(RandomizedResponseDpEvent(lie, 2), times)
     bounds = sum((table.at(np.array(orders)) for table in renyi), np.array(accountant.rdp))
     return float(compute_epsilon(orders, bounds.tolist(), delta)[0]) * (1 + RENYI_ROOM)
 

@@ -96,7 +96,8 @@ class Approximate(Result):
 
     Attributes:
         epsilon: the smallest sound figure, by `method`; rebalancing is inside, accounted for jointly.
-        epsilon_lower: no accountant can do better than this for an exponential mechanism of this range.
+        epsilon_lower: no accountant can do better than this for an exponential mechanism of this range; None where none
+            above 0 is known.
         rdp: what Renyi accounting (the paper's method) gives for the same run.
         tokens: the most that a batch may have, which were accounted for.
         rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None without either.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -164,21 +163,20 @@ def test_beyond_all_use_it_says_that_the_figure_is_renyis() -> None:
     assert 0.9 * known < (found.epsilon_lower or 0) < found.epsilon
 
 
-def spread(most: int) -> Sequence[float]:
-    return np.linspace(0.001, 0.002, most).tolist()
-
-
 def test_many_ranges_are_raised_to_a_few() -> None:
-    etas = spread(5 * MOST_KINDS + 3)
-    found = epsilon_of(etas, [400] * len(etas), 1e-5)
+    etas = np.linspace(0.001, 0.002, 2 * MOST_KINDS + 3).tolist()
+    found = epsilon_of(etas, [4000] * len(etas), 1e-5)
     assert found.epsilon_lower is not None and found.method == "optimal"
     assert found.epsilon_lower < found.epsilon < 1.05 * found.epsilon_lower
-    fewer = epsilon_of(etas[:-1], [400] * (len(etas) - 1), 1e-5)
-    assert fewer.epsilon < found.epsilon
-    counts = epsilon_of([], [], 1e-5, laplace=[*spread(40)] * 100)
-    assert (
-        counts.epsilon_lower is not None and counts.epsilon < epsilon_of([], [], 1e-5, laplace=[0.002] * 4000).epsilon
-    )
+    assert found.epsilon < epsilon_of(0.002, 4000 * len(etas), 1e-5).epsilon
+
+
+def test_what_loses_next_to_nothing_beside_many_draws_has_no_grid() -> None:
+    alone = epsilon_of(0.004, 100_000, AG_NEWS).epsilon
+    for little, times in ((1e-200, 3), (1e-90, 10**6), (1e-12, 1000), (1e-9, 1)):
+        found = epsilon_of([0.004, little], [100_000, times], AG_NEWS)
+        assert found.epsilon == pytest.approx(alone, rel=1e-3)
+        assert found.epsilon_lower is not None and found.method == "optimal"
 
 
 def test_parts_of_other_releases_are_not_given_up() -> None:

@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, Method, exponential_mechanism_epsilon
+from dpaudit.accounting.blocks import profile_in_blocks
+from dpaudit.accounting.profiles import epsilon_of_profile
+from dpaudit.accounting.recursion import Problem
 from dpaudit.mechanisms import (
     Central,
     ContextChange,
@@ -42,13 +45,15 @@ Cost = Callable[[int, float, float, float], float]
 class Accountant:
     """An accountant under test. `one_by_one` charges the steps as so many events of their own.
 
-    `refuses` is the one of the two that takes all settings as they are given.
+    `refuses` is the one of the two that takes all settings as they are given. `slack`: by how much, relatively, a grid
+    that is another one for other settings may turn their order round.
     """
 
     cost: Cost
     one_by_one: Cost
     refuses: Cost
     settings: tuple[str, ...] = ("steps", "delta", "clip", "temperature")
+    slack: float = 1e-9
 
 
 def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
@@ -101,6 +106,25 @@ def approximate(method: Method, change: ContextChange, laplace: float = 0.0) -> 
     return Accountant(cost, one_by_one, cost)
 
 
+def in_blocks(change: ContextChange) -> Accountant:
+    """Draws that are put together one by one, as many are in blocks."""
+
+    def blocks(eta: float, steps: list[int], delta: float) -> float:
+        known = exponential_mechanism_epsilon([eta] * len(steps), steps, delta, method="rdp").epsilon
+        if known in (0, math.inf):
+            return known
+        problem = Problem(tuple((eta, count) for count in steps if count), (), (), delta)
+        return min(known, epsilon_of_profile(profile_in_blocks(problem, budget=1), delta))
+
+    def cost(steps: int, delta: float, clip: float, temperature: float) -> float:
+        return blocks(bounded_range(clip, temperature, DIVISOR, change), [steps], delta)
+
+    def one_by_one(steps: int, delta: float, clip: float, temperature: float) -> float:
+        return blocks(bounded_range(clip, temperature, DIVISOR, change), [1] * steps, delta)
+
+    return Accountant(cost, one_by_one, cost, slack=2e-3)
+
+
 ACCOUNTANTS = {
     **{
         f"{aggregator}, {measure}, {change.contexts} {change.relation}": ex_post(change, measure, aggregator)
@@ -113,6 +137,7 @@ ACCOUNTANTS = {
         for method in ("rdp", "optimal")
         for change in (ONE, GROUP)
     },
+    **{f"in blocks, {change.contexts} {change.relation}": in_blocks(change) for change in (ONE, GROUP)},
     **{f"{method} beside Laplace": approximate(method, ONE, laplace=0.05) for method in ("rdp", "optimal")},
 }
 
@@ -140,7 +165,7 @@ def test_monotone_in_steps_delta_clip_and_temperature() -> None:
             delta, factor = float(10 ** random.uniform(-8, -1)), float(random.uniform(1, 3))
             clip, temperature = float(random.uniform(0.5, 20)), float(random.uniform(0.2, 5))
             here = accountant.cost(steps, delta, clip, temperature)
-            slack = 1e-9 * here
+            slack = accountant.slack * here
             assert accountant.cost(steps + more, delta, clip, temperature) >= here - slack, name
             assert accountant.cost(steps, min(0.5, delta * factor), clip, temperature) <= here + slack, name
             assert accountant.cost(steps, delta, clip * factor, temperature) >= here - slack, name

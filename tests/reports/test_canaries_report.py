@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from dpaudit.reports import outline
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.terminal import print_summary
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, CanaryGuesses
 from dpaudit.results.rounding import lower_bound
 
 
@@ -43,8 +44,25 @@ def test_guesses_epsilon_and_power_are_said(result: AuditResult, render: Callabl
     assert found is not None
     shown = render(result)
     assert f"{found.right} of 24" in shown
-    assert lower_bound(found.epsilon) in shown and lower_bound(found.most) in shown
+    assert (lower_bound(found.epsilon) if found.epsilon else "above 0") in shown and lower_bound(found.most) in shown
     assert "of 24" not in render(public_form(result))
+
+
+@pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
+def test_an_epsilon_of_0_is_not_said_as_a_bound(
+    render: Callable[[AuditResult], str], results: dict[str, AuditResult]
+) -> None:
+    attacked = results["attacked"]
+    attack = attacked.guarantees.empirical.attack
+    assert attack is not None
+    nothing = CanaryGuesses(coins=16, right=8, epsilon=0.0, most=0.0, delta=0.0, confidence=0.95)
+    empirical = attacked.guarantees.empirical.model_copy(
+        update={"attack": attack.model_copy(update={"epsilon": 0.0}), "canaries": nothing}
+    )
+    guarantees = attacked.guarantees.model_copy(update={"empirical": empirical})
+    shown = render(attacked.model_copy(update={"guarantees": guarantees}))
+    assert "above 0" in shown and "8 of 16" in shown
+    assert not re.search(r"(at least:?|≥) 0(?![.\d])", shown)
 
 
 def test_they_stand_with_empirical_figures_alone(result: AuditResult) -> None:
