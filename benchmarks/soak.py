@@ -3,6 +3,8 @@
 Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
 until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
 survived, every digest must be right, no other file may be left, and the audit must pass.
+
+With `--engine ray` the workers of a Ray cluster are killed instead, and the process that asks them must end by itself.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import click
+import psutil
 import yaml
 
 from benchmarks.tiny import save_tiny_model
@@ -33,6 +37,12 @@ LABELS = ("north", "south")
 BATCHES = 6
 TOKENS = 24
 RECORDS = 60
+#: Ray workers that are killed in one run: fewer than may die over one task.
+WORKERS_A_RUN = 3
+#: The longest time from a worker's start to its death, in seconds: more than it takes to load and generate.
+LONGEST_PAUSE = 8.0
+#: What Ray calls the processes of our actors.
+_WORKER = "ray::Worker"
 #: Of a forward pass: room for a batch or two, so that batches end at many moments.
 ROWS = 8
 #: All that a finished run holds beside its batches.
@@ -53,17 +63,19 @@ class Run:
 
     Attributes:
         digests: of every batch file that was there after a kill.
+        options: more options of `dpaudit generate`.
     """
 
     config: Path
     path: Path
     digests: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
     def start(self) -> ForkServerProcess:
         """`dpaudit generate` in a process of its own."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        process = context.Process(target=_generate, args=(self.config, self.path, self._log))
+        process = context.Process(target=_generate, args=(self.config, self.path, self._log, self.options))
         process.start()
         return process
 
@@ -79,13 +91,38 @@ class Run:
         if killed:
             process.kill()  # SIGKILL
             process.join()
-        elif process.exitcode:
-            raise BrokenError(f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}")
+        else:
+            self._require_success(process)
         for name, digest in self._batches().items():
             if self.digests.setdefault(name, digest) != digest:
                 raise BrokenError(f"{name} was whole after a kill, and was written again")
         # A process may be killed when its run is finished and it has nothing left to do but to say so.
         return not killed or (self.path / "hashes").exists(), killed
+
+    def live_on_ray(self, pauses: Iterable[float]) -> int:
+        """Generate until the end, and meanwhile kill a worker of Ray after each of these pauses, in seconds.
+
+        Returns:
+            How many workers were killed.
+        """
+        process, killed = self.start(), 0
+        for seconds in pauses:
+            while not (workers := ray_workers(process.pid)) and process.is_alive():
+                time.sleep(0.05)
+            process.join(seconds)
+            with suppress(psutil.NoSuchProcess):  # it may have ended meanwhile
+                for worker in workers[:1] if process.is_alive() else []:
+                    worker.kill()
+                    worker.wait()
+                    killed += 1
+        process.join()
+        self._require_success(process)
+        self.digests = self._batches()
+        return killed
+
+    def _require_success(self, process: ForkServerProcess) -> None:
+        if process.exitcode:
+            raise BrokenError(f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}")
 
     @property
     def _log(self) -> Path:
@@ -150,6 +187,19 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
     return runs
 
 
+def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
+    """Kill so many workers of Ray, over as many runs as it takes, and prove each run. See `soak`."""
+    config = write_config(folder)
+    done = runs = 0
+    while done < kills:
+        run = Run(config, folder / f"run{runs}", options=("--engine", "ray", "--workers", "2"))
+        pauses = [moments.uniform(0, LONGEST_PAUSE) for _ in range(min(WORKERS_A_RUN, kills - done))]
+        killed = run.live_on_ray(pauses)
+        _prove(run, killed, tell)
+        done, runs = done + killed, runs + 1
+    return runs
+
+
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
     """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
     name, kills = run.path.name, 0
@@ -160,10 +210,29 @@ def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int
             tell(f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole")
         if finished:
             break
-    run.prove()
-    tell(f"{name}: proved after {kills} kills")
-    shutil.rmtree(run.path)
+    _prove(run, kills, tell)
     return kills
+
+
+def _prove(run: Run, kills: int, tell: Tell) -> None:
+    run.prove()
+    tell(f"{run.path.name}: proved after {kills} kills")
+    shutil.rmtree(run.path)
+
+
+def ray_workers(process: int | None) -> list[psutil.Process]:
+    """Return the processes of our actors on the Ray cluster that a process has started."""
+    with suppress(psutil.NoSuchProcess):
+        return [
+            child for child in psutil.Process(process).children(recursive=True) if _title(child).startswith(_WORKER)
+        ]
+    return []
+
+
+def _title(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def write_config(folder: Path) -> Path:
@@ -185,14 +254,14 @@ def write_config(folder: Path) -> Path:
     return path
 
 
-def _generate(config: Path, out: Path, log: Path) -> None:
+def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> None:
     """The command in a process of its own; what it says goes to the log."""
     from dpaudit.cli import main
 
     with log.open("w", encoding="utf-8") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-        sys.argv = ["dpaudit", "generate", str(config), "--out", str(out)]
+        sys.argv = ["dpaudit", "generate", str(config), "--out", str(out), *options]
         main()
 
 
@@ -202,21 +271,31 @@ def _digest(path: Path) -> str:
 
 @click.command()
 @click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Kill the generating process, or workers of a Ray cluster that it starts.",
+)
 @click.option("--seed", type=int, help="Draws the same moments again [default: at random].")
-def main(kills: int, seed: int | None) -> None:
-    """Kill a generating process again and again, and prove every run that it leaves.
+def main(kills: int, engine: str, seed: int | None) -> None:
+    """Kill a generating process or its workers again and again, and prove every run.
 
     \b
     Example:
       python -m benchmarks.soak --kills 200
+      python -m benchmarks.soak --kills 12 --engine ray
     """
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     click.echo(f"{kills} kills, --seed {seed}")
     # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
     os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    os.environ |= {"RAY_worker_niceness": "0"}  # by default Ray's workers wait for all other processes
     folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
     try:
-        runs = soak(folder, kills, random.Random(seed), click.echo)  # noqa: S311
+        kill = soak_ray if engine == "ray" else soak
+        runs = kill(folder, kills, random.Random(seed), click.echo)  # noqa: S311
     except BrokenError as error:
         click.echo(f"BROKEN: {error}\nLeft for inspection: {folder}", err=True)
         sys.exit(1)

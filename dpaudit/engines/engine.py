@@ -56,7 +56,7 @@ class RemoteWorker(Protocol):
     """A worker in another process. One thread asks it, and another may stop it meanwhile."""
 
     def wait_until_there(self) -> None:
-        """Return when it can be asked. Raises WorkerDiedError."""
+        """Return when it can be asked. Raises WorkerDiedError, and InputError where no other could be there either."""
 
     def ask(self, task: bytes) -> bytes:
         """What `Worker.answer` says there. Raises WorkerDiedError."""

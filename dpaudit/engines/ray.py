@@ -12,7 +12,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -26,8 +26,12 @@ from dpaudit.runs import InputError
 ATTEMPTS = 4
 #: Seconds that a cluster may take to answer at all.
 _SECONDS = 10.0
+#: How often a cluster of our own is started that does not come up: on a busy machine Ray waits too short for its parts.
+_STARTS = 3
 #: Seconds without any worker until that is said.
 _PATIENCE = 60.0
+#: What has Ray print nothing that its cluster reports, such as a worker's death: it would print that among our JSON.
+_SILENT = {"RAY_DEDUP_LOGS": "1", "RAY_DEDUP_LOGS_ALLOW_REGEX": "", "RAY_DEDUP_LOGS_SKIP_REGEX": "^"}
 #: Of a cluster that is started here, for results on their way. The least that Ray takes is a quarter of it.
 _STORE_BYTES = 1 << 28
 
@@ -101,6 +105,9 @@ class _Actor:
     def wait_until_there(self) -> None:
         ready = self._actor.__ray_ready__.remote()
         while not self._ray.wait([ready], timeout=_PATIENCE)[0]:
+            if not any(node["Alive"] for node in self._ray.nodes()):
+                problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
+                raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
             if [*self._alive][:1] == [self] and True not in [*self._alive.values()]:  # one says it for all
                 _LOGGER.warning(
                     "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self._needs
@@ -145,15 +152,20 @@ def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]
 
 
 def _ray(starting: bool) -> Any:
-    """The package, told in time what it only asks when it is loaded."""
+    """Import Ray, after the settings that it reads only then."""
+    if "ray" not in sys.modules:
+        os.environ |= _SILENT
+        if starting:
+            # The ports of a cluster are open to the network: who has no token, which is in no file, is turned away.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        else:  # 20 by default: a quarter of an hour where something else than Ray answers
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report its use to its makers
-    if starting and "ray" not in sys.modules:
-        # The ports of a cluster are open to the network: who has no token, which is in no file, is turned away.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
-        import ray
-        import ray.exceptions
+        with redirect_stdout(sys.stderr):
+            import ray
+            import ray.exceptions
     except ImportError:
         remedy = "pip install 'dpaudit[ray]', or leave --engine ray away."
         raise InputError("--engine ray", "Ray is not installed.", remedy) from None
@@ -165,27 +177,53 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     """Ray's module, connected to the engine's cluster, or as the caller has it connected.
 
     Raises:
-        InputError: Ray is not installed, or the cluster cannot be reached.
+        InputError: Ray is not installed, or the cluster cannot be reached or started.
     """
     ray = _ray(starting=engine.address is None)
     with ExitStack() as stack:
         if not ray.is_initialized():
-            options: dict[str, Any] = {"address": engine.address}
             if engine.address is None:
                 # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be
                 # too long.
                 folder = TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True)
-                options = {
-                    "address": "local",
-                    "num_cpus": cores() if engine.models else engine.workers or cores(),
-                    "object_store_memory": _STORE_BYTES,
-                    "include_dashboard": False,
-                    "_temp_dir": f"{stack.enter_context(folder)}/ray",
-                }
-            stack.callback(ray.shutdown)
-            with _reached(engine.address):
-                ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+                path = stack.enter_context(folder)
+                stack.callback(_shut_down, ray)
+                _start(ray, path, cores() if engine.models else engine.workers or cores())
+            else:
+                stack.callback(_shut_down, ray)
+                with _reached(engine.address):
+                    _init(ray, address=engine.address)
         yield ray
+
+
+def _start(ray: Any, folder: str, cpus: int) -> None:
+    """Start a cluster on this machine. Raises InputError where that fails again and again."""
+    for attempt in range(1, _STARTS + 1):
+        try:
+            return _init(
+                ray,
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=_STORE_BYTES,
+                include_dashboard=False,
+                _temp_dir=f"{folder}/ray{attempt}",
+            )
+        except Exception as error:  # Ray raises a bare one where a part of it is not there in time
+            _shut_down(ray)
+            cause = " ".join(str(error).split())[:200] or type(error).__name__
+            _LOGGER.warning("Ray did not start (attempt %d of %d): %s", attempt, _STARTS, cause)
+    problem = f"Ray could not be started on this machine in {_STARTS} attempts ({cause})."
+    raise InputError("--engine ray", problem, "Try again when the machine is less busy, or leave --engine ray away.")
+
+
+def _init(ray: Any, **options: Any) -> None:
+    with redirect_stdout(sys.stderr):
+        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+
+
+def _shut_down(ray: Any) -> None:
+    with redirect_stdout(sys.stderr):
+        ray.shutdown()
 
 
 @contextmanager
@@ -196,6 +234,7 @@ def _reached(address: str | None) -> Iterator[None]:
         if host and port.isdecimal():
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
         yield
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        problem = f"the Ray cluster cannot be reached ({str(error)[:200]})."
-        raise InputError("--ray-address", problem, "Check the address, and that it is running.") from None
+    except Exception as error:  # Ray raises bare ones, too
+        said_by = "RAY_ADDRESS" if address == os.environ.get("RAY_ADDRESS") else "--ray-address"
+        problem = f"the Ray cluster cannot be reached at {address} ({str(error)[:200]})."
+        raise InputError(said_by, problem, "Check the address, and that it is running.") from None

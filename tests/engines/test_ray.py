@@ -14,8 +14,9 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -224,18 +225,96 @@ def test_actors_that_are_killed_while_they_write_leave_every_batch_once(
     assert {**written, "run": None} == {**original, "run": None}  # which states nonce and commitment, of a run alone
 
 
-def test_command_starts_and_stops_a_cluster_of_its_own(make_run: Callable[..., Any], tmp_path: Path) -> None:
+def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_killed(
+    make_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    from benchmarks.soak import ray_workers  # which needs what Ray's extra brings
+
     run = make_run(sizes=(3, 4, 5, 2))
     environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     command = [sys.executable, "-c", "from dpaudit.cli import main; main()", "verify", str(run.path), "--json"]
     command += ["--tokenizer", str(run.path)]
-    options = ["--engine", "ray", "--workers", "2"]
-    spread, here = (
-        subprocess.run([*command, *more], env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=True)
-        for more in (options, [])
-    )
-    assert spread.stdout == here.stdout
-    assert spread.stderr == b""
+    here = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    talkative = environment | {"RAY_DEDUP_LOGS": "0"}
+    with subprocess.Popen(
+        [*command, "--engine", "ray", "--workers", "2"],
+        env=talkative,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        for _ in range(2):
+            until = time.monotonic() + 120
+            while not (workers := ray_workers(process.pid)):
+                assert process.poll() is None, "it ended before its workers were killed"
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            workers[0].kill()
+            workers[0].wait()
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert out == here.stdout
+    assert err == b""
+
+
+class StubbornRay(ModuleType):
+    """Does not start the first times, as Ray on a busy machine: it raises a bare Exception, and prints."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__("ray")
+        self.failures, self.folders, self.running = failures, list[str](), False
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def init(self, *, _temp_dir: str, **_: Any) -> None:
+        sys.stdout.write("what Ray says")
+        self.folders.append(_temp_dir)
+        if len(self.folders) <= self.failures:
+            raise Exception("The current node timed out\nduring startup.")
+        self.running = True
+
+    def shutdown(self) -> None:
+        sys.stdout.write("what Ray says at the end")
+        self.running = False
+
+
+def test_cluster_that_does_not_start_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for failures in (0, 2):
+        ray = StubbornRay(failures)
+        monkeypatch.setattr("dpaudit.engines.ray._ray", lambda ray=ray, **_: ray)
+        with connected(RayEngine(workers=2)) as found:
+            assert found is ray
+            assert ray.running
+        assert not ray.running
+        assert len(set(ray.folders)) == failures + 1  # nothing of an earlier attempt is in the way
+    assert capsys.readouterr().out == ""
+
+
+def test_cluster_that_never_starts_is_one_error(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: StubbornRay(99))
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(make_run().path), "--engine", "ray", "--json"])
+    out, err = capsys.readouterr()
+    assert (left.value.code, out) == (2, "")
+    assert "in 3 attempts (The current node timed out during startup.)" in err
+
+
+def test_cluster_without_a_machine_alive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = MagicMock()
+    ray.is_initialized.return_value = True
+    ray.remote.return_value.return_value.remote.return_value = SimpleNamespace(__ray_ready__=MagicMock())
+    ray.wait.return_value = [], [object()]
+    ray.nodes.side_effect = [[{"Alive": True, "Resources": {"CPU": 2.0}}]] * 2 + [[{"Alive": False}]] * 9
+    monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: ray)
+    with pytest.raises(InputError, match="none of its machines is alive"):
+        list(RayEngine(workers=2).map(partial(partial, abs), [1, 2, 3]))
 
 
 def test_ray_that_is_not_installed_is_named(
@@ -258,6 +337,20 @@ def test_address_where_nobody_answers_is_named_before_anything_is_read(
         assert left.value.code == 2
         assert "--ray-address: the Ray cluster cannot be reached" in capsys.readouterr().err
     assert time.monotonic() - started < 30  # Ray itself takes minutes
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "no such host:6379"])
+def test_stale_address_of_the_environment_is_named(
+    make_run: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    address: str,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(SystemExit) as left:
+        main(["verify", str(make_run().path), "--engine", "ray"])
+    assert left.value.code == 2
+    assert f"RAY_ADDRESS: the Ray cluster cannot be reached at {address}" in capsys.readouterr().err
 
 
 def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
