@@ -10,8 +10,10 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import random
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -1201,7 +1203,7 @@ def failed_checks(result: AuditResult) -> set[str]:
 
 @dataclass
 class RunFactory:
-    """Makes each kind of run once and hands out copies."""
+    """Makes each kind of run once, for all workers of a session, and hands out copies."""
 
     cache: Path
     tmp_path: Path
@@ -1211,7 +1213,10 @@ class RunFactory:
         spec = spec_of(**fields)
         original = self.cache / hashlib.sha256(repr(spec).encode()).hexdigest()
         if not original.exists():
-            Generator(spec).run(original)
+            made = Path(tempfile.mkdtemp(dir=self.cache)) / "run"
+            Generator(spec).run(made)
+            with suppress(OSError):  # another worker has just made it
+                made.rename(original)
         self.made += 1
         return Run(Path(shutil.copytree(original, self.tmp_path / f"run{self.made}")), spec, self)
 
@@ -1222,7 +1227,10 @@ class RunFactory:
 
 @pytest.fixture(scope="session")
 def run_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    (shared / "runs").mkdir(exist_ok=True)
+    return shared / "runs"
 
 
 @pytest.fixture
