@@ -6,6 +6,8 @@ SUPPORTED := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_in
 PYTHON ?= $(or $(shell for p in $(PYTHONS); do $$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done), python3.11)
 VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
+# --quick: to see that everything works.
+DEMO_OPTIONS ?=
 CORE_TESTS ?= tests
 BIN := $(VENV)/bin
 INSTALL = $(PYTHON) .ci/install.py $(VENV) --constraint constraints.txt
@@ -34,7 +36,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt tests/browser/package-lock.js
 	touch $@
 
 demo: setup
-	$(BIN)/dpaudit demo --out $(DEMO_OUT)
+	$(BIN)/dpaudit demo --out $(DEMO_OUT) $(DEMO_OPTIONS)
 
 # A process per core already, so numerical libraries get a thread each; one process more, for some tests wait for others.
 test: setup

