@@ -1,6 +1,6 @@
 """A remedy that has rows, records or users' data changed keeps the claim true of the data before that change.
 
-Whoever follows it changes the data or a setting. A rule that looks at one row, or at one user's rows, alone is sound; one
+A rule that looks at one row, or at one user's rows, alone is sound; one
 that looks at other people's is not (docs/sharp-edges.md, "Cleaning across users").
 """
 
@@ -16,8 +16,8 @@ import dpaudit
 SOURCES = Path(dpaudit.__file__).parent
 #: Imperatives that change data, and what they change.
 CHANGES = re.compile(
-    r"(?:^|[.:;,] |\bor |\band )(?:do not )?(?:keep|drop|remove|delete|thin|leave out|take out|fill in|mend|merge|convert"
-    r"|clean|deduplicate|exchange|replace|balance|sort|shuffle)\b[^.;]*\b(?:rows?|records?|users?|texts?|labels?)\b",
+    r"(?:^|[.:;,] |\bor |\band )(?:do not )?(?:keep|drop|remove|delete|thin|leave out|take out|fill in|mend|merge"
+    r"|convert|clean|deduplicate|exchange|replace|balance|sort|shuffle)\b[^.;]*\b(?:rows?|records?|users?|texts?|labels?)\b",
     re.IGNORECASE,
 )
 #: What makes such a remedy sound, in its own words.

@@ -20,6 +20,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from dpaudit.accounting import ApproximateAccountant
 from dpaudit.audit import audit_run
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import Floats
@@ -33,7 +34,17 @@ from dpaudit.generation.prompts import Prompts, RuledPrompt, template
 from dpaudit.generation.public_parts import obstacle, replay_public
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
-from dpaudit.mechanisms import PublicPart, Relation, Unit, log_probability, median_of
+from dpaudit.mechanisms import (
+    ContextChange,
+    Mean,
+    Mechanism,
+    PublicPart,
+    Relation,
+    TopClippedLogits,
+    Unit,
+    log_probability,
+    median_of,
+)
 from dpaudit.results.replay import Attacked, PublicReplay, Replay
 from dpaudit.runs import (
     BatchWriter,
@@ -179,6 +190,15 @@ def test_a_clean_run_passes(generated: MakeRun, data_file: Path) -> None:
         if sections is SLICES:
             judged["partition.stable"] = "pass"  # whatever it says of slices
         assert judged == dict.fromkeys(CHECKED, "pass")
+
+
+def test_a_user_of_eight_records_costs_what_the_claim_for_one_does_not_say() -> None:
+    mechanism = Mechanism(contribution=TopClippedLogits(clip=4.0), aggregator=Mean(divisor=28.25), temperature=1.0)
+    one, eight = (
+        ApproximateAccountant.of(mechanism, ContextChange("add_remove", contexts=contexts)) for contexts in (1, 8)
+    )
+    assert one is not None and one.epsilon(20, 1e-4, "rdp").epsilon == pytest.approx(2.46, abs=1e-3)
+    assert eight is not None and eight.epsilon(20, 1e-4, "rdp").epsilon == pytest.approx(33.06, abs=1e-2)
 
 
 def test_users_are_counted_in_the_data_that_is_given(make_config: Callable[..., Config], tmp_path: Path) -> None:
