@@ -3124,8 +3124,8 @@ _GENERATION = (
         "generation-template-expands-records",
         "a placeholder in a record's own text is replaced",
         "generation/wording.py",
-        "return example if part == _EXAMPLE else label",
-        "return example.replace(LABEL, label) if part == _EXAMPLE else label",
+        "return Part(example if part == _EXAMPLE else label, True)",
+        "return Part(example.replace(LABEL, label) if part == _EXAMPLE else label, True)",
         ("tests/generation/test_wording.py",),
     ),
     Mutant(
