@@ -281,7 +281,8 @@ class Passes:
             alone: whether every prompt has passes of its own.
         """
         self._model, self._rows, self._places, self._head = model, rows, places, head
-        self._together, self._fewest = (1, 1) if alone else (None, ROWS_STEP)
+        self._together: int | None = 1 if alone else None
+        self._fewest = 1 if alone else ROWS_STEP
         if not alone and model.device.type != "cpu":  # there kernels are chosen by shape, so it is always the same
             self._together = self._fewest = min(rows, OWN_ROWS)
         self._running: list[_Outputs | SeveralCaches] = []
@@ -302,7 +303,7 @@ class Passes:
             OwnCache(self._model, prompts[first : first + each], self._places, self._fewest, self._head)
             for first in range(0, max(1, len(prompts)), each)
         ]
-        batch = parts[0] if len(parts) == 1 else SeveralCaches(parts)
+        batch: OwnCache | SeveralCaches = parts[0] if len(parts) == 1 else SeveralCaches(parts)
         self._running.append(batch)
         return batch
 
