@@ -147,7 +147,8 @@ def _has_experts(network: PreTrainedModel) -> bool:
 def _alone(model: LanguageModel, tokens: Sequence[int]) -> torch.Tensor:
     """The network's logits [V] after all tokens, in its plainest use."""
     ids = torch.tensor([tokens], device=model.device)
-    return model.network(input_ids=ids).logits[0, -1].to(torch.float32)
+    logits: torch.Tensor = model.network(input_ids=ids).logits
+    return logits[0, -1].to(torch.float32)
 
 
 def _beside(
