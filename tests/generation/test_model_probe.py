@@ -37,7 +37,7 @@ SIZES: dict[str, Any] = {
 }
 WIDE = SIZES | {"num_key_value_heads": 2, "head_dim": 16}
 EXPERTS = WIDE | {"num_experts_per_tok": 2}
-STATES = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+STATES = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 16}
 
 MIXTURES: dict[str, Callable[[], PreTrainedConfig]] = {
     "Mixtral": lambda: transformers.MixtralConfig(**EXPERTS, num_local_experts=4),
@@ -52,9 +52,6 @@ DENSE: dict[str, Callable[[], PreTrainedConfig]] = {
     "Gemma 3": lambda: transformers.Gemma3TextConfig(**WIDE),
     "Mamba": lambda: transformers.MambaConfig(**STATES),
     "Mamba 2": lambda: transformers.Mamba2Config(**STATES, num_heads=8, head_dim=8, n_groups=2),
-    "Falcon H1": lambda: transformers.FalconH1Config(
-        **WIDE, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8
-    ),
     "LFM2": lambda: transformers.Lfm2Config(**WIDE, layer_types=["conv", "full_attention"]),
 }
 UNUSABLE: dict[str, tuple[Callable[[], PreTrainedConfig], str]] = {
