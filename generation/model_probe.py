@@ -111,7 +111,7 @@ def _probed(model: LanguageModel) -> Probe:
     tokens = [token for (token, *_) in after]
     fills = _FILLS if _has_experts(model.network) else 1
     companies = [(prompts(behind), prompts(before)) for behind, before in (_COMPANIES[:1] + _COMPANIES[1:] * fills)]
-    alone = [_alone(model, [*prompt, *tokens]) for prompt in watched[:3]]
+    alone = [_alone(model, [*prompt, *tokens]) for prompt in watched[:2]]
     for shares in (True, False):
         if shares and SharedPasses.fit(model, _ROWS, _PLACES, _TOKENS) is None:
             continue
@@ -121,6 +121,8 @@ def _probed(model: LanguageModel) -> Probe:
             if shares and not out_of_memory(error):
                 continue
             raise _failed(error) from error
+        if found[0].isnan().any():
+            raise UnusableModelError("gives scores that are no numbers")
         if not any(_apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)):
             return Probe(shares, couples=not all(torch.equal(found[0], other) for other in found[1:]))
     raise UnusableModelError("gives prompts of several lengths together other scores than each of them has alone")
@@ -145,7 +147,8 @@ def _has_experts(network: PreTrainedModel) -> bool:
 def _alone(model: LanguageModel, tokens: Sequence[int]) -> torch.Tensor:
     """The network's logits [V] after all tokens, in its plainest use."""
     ids = torch.tensor([tokens], device=model.device)
-    return model.network(input_ids=ids).logits[0, -1].to(torch.float32)
+    logits: torch.Tensor = model.network(input_ids=ids).logits
+    return logits[0, -1].to(torch.float32)
 
 
 def _beside(

@@ -33,6 +33,8 @@ PREFILL_TOKENS = 4096
 #: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix products take other
 #: kernels there, which add up in another order; from four on it is the same for any number.
 ROWS_STEP = 4
+#: Rows of every pass of a batch's own on a GPU.
+OWN_ROWS = 32
 #: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
 #: anchor through rounding.
 PUBLIC_ROWS = 16
@@ -229,7 +231,9 @@ def forward(
             **{kept: cache},
             **{name: value for name, value in optional.items() if name in accepted},
         )
-    return output.logits[:, -1, :].to(torch.float32), output[kept]
+    if (cache := getattr(output, kept)) is None:
+        raise ValueError("the network keeps no cache of earlier tokens")
+    return output.logits[:, -1, :].to(torch.float32), cache
 
 
 class SeveralCaches:
@@ -277,9 +281,10 @@ class Passes:
             alone: whether every prompt has passes of its own.
         """
         self._model, self._rows, self._places, self._head = model, rows, places, head
-        self._together, self._fewest = (1, 1) if alone else (None, ROWS_STEP)
+        self._together: int | None = 1 if alone else None
+        self._fewest = 1 if alone else ROWS_STEP
         if not alone and model.device.type != "cpu":  # there kernels are chosen by shape, so it is always the same
-            self._together = self._fewest = rows
+            self._together = self._fewest = min(rows, OWN_ROWS)
         self._running: list[_Outputs | SeveralCaches] = []
 
     def fits(self, prompts: int) -> bool:
@@ -298,7 +303,7 @@ class Passes:
             OwnCache(self._model, prompts[first : first + each], self._places, self._fewest, self._head)
             for first in range(0, max(1, len(prompts)), each)
         ]
-        batch = parts[0] if len(parts) == 1 else SeveralCaches(parts)
+        batch: OwnCache | SeveralCaches = parts[0] if len(parts) == 1 else SeveralCaches(parts)
         self._running.append(batch)
         return batch
 

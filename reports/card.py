@@ -15,7 +15,7 @@ from dpaudit.mechanisms import ClaimKind
 from dpaudit.reports import findings, outline, quality
 from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
-from dpaudit.results import NEXT_TO_NOTHING, TO_SHOW, AuditResult
+from dpaudit.results import COUPLED, NEXT_TO_NOTHING, TO_SHOW, AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
@@ -47,10 +47,6 @@ _CANARIES = (
 )
 _AS_SAMPLED = (
     "Texts are as they were sampled: none was edited, and none was left out. Some may be empty, cut off or off topic."
-)
-_COUPLED = (
-    "The language model lets contexts of one batch move each other's last bits. What a record does that way is beside "
-    "what its own context does, and no epsilon includes it."
 )
 _TEST_SPLIT = (
     "The test split is of synthetic texts. It is no held-out real data, and says nothing about how good a model is on "
@@ -142,8 +138,7 @@ def _blocks(released: Released) -> Iterator[str]:
     yield "Nothing here promises:"
     yield _items(each.format(groups=_groups(released)) for each in _NOT_PROMISED)
     yield "## Bias, Risks, and Limitations"
-    coupled = result.run.get("manifest", {}).get("model", {}).get("isolation") == "batch"
-    yield _items((_AS_SAMPLED, *[_COUPLED] * coupled, *[_TEST_SPLIT] * ("test" in released.texts)))
+    yield _items((_AS_SAMPLED, *[COUPLED] * (COUPLED in result.caveats), *[_TEST_SPLIT] * ("test" in released.texts)))
     yield from _baseline(released)
     yield "## Audit"
     yield from _audit(released)

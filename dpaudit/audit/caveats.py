@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
 from dpaudit.checks.disclosure import in_common
-from dpaudit.results import NEXT_TO_NOTHING, CheckResult
+from dpaudit.results import COUPLED, NEXT_TO_NOTHING, CheckResult
 
 _DECLARED = "What the run declares is taken as true where no check looks behind it."
 _PUBLIC_PARTS = "Only the model shows that all supports and anchors are public (mechanism.support-public)."
@@ -38,13 +38,9 @@ _NUMBER_ALONE = "A pass means that the number is right, not that it is small eno
 _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
-_COUPLED = (
-    "The model let contexts of one batch move each other's last bits (model.isolation: batch), and no epsilon here "
-    "includes that."
-)
 _FIXED = frozenset(
     {
-        _COUPLED,
+        COUPLED,
         _TRAINED_UNKNOWN,
         _TRAINED_NO,
         _EARLIER,
@@ -87,7 +83,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield _PUBLIC_PARTS
     yield _DECLARED
     if facts.manifest.model.isolation == "batch":
-        yield _COUPLED
+        yield COUPLED
     if facts.manifest.privacy.earlier:
         yield _EARLIER
     if facts.held.commitment is None:

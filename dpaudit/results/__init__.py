@@ -4,6 +4,7 @@ from dpaudit.mechanisms import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
+from dpaudit.results.audit import COUPLED as COUPLED
 from dpaudit.results.audit import NEXT_TO_NOTHING as NEXT_TO_NOTHING
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
 from dpaudit.results.audit import TO_SHOW as TO_SHOW

@@ -24,6 +24,11 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
 
 #: How a caveat about an empty guarantee begins.
 NEXT_TO_NOTHING = "This bounds next to nothing:"
+#: A caveat that readers of a release are told, too.
+COUPLED = (
+    "The model let contexts of one batch move each other's last bits (model.isolation: batch), and no epsilon "
+    "includes that."
+)
 #: How the caveat begins that tells a publisher what would show a withheld figure.
 TO_SHOW = "To show a number, give"
 #: How many characters of a released text a result holds, and of all of them.

@@ -38,7 +38,7 @@ def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.Mon
     def closed(*_: object) -> str:
         raise PermissionError(13, "Permission denied", "model.safetensors")
 
-    monkeypatch.setattr("dpaudit.generation.models.digest_of", closed)
+    monkeypatch.setattr("dpaudit.generation.model_loading.digest_of", closed)
     assert "'model.safetensors' of the model" in failure(tiny_folder)
 
 
@@ -98,7 +98,10 @@ def test_an_encoder_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [({"num_hidden_layers": -1}, "cannot be loaded"), ({"rms_norm_eps": float("nan")}, "scores that are no numbers")],
+    [
+        ({"num_hidden_layers": -1}, "cannot be given prompts"),
+        ({"rms_norm_eps": float("nan")}, "scores that are no numbers"),
+    ],
 )
 def test_a_config_that_no_model_runs_with(
     tiny_folder: Path, tmp_path: Path, fields: dict[str, float], said: str

