@@ -292,7 +292,7 @@ def main(kills: int, engine: str, seed: int | None) -> None:
     click.echo(f"{kills} kills, --seed {seed}")
     # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
     os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-    os.environ["RAY_worker_niceness"] = "0"  # by default Ray's workers wait for all other processes
+    os.environ |= {"RAY_worker_niceness": "0"}  # by default Ray's workers wait for all other processes
     folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
     try:
         kill = soak_ray if engine == "ray" else soak
