@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, write_config
+from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, soak_ray, write_config
 from dpaudit.cli import main
 from dpaudit.runs import RunReader
 
@@ -25,6 +25,16 @@ def test_runs_survive_being_killed_at_random_moments(tmp_path: Path) -> None:
     runs = soak(tmp_path, 4, random.Random(0), said.append)
     assert sum("killed" in line for line in said) == 4
     assert sum("proved" in line for line in said) == runs + 1
+
+
+@pytest.mark.slow
+def test_runs_survive_their_ray_workers_being_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
+    said: list[str] = []
+    soak_ray(tmp_path, 2, random.Random(0), said.append)
+    assert said[-1].endswith("proved after 2 kills")
 
 
 @pytest.fixture(scope="module")
