@@ -100,16 +100,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _exit_code(arguments: list[str], session: Session) -> int | None:
-    """Run a command. None where it came to its end and named no exit code."""
+    """Run a command, and say what went wrong. None where it came to its end and named no exit code."""
     try:
-        from dpaudit.runs.errors import InputError  # a second's imports, which may be interrupted
-
-        if asked := os.environ.get(COMPLETION):
-            return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)
-        # Not cli.main, which exits with 1 where a pipe is closed: that is a verdict here.
-        with cli.make_context(PROGRAM, [*arguments], obj=session) as context:
-            cli.invoke(context)
-        return None
+        return _run(arguments, session)
     except SystemExit as left:
         return int(left.code or 0)
     except click.exceptions.Exit as left:
@@ -127,9 +120,6 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
 
         extra, what = ("generate", "generate runs") if arguments[:1] != ["release"] else ("release", "write releases")
         tell(f"dpaudit: {error.name} is not installed. {installing(extra)} to {what}.")
-    except InputError as error:
-        # A file's name may hold line breaks: one error is one line.
-        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
     except BrokenPipeError as error:
         if is_closed_pipe(sys.stdout):
             discard_rest(sys.stdout)
@@ -147,6 +137,23 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
     except Exception as error:
         return _internal(error)
     return UNUSABLE
+
+
+def _run(arguments: list[str], session: Session) -> int | None:
+    """Run a command. Unusable input is told; all other errors are raised, those of imports among them."""
+    from dpaudit.runs.errors import InputError  # a second's imports, which may fail or be interrupted
+
+    if asked := os.environ.get(COMPLETION):
+        return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)
+    try:
+        # Not cli.main, which exits with 1 where a pipe is closed: that is a verdict here.
+        with cli.make_context(PROGRAM, [*arguments], obj=session) as context:
+            cli.invoke(context)
+    except InputError as error:
+        # A file's name may hold line breaks: one error is one line.
+        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
+        return UNUSABLE
+    return None
 
 
 def _show_traceback() -> None:

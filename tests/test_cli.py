@@ -1272,6 +1272,8 @@ def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypa
         (ModuleNotFoundError(name="dpaudit.gone"), 3, "internal error"),
         (ModuleNotFoundError(name="torch"), 2, "torch is not installed"),
         (OSError("a library's own, of a damaged file"), 2, "a library cannot read or write a file (OSError)"),
+        (PermissionError(13, "Permission denied", "errors.py"), 2, "errors.py: Permission denied. Mend that"),
+        (ImportError("cannot import name"), 3, "internal error (ImportError)"),
     ],
 )
 def test_imports_may_be_interrupted_or_fail(dpaudit, monkeypatch, raised, code, said):

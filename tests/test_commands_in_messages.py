@@ -57,7 +57,7 @@ PARSED = {
     "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": ("", "needs runs; tests/test_cli.py"),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR": ("", _MODEL),
-    "dpaudit evaluate RUN_DIR --reference DATA --baseline FOLDER": ("", _MODEL),
+    "dpaudit evaluate RUN --reference DATA --baseline FOLDER": ("", _MODEL),
     "dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline public",
         _MODEL,

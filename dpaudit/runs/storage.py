@@ -75,7 +75,7 @@ class Storage(ABC):
             return
         if self.exists(layout.PUBLIC):
             problem = "these are public-only texts: nothing private went into them, so there is nothing to audit."
-            remedy = "Use them with `dpaudit evaluate RUN_DIR --reference DATA --baseline FOLDER`."
+            remedy = "Use them with `dpaudit evaluate RUN --reference DATA --baseline FOLDER`."
             raise InputError(self.where(), problem, remedy)
         raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
 

@@ -148,7 +148,7 @@ def test_the_directory_says_what_made_it_and_is_nobodys_run(
         code, said = command(*arguments)
         assert code == 2, arguments
         assert "nothing private went into them, so there is nothing to audit" in said
-        assert "evaluate RUN_DIR --reference DATA --baseline FOLDER" in said
+        assert "evaluate RUN --reference DATA --baseline FOLDER" in said
     with pytest.raises(InputError, match="not empty"):
         generate(make_config(), folder)
     with pytest.raises(InputError, match="not empty"):
