@@ -13,9 +13,6 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
 from benchmarks.tiny import byte_tokenizer
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
-from dpaudit.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import CoupledRows, ModelConfig
 from dpaudit.generation.model_loading import load_model
@@ -23,7 +20,6 @@ from dpaudit.generation.model_probe import Probe, isolation_of, passes_for, prob
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import SharedPasses
 from dpaudit.generation.replay import replay_run
-from dpaudit.results import COUPLED
 from dpaudit.runs import InputError, RunReader
 
 VOCABULARY = 272
@@ -164,25 +160,27 @@ def test_refuses_a_folder_without_some_of_its_files(tiny_folder: Path, tmp_path:
     assert caught.value.where == "model.name"
 
 
-@pytest.mark.parametrize("quantized", [{"quant_method": "gptq", "bits": 4}, {"quant_method": "nobody's"}])
-def test_refuses_quantized_weights(tiny_folder: Path, tmp_path: Path, quantized: dict[str, Any]) -> None:
+def test_refuses_weights_that_are_quantized_in_a_way_that_is_not_there(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     config = tmp_path / "model/config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": quantized}))
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    )
     with pytest.raises(InputError) as caught:
         load_model(ModelConfig(name=str(tmp_path / "model"), device="cpu"))
     assert caught.value.where == "model.name"
 
 
 def test_a_dry_run_refuses_it_too(
-    settings: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., tuple[int, str, str]]
 ) -> None:
     folder = saved(UNUSABLE["BERT"][0](), tmp_path / "model")
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(settings(model={"name": str(folder)})))
     for more in (["--dry-run"], ["--out", str(tmp_path / "run")]):
-        assert main(["generate", str(config), *more]) == 2
-        assert "no causal language model" in capsys.readouterr().err
+        code, _, err = dpaudit("generate", config, *more)
+        assert code == 2
+        assert "no causal language model" in err
 
 
 def test_a_state_space_generates_and_is_replayed(
@@ -200,8 +198,6 @@ def test_a_run_says_what_keeps_contexts_apart(make_config: Callable[..., Any], d
     for coupled, said in (("alone", "alone"), ("batch", "batch")):
         run = Path(generate(make_config(model={"name": folder, "coupled_rows": coupled}), tmp_path / coupled))
         assert RunReader(run).manifest.model.isolation == said
-        result = audit_run(run)
-        assert (COUPLED in result.caveats) == (COUPLED in public_form(result).caveats) == (coupled == "batch")
         found = replay_run(run, str(data_file), steps=3, left_out=1, trials=0)
         assert all(step.difference <= step.tolerance and not step.problem for step in found.steps)
     manifest = json.loads((run / "run.json").read_text())
