@@ -194,7 +194,11 @@ class RunReader(FolderReader):
         return self._fields(layout.CANARIES, Canaries)
 
     def hashes(self) -> Journal:
-        """The digests of a finished run's files, as recorded in `hashes`."""
+        """The digests of a finished run's files, as recorded in `hashes`, which is read once."""
+        return self._hashes
+
+    @cached_property
+    def _hashes(self) -> Journal:
         return self._journal(self._lines(layout.HASHES))
 
     def journal(self) -> Journal:

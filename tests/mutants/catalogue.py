@@ -39,6 +39,7 @@ _AUDIT = "tests/audit/test_run.py"
 _CLI = "tests/test_cli.py"
 _LIKELIHOOD = "tests/generation/evaluation/test_likelihood.py"
 _HOSTILE = "tests/runs/test_hostile.py"
+_JOURNAL = "tests/runs/test_journal.py"
 _BAD_INPUT = "tests/runs/test_bad_input.py"
 _BOUNDS = "tests/runs/test_bounds.py"
 _RULES = "tests/runs/test_rules.py"
@@ -868,11 +869,43 @@ _RUNS = (
     ),
     Mutant(
         "reader-doubled-hash-accepted",
-        "the file hashes may list a file twice",
+        "the file hashes may list a file twice that is no batch's",
+        "dpaudit/runs/journal.py",
+        "            if batch is None:\n",
+        "            if batch == -1:\n",
+        (_BAD_INPUT, _HOSTILE, _JOURNAL),
+    ),
+    Mutant(
+        "journal-chain-not-held",
+        "an entry of the journal need not follow from those before it",
         "dpaudit/runs/reader.py",
-        "if not match or match.group(2) in recorded:",
-        "if not match:",
-        (_BAD_INPUT, _HOSTILE),
+        "match is None or journal.entry(match[1], match[2])",
+        "match is None or f'{before}\\n{file}\\n'",
+        (_JOURNAL, _BAD_INPUT),
+    ),
+    Mutant(
+        "journal-without-nonce",
+        "running heads are of no secret",
+        "dpaudit/runs/journal.py",
+        '{manifest.nonce} {manifest.commitment}"',
+        '"',
+        (_JOURNAL,),
+    ),
+    Mutant(
+        "redrawn-in-silence",
+        "a finished batch whose file is gone is drawn again when the run goes on",
+        "dpaudit/runs/writer.py",
+        "if lost and not redraw:",
+        "if lost and redraw:",
+        (_JOURNAL,),
+    ),
+    Mutant(
+        "redrawn-passes",
+        "a batch that was drawn again passes where run.json does not say so",
+        "dpaudit/checks/integrity.py",
+        "{*journal.redrawn, *facts.manifest.redrawn}",
+        "{*facts.manifest.redrawn}",
+        (_FAULT_TABLE,),
     ),
     Mutant(
         "reader-doubled-key-accepted",
@@ -2254,16 +2287,16 @@ _RESULTS = (
         "commitment-given-not-compared",
         "the commitment that the audit was given is not held against the run",
         "dpaudit/checks/integrity.py",
-        '"commitment": (held.commitment, recomputed, head)',
-        '"commitment": (held.commitment, held.commitment, head)',
+        "held.commitment not in (None, recomputed)",
+        "held.commitment not in (None, held.commitment)",
         (_COMMITMENT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "commitment-head-not-compared",
         "the head that the audit was given is not held against the run",
         "dpaudit/checks/integrity.py",
-        '"head": (held.head, head, recomputed)',
-        '"head": (held.head, held.head, recomputed)',
+        "held.head is not None and held.head not in journal.heads",
+        "held.head is not None and not journal.heads",
         (_COMMITMENT, _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
@@ -2286,8 +2319,8 @@ _RESULTS = (
         "commitment-without-claim",
         "a claim that was fixed beforehand is not committed to",
         "dpaudit/runs/commitment.py",
-        '{"commitment"} if manifest',
-        '{"commitment", "claim"} if manifest',
+        "return later if manifest",
+        'return later | {"claim"} if manifest',
         (_COMMITMENT,),
     ),
     Mutant(

@@ -23,10 +23,10 @@ import pytest
 from dpaudit.audit import audit_run
 from dpaudit.audit.caveats import rows_held
 from dpaudit.audit.disclosure import public_form
-from dpaudit.recording.generators import GENERATORS, Asked, recording
+from dpaudit.recording.generators import GENERATORS, Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.manifest import Mend, Moved
+from dpaudit.runs.manifest import Mend, Moved, TrainedOnRecords
 from tests.recording.test_rerun import InProcess
 
 torch = pytest.importorskip("torch")
@@ -177,6 +177,19 @@ def invink(folder: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 def recorded(module: types.ModuleType, path: Path, asked: dict[str, Any] | None = None, **options: Any) -> Any:
     with recording("invink", Asked(path, **asked or {})):
         return module.generate(TEXTS, **options)
+
+
+@pytest.mark.parametrize("said", ["no", "yes"])
+def test_a_recording_says_whether_the_model_saw_the_records(
+    invink: types.ModuleType, tmp_path: Path, said: TrainedOnRecords
+) -> None:
+    """So does the one that is made when its script runs again."""
+    recorded(invink, tmp_path / "run", {"trained_on_records": said}, num=2, max_toks=3)
+    manifest = RunReader(tmp_path / "run").manifest
+    assert manifest.model.trained_on_records == said
+    assert json.loads(called_again(manifest, tmp_path / "again")[-1])["trained_on_records"] == said
+    failed = {check.id for check in audit_run(tmp_path / "run").checks if check.status == "fail"}
+    assert ("mechanism.model" in failed) == (said == "yes")
 
 
 def mended(*mend: Mend) -> dict[str, Any]:
