@@ -13,7 +13,7 @@ from dp_accounting import SelfComposedDpEvent, ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ApproximateAccountant, Method, composition, exponential_mechanism_epsilon, zcdp_epsilon
+from dpaudit.accounting import ApproximateAccountant, Method, exponential_mechanism_epsilon, renyi, zcdp_epsilon
 from dpaudit.mechanisms import ContextChange, Mechanism, bounded_range, mean_sensitivity
 
 ADDED, REPLACED = ContextChange("add_remove"), ContextChange("replace")
@@ -206,6 +206,6 @@ def test_what_is_out_of_its_range_is_refused() -> None:
 def test_rho_and_epsilon_are_never_below_the_exact_value() -> None:
     random = np.random.default_rng(0)
     for eta, steps in zip(random.uniform(1e-3, 3, 2000).tolist(), random.integers(1, 5000, 2000).tolist(), strict=True):
-        rho = composition.zcdp_of_range(eta, steps)
+        rho = renyi.zcdp_of_range(eta, steps)
         exact = steps * Fraction(eta) ** 2 / 8
         assert exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**12))
