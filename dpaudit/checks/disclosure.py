@@ -126,7 +126,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     shared = () if facts.replay is None else facts.replay.shared or ()
     for each in shared:
         if each.copied:
-            found = f"{each.setting} has {each.copied} records in it, or large parts of them"
+            found = f"{each.setting} has records of the data in it, or large parts of them: {each.copied:,}"
             return Outcome("fail", found, expected, _IN_EVERY_TEXT, evidence=3)
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     unpublished = acting_texts(manifest.prompt.text, examples, manifest.decoding.banned_words)
