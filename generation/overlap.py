@@ -22,7 +22,7 @@ SEED = 9
 STRIDE = 4
 #: A row so long is told: about six words.
 TOLD = 30
-#: A row so long is a copy: about ten words. Of 240 public texts of other sources two, which quote, had one.
+#: A row so long is a copy: about ten words. Of 240 public texts of other sources two had one.
 COPIED = 50
 #: So is half of a record, if that is so many letters, about seven words, in its own order and this much room.
 LEAST, SPREAD = 32, 1.5
