@@ -122,6 +122,8 @@ class DataConfig(Fields):
             "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
         except (LookupError, ValueError):
             raise clash("encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252") from None
+        if self.user == self.text:
+            raise clash("user", self.user, "another column than data.text, by which every text is somebody's only one")
         if self.labels is None:
             for field in ("label", "label_values", "other_labels"):
                 if getattr(self, field) != type(self).model_fields[field].default:

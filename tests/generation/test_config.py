@@ -159,6 +159,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("record", {"contexts": "yes"}, "record.contexts", "'yes'", "true or false"),
     ("privacy", {"unit": "home"}, "privacy.unit", "'home'", "'record', 'context' or 'user'"),
     ("privacy", {"unit": "user"}, "privacy.records_per_user", "null", "data.user names no column"),
+    ("data", {"user": "text"}, "data.user", "'text'", "another column than data.text"),
     ("privacy", {"records_per_user": 0}, "privacy.records_per_user", "0", "greater than or equal to 1"),
     ("privacy", {"relation": "swap"}, "privacy.relation", "'swap'", "'add_remove' or 'replace'"),
     ("privacy", {"delta": 0.1}, "privacy.delta", "0.1", "null for median"),
