@@ -156,6 +156,13 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("decoding", {"tokens_per_batch": 0}, "decoding.tokens_per_batch", "0", "greater than or equal to 1"),
     ("decoding", {"max_tokens": 9, "tokens_per_batch": 8}, "decoding.max_tokens", "9", "tokens_per_batch, which is 8"),
     ("decoding", {"test_seed": -1}, "decoding.test_seed", "-1", "greater than or equal to 0"),
+    (
+        "decoding",
+        {"max_tokens": 9, "randomness": {"source": "committed-seed", "seed_files": ["a\0b"]}},
+        "decoding.randomness.seed_files.0",
+        "a\\x00b",
+        "pattern",
+    ),
     ("record", {"contexts": "yes"}, "record.contexts", "'yes'", "true or false"),
     ("privacy", {"unit": "home"}, "privacy.unit", "'home'", "'record', 'context' or 'user'"),
     ("privacy", {"unit": "user"}, "privacy.records_per_user", "null", "data.user names no column"),
