@@ -56,6 +56,8 @@ Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
 Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
+#: What a file can be called: nothing with a zero byte.
+_File = Annotated[str, Field(pattern=r"^[^\x00]+$")]
 Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 #: What groups records that have no labels: none of a config's labels is empty.
 NO_LABELS = ("",)
@@ -122,6 +124,8 @@ class DataConfig(Fields):
             "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
         except (LookupError, ValueError):
             raise clash("encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252") from None
+        if self.user == self.text:
+            raise clash("user", self.user, "another column than data.text, by which every text is somebody's only one")
         if self.labels is None:
             for field in ("label", "label_values", "other_labels"):
                 if getattr(self, field) != type(self).model_fields[field].default:
@@ -369,7 +373,7 @@ class RandomnessConfig(Fields):
     """
 
     source: Literal["operating-system", "committed-seed"] = "operating-system"
-    seed_files: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None = None
+    seed_files: Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None = None
     seed_hashes: Annotated[tuple[Digest, ...], Field(min_length=1, strict=False)] | None = None
 
     @property

@@ -36,6 +36,8 @@ QUICK = 2e8
 REMOTE = 1e-4
 #: A smaller range leaves float64 no room; Renyi accounting and the pure sum serve there.
 SMALLEST = 1e-100
+#: Nats beyond which no grid goes: they protect nobody, and exponentials of its steps would overflow further on.
+FURTHEST = 1e5
 #: Relative room for rounding: of the grid's step, and, much smaller, of places and losses on it.
 GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
 
@@ -77,7 +79,7 @@ class Problem:
     @property
     def measurable(self) -> bool:
         """Whether float64 has room for a grid."""
-        return SMALLEST < self.largest < LARGEST
+        return SMALLEST < self.largest < LARGEST and self.reach() < FURTHEST
 
     def places(self, budget: float = QUICK) -> int | None:
         """Grid points per largest range that so many evaluations afford; None where too few, or not measurable."""

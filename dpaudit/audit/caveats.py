@@ -38,6 +38,7 @@ _NUMBER_ALONE = "A pass means that the number is right, not that it is small eno
 _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
+_USERS_BY_COLUMN = "Whose a record is follows from a column of the data that the run names, and is taken as true."
 _FIXED = frozenset(
     {
         COUPLED,
@@ -52,6 +53,7 @@ _FIXED = frozenset(
         _NO_SEED,
         _STATED_AFTERWARDS,
         _NUMBER_ALONE,
+        _USERS_BY_COLUMN,
     }
 )
 
@@ -98,8 +100,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield _STATED_AFTERWARDS
     counted = facts.replay is not None and facts.replay.most_per_user is not None
     if claim.unit == "user" and privacy.records_per_user_from == "declared":
-        if not counted:
-            yield _declared_users(privacy.records_per_user)
+        yield _USERS_BY_COLUMN if counted else _declared_users(privacy.records_per_user)
     elif claim.unit == "user":
         most = privacy.records_per_user
         yield f"No user of this data has more than {most} records; the claim holds for users with no more than that."

@@ -93,12 +93,15 @@ def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
 
 def _limits(facts: Facts) -> str:
     """What a pass leaves open, in words."""
-    if facts.held.commitment is None:
-        return (
-            "No commitment was given to the audit: whoever knew the whole seed could try one run after another, and "
-            "keep the one that suits."
-        )
-    return (
+    found = (
         "The run's maker had nothing to choose if a part of the seed was unknown to them until that commitment was "
         "handed over."
     )
+    if facts.held.commitment is None:
+        found = (
+            "No commitment was given to the audit: whoever knew the whole seed could try one run after another, and "
+            "keep the one that suits."
+        )
+    if facts.replay is None:
+        found += " Tokens are held to the recorded aggregates; that these were not made up, a replay shows."
+    return found

@@ -130,12 +130,15 @@ def users_have_no_more_records(facts: Facts) -> Outcome:
     if column is None:
         found = f"{allowed}, as the run declares"
         return Outcome("pass", found, expected, "The run names no column of users (data.user) to count by.", evidence=0)
+    if column == facts.manifest.data.text:  # by which each text would be somebody's only one
+        return Outcome("fail", "users are told apart by the column of texts", expected)
     most = None if facts.replay is None else facts.replay.most_per_user
     if most is None:
         return Outcome("skip", "not counted", expected, replayed_by(facts.manifest))
     # Written so that a run without a number fails.
     within = allowed is not None and most <= allowed
-    return Outcome("pass" if within else "fail", f"a user has up to {most}", expected)
+    named = f"Users are told apart by the column {column!r}, which the run names." if within else ""
+    return Outcome("pass" if within else "fail", f"a user has up to {most}", expected, named)
 
 
 def _seen_to_move(facts: Facts) -> str:

@@ -163,6 +163,17 @@ def test_beyond_all_use_it_says_that_the_figure_is_renyis() -> None:
     assert 0.9 * known < (found.epsilon_lower or 0) < found.epsilon
 
 
+@pytest.mark.parametrize(
+    ("eta", "steps"), [(400.0, 10**6), (0.5, 2**31), (3.0, [10**7, 10**7]), ([1e-200, 0.5], [1, 10**8])]
+)
+def test_more_nats_than_any_grid_has_are_renyis_figure(eta, steps) -> None:
+    """Exponentials of a grid's step overflowed there."""
+    ranges = [eta] * len(steps) if isinstance(steps, list) and not isinstance(eta, list) else eta
+    found, by_rdp = (epsilon_of(ranges, steps, 1e-6, method=method) for method in ("optimal", "rdp"))
+    assert found == by_rdp and found.epsilon > 1e6 and found.epsilon_lower is None
+    assert privacy_profile(400.0, 10**6, 1e-6) is None
+
+
 def test_many_ranges_are_raised_to_a_few() -> None:
     etas = np.linspace(0.001, 0.002, 2 * MOST_KINDS + 3).tolist()
     found = epsilon_of(etas, [4000] * len(etas), 1e-5)

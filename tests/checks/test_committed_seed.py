@@ -163,7 +163,8 @@ def test_a_pass_says_whether_a_commitment_was_given(make_run):
     run = make_run(**KIND)
     assert "No commitment was given" in found(run.audit()).detail
     run.hold(head=False)
-    assert "handed over" in found(run.audit()).detail
+    detail = found(run.audit()).detail
+    assert "handed over" in detail and "a replay shows" in detail
 
 
 def test_batches_that_cannot_be_read_leave_it_open(make_run):

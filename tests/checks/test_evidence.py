@@ -9,10 +9,12 @@ import pytest
 
 from dpaudit.accounting import LowerBound
 from dpaudit.audit import audit_run
+from dpaudit.audit.disclosure import public_form
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.outline import commands
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest
+from tests.checks.test_faults import CLEAN
 
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
 
@@ -299,3 +301,16 @@ def test_a_maximum_over_some_batches_is_not_judged(make_run):
     run.drop(1)
     run.rehash()
     assert {check.id: check.status for check in run.audit().checks}["composition.all-batches"] == "skip"
+
+
+def test_who_a_user_is_stays_the_runs_word(make_run):
+    """A column of the rows' numbers counts one record each: readers outside are told what the count rests on, too."""
+    run = make_run(unit="user", records_per_user=2, width=3)
+    run.edit_manifest({"data.user": "row"})
+    run.rehash()
+    result = run.audit(dataclasses.replace(CLEAN, most_per_user=1))
+    (check,) = [check for check in result.checks if check.id == "partition.users"]
+    assert (check.status, check.evidence) == ("pass", 3) and "'row'" in check.detail
+    for audience in (result, public_form(result)):
+        assert any("Whose a record is" in caveat for caveat in audience.caveats)
+    assert "'row'" not in public_form(result).model_dump_json()

@@ -288,6 +288,10 @@ def model_that_was_trained_on_the_records(run):
     run.rehash()
 
 
+plain("users_told_apart_by_their_texts", manifest(data__user="text"), "partition.users",
+      unit="user", records_per_user=2, width=3)  # fmt: skip
+
+
 @fault("integrity.complete", "claim.epsilon")
 def dropped_batch(run):
     run.drop(1)

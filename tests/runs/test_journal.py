@@ -73,6 +73,9 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     result = audit_run(path, held=Held(RunReader(path).manifest.commitment, early))
     (check,) = [check for check in result.checks if check.id == "integrity.commitment"]
     assert result.verdict == "pass" and "first 1 of 2 batches" in check.measured
+    for head in (early, RunReader(path).head()):  # of what was drawn again before it was given no head tells
+        (redrawn,) = [c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"]
+        assert (redrawn.status, redrawn.evidence) == ("pass", 0)
     for audience in (result, public_form(result)):
         assert any("from before the run's end" in said for said in audience.caveats)
     # The same beginning with another batch 0, forged as well as can be.
