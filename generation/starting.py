@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta
-from dpaudit.generation.records import read_records, require_texts
+from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
@@ -205,13 +205,31 @@ def _require_possible(own: Own, text: str) -> int | None:
     except ValidationError:  # all else was looked at before
         problem = f"these numbers make more than the {MAX_BATCHES:,} batches that a run can have."
         raise InputError("--texts", problem, "Ask for fewer.") from None
-    data = None if PLACEHOLDER in config.data.groups else read_records(config.data)
+    data = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
     found = obstacles(config, data)
     if own.records is None and any(each.check == "claim.delta" for each in found):
         problem = "the example's delta is too large for so many records, and none is chosen by a count of them."
         raise InputError("--records", problem, "Say about how many there are, as everyone may know.")
     refuse(found)
     return None if data is None else len(data.records)
+
+
+def _labelled(config: DataConfig) -> Records:
+    """Read the records, each with one of the labels that `init` was given.
+
+    Raises:
+        InputError: a row has another label, or none; there is no config yet that could say that it is skipped.
+    """
+    try:
+        return read_records(config)
+    except InputError as error:
+        if "data.label" not in error.remedy and "data.other_labels" not in error.remedy:
+            raise
+        remedy = (
+            "Mend such rows, each by what it says itself, or name every label with --label-value. To skip them, leave "
+            "--label-value out: list data.labels in CONFIG, then, and say data.other_labels: skip."
+        )
+        raise InputError(error.where, error.problem.replace("data.labels", "--label-value"), remedy) from None
 
 
 def _prompt(template: TemplateName, labelled: bool) -> str:

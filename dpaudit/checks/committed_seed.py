@@ -80,7 +80,11 @@ def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
         remedy = f"Give every part of the seed: `dpaudit verify RUN_DIR{' --seed-file FILE' * parts}`."
         return Outcome("skip", "the seed was not given", expected, remedy, evidence=_WITH_SECRETS)
     if draws.foreign:
-        return Outcome("fail", f"{draws.foreign} of {parts} parts have a hash that run.json does not have", expected)
+        remedy = (
+            "Give the parts that were drawn for this run. If these are, its tokens are another seed's: do not release."
+        )
+        found = f"{draws.foreign} of {parts} parts have a hash that run.json does not have"
+        return Outcome("fail", found, expected, remedy)
     if facts.manifest.commitment is None:
         return Outcome("fail", "the run has no commitment, to which its numbers are bound", expected)
     if draws.wrong:

@@ -129,8 +129,10 @@ def generate(
             seeds = settings.decoding.randomness.seed_files or ()
             given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
             run = f"{argument(str(out), 'RUN_DIR')}{_own_tokenizer(settings.model.name, out)}"
-            note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}")
             public = _of_public_parts(settings.model.name, out)
+            note(
+                f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}{public}"
+            )
             note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 

@@ -118,7 +118,8 @@ def _read_part(file: Path) -> bytes:
                 raise InputError(str(file), "this is no plain file.", _MAKE)
             if found.st_mode & 0o077:
                 problem = "others than its owner may read this part of a seed."
-                raise InputError(str(file), problem, "Take that from them (chmod 600), or make a new one if they did.")
+                remedy = "Run `chmod 600` on it, or make a new part if they read it."
+                raise InputError(str(file), problem, remedy)
             content = opened.read(_MAX_BYTES)
     except OSError as error:
         raise InputError(str(file), f"cannot be read ({error.strerror}).", _MAKE) from None

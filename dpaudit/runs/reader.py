@@ -141,6 +141,12 @@ class RunReader(FolderReader):
         with _validating(where):
             self.manifest = Manifest.model_validate_json(text)
 
+    def _lines(self, name: str) -> Iterator[tuple[str, str]]:
+        # What a run has at its end alone is not to be restored before.
+        if name in (layout.HASHES, layout.SAMPLES) and not (self.has(name) or self.has(layout.HASHES)):
+            raise InputError(self.where(name), "the file is missing: the run is not finished.", RESUME)
+        return super()._lines(name)
+
     def require_loadable(self) -> None:
         """Raises InputError where dpaudit cannot load what made the run, to hold it against its data or its model."""
         if self.manifest.foreign:

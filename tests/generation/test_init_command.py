@@ -22,6 +22,7 @@ from dpaudit.commands.generate import _own_tokenizer
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
+from dpaudit.generation.records import read_records
 from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import PLACEHOLDER
 from dpaudit.mechanisms import ContextChange, Mechanism
@@ -61,8 +62,11 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
         .replace("no_line_breaks: true", "no_line_breaks: false")
     )
     (tmp_path / "own.yaml").write_text(small.replace("batches_per_label: 10", "batches_per_label: 2"))
-    assert dpaudit(*then[1:])[0] == 0
-    code, out, err = dpaudit("verify", then[-1], "--model", tiny_folder)
+    code, out, err = dpaudit(*then[1:])
+    assert code == 0
+    (both,) = re.findall("They check both: (.*)$", err, re.MULTILINE)
+    assert f"--model {tiny_folder}" in both
+    code, out, err = dpaudit(*shlex.split(both)[1:])
     assert code == 0, out + err
     # What a report rests on is in every command that it names.
     code, out, err = dpaudit("report", then[-1], "--model", tiny_folder, "--relation", "add_remove")
@@ -506,3 +510,16 @@ def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_pa
     assert load_config(tmp_path / "dpaudit.yaml").data.encoding == "cp1252"
     code, _, err = dpaudit("init", "x.yaml", "--data", "records.csv", "--encoding", "cp1252")
     assert code == 2 and "one of its 2 columns" in err
+
+
+@pytest.mark.parametrize("row", ["two,west", "two,"], ids=["another", "none"])
+def test_labels_that_were_not_named_leave_a_way_on(dpaudit: Dpaudit, tmp_path: Path, row: str) -> None:
+    """There is no config yet that could say that such rows are skipped: the remedy has to do without one."""
+    (tmp_path / "own.csv").write_text(f"text,label\none,north\n{row}\nthree,south\n")
+    code, _, err = dpaudit("init", "own.yaml", "--data", "own.csv", *DIRECTIONS)
+    assert code == 2 and "row 2, column 'label'" in err and "west" not in err
+    assert "leave --label-value out: list data.labels in CONFIG, then, and say data.other_labels: skip." in err
+    assert dpaudit("init", "own.yaml", "--data", "own.csv")[0] == 0
+    written = (tmp_path / "own.yaml").read_text()
+    (tmp_path / "own.yaml").write_text(written.replace(f"[{PLACEHOLDER}]", "[north, south]\n  other_labels: skip"))
+    assert len(read_records(load_config(tmp_path / "own.yaml").data).records) == 2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from dpaudit.audit import audit_run
 from dpaudit.audit.disclosure import public_form
 from dpaudit.runs import Held, InputError, RunReader, RunWriter
-from tests.forging import journal_of
+from tests.forging import journal_of, unfinish
 
 
 @pytest.fixture
@@ -223,3 +224,13 @@ def test_heads_let_nobody_test_a_guess(generator, tmp_path):
         with generator.create(tmp_path / name):
             heads += RunReader(tmp_path / name).journal().heads
     assert len(set(heads)) == len(heads) == 6
+
+
+def test_an_audit_of_an_unfinished_run_has_it_resumed_and_nothing_else(tmp_path):
+    """To generate it again would be another run, and nothing is there to be restored."""
+    run = shutil.copytree(Path(__file__).parents[2] / "examples/runs/bbc-median", tmp_path / "run")
+    unfinish(run)
+    named = [check for check in audit_run(run).checks if "not finished" in f"{check.measured} {check.detail}"]
+    told = {check.id: check.detail for check in named}
+    assert {"integrity.hashes", "integrity.complete", "release.text"} <= told.keys()
+    assert all("Resume it with" in detail and "generate the run again" not in detail for detail in told.values())
