@@ -204,7 +204,7 @@ def _ready(
     if begun is None or config.clustering is None:
         records = partition(batching, clusters, members, centers, users=data.users, spent=earlier.spent)
     else:
-        records = partition_as_recorded(batching, clusters, data.records, begun.assignment())
+        records = partition_as_recorded(batching, clusters, data.records, begun.assignment(), begun.manifest.batching)
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)

@@ -251,7 +251,7 @@ def require_apart(asked: RandomnessConfig, out: Location) -> None:
     for file in asked.seed_files or ():
         if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)):
             problem = f"{file} is inside the run directory, and whoever is given the run would have the seed."
-            raise InputError(SEED_FILES, problem, "Keep it elsewhere, as private as the records.")
+            raise InputError(SEED_FILES, problem, "Move it elsewhere; it is as private as the records.")
 
 
 def revealed_seed(asked: RandomnessConfig, manifest: Manifest) -> CommittedSeed | None:

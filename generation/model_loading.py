@@ -57,8 +57,7 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         model = LanguageModel(network, tokenizer, found, vocabulary_of(network), config.coupled_rows)
         probe(model)
     except UnusableModelError as error:
-        remedy = "Name another causal language model, or a whole copy of this one with its own tokenizer."
-        raise InputError(FIELD, f"{config.name!r} {error}.", remedy) from None
+        raise InputError(FIELD, f"{config.name!r} {error}.", error.remedy) from None
     return model
 
 

@@ -36,7 +36,13 @@ _SEED = 40
 
 
 class UnusableModelError(ValueError):
-    """Why a network cannot generate, as the end of a sentence that begins with its name."""
+    """Why a network cannot generate, as the end of a sentence that begins with its name; and what helps."""
+
+    def __init__(
+        self, reason: str, remedy: str = "Name another causal language model, or a whole copy of this one."
+    ) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 class Probe(NamedTuple):
@@ -185,6 +191,6 @@ def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
 def _failed(error: Exception) -> UnusableModelError:
     """What a first pass ended in, as a reason."""
     if out_of_memory(error):
-        return UnusableModelError("does not fit into memory")
+        return UnusableModelError("does not fit into memory", "Name a smaller one, or free some memory.")
     reason = str(error).strip().split("\n")[0][:200]
     return UnusableModelError(f"cannot be given prompts: its first pass ends in an error ({reason})")

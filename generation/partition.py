@@ -157,11 +157,20 @@ def partition(
 
 
 def partition_as_recorded(
-    batching: Batching, clusters: Clusters, records: Iterable[Record], assignment: Iterable[Assigned]
+    batching: Batching,
+    clusters: Clusters,
+    records: Iterable[Record],
+    assignment: Iterable[Assigned],
+    begun: Batching,
 ) -> Partition:
     """The partition of a run that has begun, read off its assignment: no record is clustered twice.
 
     A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+
+    Args:
+        batching, clusters, records: as for `partition`.
+        assignment: the run's.
+        begun: the run's own batching, which its assignment has to fit.
 
     Raises:
         InputError: the assignment names a batch that its record's label has not, or a slot that no batch has.
@@ -169,13 +178,13 @@ def partition_as_recorded(
     places = {assigned.digest: assigned for assigned in assignment}
     ordered = _by_digest(batching, records)
     placed = [(record, places.get(digest, Assigned(digest, None, None))) for digest, record in ordered]
-    slots = batching.slots or batching.cells
+    slots = begun.slots or begun.cells
     of_label: dict[str, range] = {}  # the batches of a label follow each other
-    for group in groups_of(batching, clusters):
+    for group in groups_of(begun, clusters):
         of_label[group.label] = range(of_label.get(group.label, group.ids).start, group.ids.stop)
     for record, place in placed:
         fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
-        if place.batch is not None and not (place.batch in of_label[record.label] and fits):
+        if place.batch is not None and not (place.batch in of_label.get(record.label, ()) and fits):
             problem = "it puts a record into a batch of another label, or into a place that no batch has."
             raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
     return _parted(batching, clusters, placed)

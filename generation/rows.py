@@ -166,7 +166,7 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
     parts = sorted(file for file in folder.iterdir() if file.suffix.lower() in _READERS and file.name[0] not in "._")
     kinds = sorted({*(".txt" for _ in texts), *(file.suffix.lower() for file in parts)})
     if len(kinds) > 1:
-        remedy = "Name one of the files, or keep the records in a folder of their own."
+        remedy = "Name one of the files, or put those of one kind into a folder of their own."
         raise InputError(str(folder), f"there are files of several kinds inside: {', '.join(kinds)}.", remedy)
     if parts:
         for part in parts:
@@ -348,7 +348,7 @@ def _class_name(classes: Sequence[str], number: object, where: str) -> str | Non
         return None
     if not isinstance(number, int) or not 0 <= number < len(classes):
         problem = f"its class is none of the {len(classes)} that the data set names."
-        raise InputError(where, problem, "Mend the data set, or write its rows to a file with labels.")
+        raise InputError(where, problem, "Name a data set whose rows have one of its classes each, or none.")
     return classes[number]
 
 

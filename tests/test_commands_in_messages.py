@@ -76,7 +76,7 @@ PARSED = {
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
     "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": ("dpaudit generate mine.yaml --out run", _MODEL),
     "dpaudit likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": ("", _MODEL),
-    "dpaudit record GENERATOR --out RUN_DIR --mend rows -- PYTHON SCRIPT": (
+    "dpaudit record GENERATOR --out NEW_DIR --mend rows -- PYTHON SCRIPT": (
         "dpaudit record invink --out run --mend rows -- python script.py",
         "needs a generator; tests/recording runs the like",
     ),

@@ -239,7 +239,7 @@ def attack_stays_below(facts: Facts) -> Outcome:
     ),
     remedy=(
         "Score the public prompt apart from private rows, and each row without padding that depends on others. "
-        "`dpaudit record GENERATOR --out RUN_DIR --mend rows -- PYTHON SCRIPT` generates again, and does so."
+        "`dpaudit record GENERATOR --out NEW_DIR --mend rows -- PYTHON SCRIPT` generates again, and does so."
     ),
     reference="docs/sharp-edges.md#anchors",
 )

@@ -260,8 +260,9 @@ class RunWriter:
         """Enter a batch in the journal, once it is whole: else a crash would make it look like one that is gone."""
         name = layout.steps_file(batch)
         digest = FolderReader(self._storage).digest(name)
-        self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
-        self._journal.add(digest, name)
+        if self._journal.digests.get(name) != digest:  # under a committed seed the very same file may come back
+            self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
+            self._journal.add(digest, name)
         self._lost.discard(batch)
 
     def finish(self, claim: Claim | None = None) -> None:

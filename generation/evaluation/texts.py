@@ -310,7 +310,7 @@ def _renamed(error: InputError, setting: str) -> InputError:
     if "data." in error.remedy and "encoding" in error.remedy:
         parts[2] = "Convert it to UTF-8."
     elif "data.other_labels" in error.remedy:
-        parts[2] = "Mend the row, or take it out."
+        parts[2] = "Mend or leave out all such rows, each by itself."
     if setting == "--test" and error.problem == NO_COLUMN:
         parts[2] = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
     return InputError(*parts)

@@ -346,7 +346,8 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     public = public_form(run.audit())
     left = public.run["manifest"]
     assert left["batching"].keys() == {"rule", "labels"}
-    assert not left.keys() & {"mechanism", "stopping", "record", "model", "prompt"}
+    assert not left.keys() & {"mechanism", "stopping", "record", "prompt"}
+    assert left["model"] == {"trained_on_records": "unknown"}
     assert public.claim is None
     assert public.guarantees.approximate is None
 

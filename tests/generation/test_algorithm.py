@@ -30,6 +30,7 @@ from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, conte
 from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 from tests.forging import unfinish
+from tests.generation.after_load import after_load
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -320,14 +321,14 @@ def assert_half_as_many_rows(config: Config, run: Path, whole: Path) -> None:
 
 
 def test_where_memory_runs_out_half_as_many_share_a_pass(
-    tmp_path: Path, make_config: MakeConfig, generated: MakeRun, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_config: MakeConfig, generated: MakeRun
 ) -> None:
     whole, own = generated(), passes.forward
     words = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
     errors = (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(words), MemoryError())
     for fails_at, error in zip((1, 4, 7, 10), errors, strict=True):
-        monkeypatch.setattr(passes, "forward", Scarce(own, fails_at, error))
-        assert_half_as_many_rows(make_config(), tmp_path / f"{fails_at}", whole)
+        with after_load(passes, "forward", Scarce(own, fails_at, error)):
+            assert_half_as_many_rows(make_config(), tmp_path / f"{fails_at}", whole)
 
 
 def test_memory_may_run_out_before_a_draw_too(
@@ -387,16 +388,16 @@ def test_memory_that_is_too_small_for_any_batch_is_told(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
+    with after_load(passes, "forward", full), pytest.raises(InputError, match=r"model\.rows: memory is too small"):
+        generate(make_config(), tmp_path / "run")
     monkeypatch.setattr(passes, "forward", full)
-    with pytest.raises(InputError, match=r"model\.rows: memory is too small"):
+    with pytest.raises(InputError, match=r"model\.name: .* does not fit into memory\. Name a smaller one"):
         generate(make_config(), tmp_path / "run")
     monkeypatch.undo()
     generate(make_config(), tmp_path / "run")
 
 
-def test_other_errors_of_a_model_are_no_lack_of_memory(
-    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_errors_of_a_model_are_no_lack_of_memory(tmp_path: Path, make_config: MakeConfig) -> None:
     own = passes.SharedPasses.advance
 
     def broken(*arguments: Any) -> Any:
@@ -404,8 +405,7 @@ def test_other_errors_of_a_model_are_no_lack_of_memory(
             raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
         return own(*arguments)
 
-    monkeypatch.setattr(passes.SharedPasses, "advance", broken)
-    with pytest.raises(RuntimeError, match="mat1"):
+    with after_load(passes.SharedPasses, "advance", broken), pytest.raises(RuntimeError, match="mat1"):
         generate(make_config(), tmp_path / "run")
 
 

@@ -123,7 +123,7 @@ def test_public_examples_come_from_a_file_too(
     assert {label: list(texts) for label, texts in manifest.prompt.public_examples.items()} == EXAMPLES
     with pytest.raises(ValidationError, match="public texts, which lie neither in"):
         make_config(**{**RUNS[0], "prompt": {"public_examples": str(data_file)}})
-    for text, problem in (("", "holds no texts"), ('{"label": "north", "text": "x"}\n' * 65, "more than 64")):
+    for text, problem in (("", "the file is empty"), ('{"label": "north", "text": "x"}\n' * 65, "more than 64")):
         file.write_text(text)
         with pytest.raises(InputError, match=problem):
             read_public_examples(make_config(**sections))

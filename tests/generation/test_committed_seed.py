@@ -20,6 +20,7 @@ from dpaudit.generation.events import BatchDone, Event, RunCommitted
 from dpaudit.generation.public import generate_public
 from dpaudit.runs import InputError, RunReader, read_seed
 from dpaudit.runs.committed_seed import part_hash
+from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]
 Settings = Callable[..., dict[str, Any]]
@@ -134,11 +135,17 @@ def test_a_batch_that_is_deleted_and_drawn_again_comes_out_the_same(
 ) -> None:
     config = make_config(decoding=decoding(files))
     run = Path(generate(config, tmp_path / "run"))
-    first = tokens(run)
-    for name in ("hashes", "samples.jsonl", "steps/00000001.zip"):
-        (run / name).unlink()
-    generate(config, run)
-    assert tokens(run) == first
+    first, lost = tokens(run), run / "steps/00000001.zip"
+    for in_journal in (False, True):
+        if in_journal:
+            unfinish(run)
+            lost.unlink()
+        else:
+            lost.unlink()
+            unfinish(run)
+        generate(config, run, redraw=in_journal)
+        assert tokens(run) == first
+        assert RunReader(run).hashes().redrawn == []  # the very file that was finished first
 
 
 def test_two_parties_commit_before_either_knows_the_seed(

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, soak_ray, write_config
 from dpaudit.cli import main
 from dpaudit.runs import RunReader
+from tests.forging import unfinish
 
 PATIENCE = 120
 
@@ -73,8 +74,9 @@ def test_the_soak_notices_what_a_crash_could_do(finished: Run, tmp_path: Path, d
 
 def test_what_a_killed_writer_left_beside_the_batches_is_dropped(finished: Run, tmp_path: Path) -> None:
     killed_at_the_end = Run(finished.config, Path(shutil.copytree(finished.path, tmp_path / "end")))
+    unfinish(killed_at_the_end.path)
     for name in ("hashes", "samples.jsonl"):
-        (killed_at_the_end.path / name).rename(killed_at_the_end.path / f"{name}.0123abcd.part")
+        (killed_at_the_end.path / f"{name}.0123abcd.part").touch()
     killed_at_the_start = Run(finished.config, tmp_path / "start")
     (killed_at_the_start.path / "steps").mkdir(parents=True)
     (killed_at_the_start.path / "tokenizer.json.0123abcd.part").touch()

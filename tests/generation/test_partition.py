@@ -190,7 +190,7 @@ def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
         parts = partition(settings, CLUSTERS, records, centers)
-        assert partition_as_recorded(settings, CLUSTERS, records, parts.assignment) == parts
+        assert partition_as_recorded(settings, CLUSTERS, records, parts.assignment, settings) == parts
 
 
 def test_rejects_recorded_places_that_no_batch_has() -> None:
@@ -209,4 +209,4 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
         ):
             assignment = [replace(first, **change) if place is first else place for place in parts.assignment]
             with pytest.raises(InputError, match="another label, or into a place that no batch has"):
-                partition_as_recorded(settings, CLUSTERS, records, assignment)
+                partition_as_recorded(settings, CLUSTERS, records, assignment, settings)

@@ -169,7 +169,7 @@ def made_of(config: transformers.PreTrainedConfig) -> LanguageModel:
 def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_kind() -> None:
     for config in (
         transformers.LlamaConfig(**WIDE),
-        transformers.GPT2Config(vocab_size=96, n_embd=16, n_layer=2, n_head=2),
+        transformers.GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=2),
         transformers.Gemma2Config(**WIDE, sliding_window=64, attn_implementation="eager"),
         transformers.MistralConfig(**WIDE, sliding_window=23),
         transformers.Qwen2Config(**WIDE),
@@ -189,7 +189,9 @@ def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_ki
 
 def test_passes_that_a_model_misreads_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that took positions from the cache's length, say, would give other logits."""
-    model = made_of(transformers.LlamaConfig(**WIDE))
+    config = transformers.LlamaConfig(**WIDE, initializer_range=0.5)  # positions then tell in the logits
+    assert isinstance(passes_for(made_of(config), 8, PLACES, TOKENS), SharedPasses)
+    model = made_of(config)
     own = model.network.forward
 
     def misread(**arguments: Any) -> Any:

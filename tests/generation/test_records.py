@@ -411,7 +411,12 @@ def test_reads_files_as_other_programs_write_them(
             {},
             "x.jsonl: line 2: there are zero bytes in it",
         ),
-        ("x.csv", gzip.compress(f"text,label\n{SECRET},a\n".encode(), mtime=0), {}, "this is a gzip file, whatever its name"),
+        (
+            "x.csv",
+            gzip.compress(f"text,label\n{SECRET},a\n".encode(), mtime=0),
+            {},
+            "this is a gzip file, whatever its name",
+        ),
         ("x.csv", b"PK\x03\x04 and more", {}, "a zip file or an Excel workbook"),
         ("x.csv.gz", gzip.compress(HEADER.encode(), mtime=0), {}, "this kind of file cannot be read. Allowed: .csv"),
         ("x.csv", b"PAR1 and more PAR1", {}, "this is a Parquet file, whatever its name says. Name it .parquet."),

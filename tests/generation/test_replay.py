@@ -59,6 +59,7 @@ from dpaudit.runs import (
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import steps_file
 from tests.forging import list_digests
+from tests.generation.after_load import after_load
 
 MakeRun = Callable[..., Path]
 Steps = list[Step]
@@ -760,14 +761,13 @@ def test_a_clean_run_of_smollm2_passes(generated: MakeRun, data_file: Path, dtyp
     assert outcomes(run, found) == expected
 
 
-def test_memory_that_is_too_small_is_told(generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_too_small_is_told(generated: MakeRun, data_file: Path) -> None:
     run = generated()
 
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(passes, "forward", full)
-    with refused("memory is too small"):
+    with after_load(passes, "forward", full), refused("memory is too small"):
         replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
 
 

@@ -23,6 +23,7 @@ from dpaudit.generation.replay import _Replayer, replay_run
 from dpaudit.mechanisms import ContextChange, PublicPart
 from dpaudit.results import AuditResult
 from dpaudit.runs import RunReader, Sample, aggregate_digest
+from tests.generation.after_load import after_load
 
 MakeConfig = Callable[..., Config]
 Sections = dict[str, dict[str, Any]]
@@ -141,7 +142,7 @@ def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(made: Callable[..
 
 
 def test_whoever_shares_passes_and_wherever_memory_runs_out_texts_are_the_same(
-    tmp_path: Path, made: Callable[..., Path], make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Callable[..., Path], make_config: MakeConfig
 ) -> None:
     for sections in ({}, {"mechanism": TOP}):
         whole = digests(made(**sections))
@@ -156,8 +157,7 @@ def test_whoever_shares_passes_and_wherever_memory_runs_out_texts_are_the_same(
                     raise MemoryError
                 return own(*arguments, **named)
 
-            with monkeypatch.context() as patch:
-                patch.setattr(passes, "forward", scarce)
+            with after_load(passes, "forward", scarce):
                 run = Path(generate(config, tmp_path / f"{len(sections)}-{fails_at}", events.append))
             assert sum(isinstance(event, MemoryRanOut) for event in events) == 1
             assert digests(run) == whole

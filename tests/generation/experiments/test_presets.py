@@ -122,7 +122,14 @@ def test_a_preset_reads_the_papers_data() -> None:
         name = row.name.partition("/")[0]
         dataset, split, held_out, text, label, labels = DATA[name]
         data = {"dataset": dataset, "text": text, "label": label, "labels": labels, "label_values": LABEL_VALUES[name]}
-        data |= {"path": None, "user": None, "delimiter": None, "encoding": None, "other_labels": "refuse"}
+        data |= {
+            "path": None,
+            "config": None,
+            "user": None,
+            "delimiter": None,
+            "encoding": None,
+            "other_labels": "refuse",
+        }
         assert row.config.data.model_dump() == {**data, "split": split}
         assert row.held_out is not None and row.held_out.model_dump() == {**data, "split": held_out}
         clustering = row.config.clustering
