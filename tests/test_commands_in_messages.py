@@ -152,7 +152,7 @@ LISTED = {
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
-    "dpaudit verify RUN_DIR{' --seed-file FILE' * parts}": "opens FILE; tests/generation/test_committed_seed.py runs it",
+    "dpaudit verify RUN_DIR{' --seed-file FILE' * parts}": "opens FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
     "dpaudit replay )?{_RUN_DIR}": "a pattern, by which a run's name gets into remedies",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
