@@ -43,6 +43,8 @@ RUN = {
     "dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {deeper}": "dpaudit inspect run --batch 0",
     "dpaudit key --out FILE": "dpaudit key --out mine",
     "dpaudit key --out release-key": "",
+    "dpaudit key --seed --out FILE": "dpaudit key --seed --out mine.seed",
+    "dpaudit key --seed --out steward.seed": "",
     "dpaudit report examples/runs/bbc-median --out /tmp/report": "dpaudit report examples/runs/bbc-median --out report",
     "dpaudit verify {run}{agreed}{gate}{rests_on(result)}": "dpaudit verify run --epsilon 1000 --relation add_remove "
     "--unit record",
@@ -71,6 +73,7 @@ PARSED = {
         "tests/reports/test_figure_files.py reads it off a figure",
     ),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
+    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
@@ -122,6 +125,10 @@ PARSED = {
         "`publish` stands for what a reader has; this run claims more than 3",
     ),
     "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/release/test_policy.py runs the like"),
+    "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record --level 4": (
+        "",
+        _RELEASE,
+    ),
     "dpaudit verify texts --key release-key.pub --level 4": ("", _RELEASE),
     "dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {evidence}": (
         "dpaudit verify texts --key release-key.pub --policy FILE.yaml --level 2",
@@ -133,9 +140,9 @@ PARSED = {
         "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data FILE",
         _SHOWN,
     ),
-    "dpaudit verify {run} {given}": (
-        f"dpaudit verify run --commitment {DIGEST} --head {DIGEST}",
-        "tests/generation runs it: a finished run has its own digests",
+    "dpaudit verify {run} {given}{public}": (
+        f"dpaudit verify run --commitment {DIGEST} --head {DIGEST} --model NAME",
+        "a finished run has its own digests; tests/generation/test_init_command.py runs it",
     ),
 }
 _NETWORK = "needs the network; the packages are those of pyproject.toml, or named in it"
@@ -143,7 +150,10 @@ _NETWORK = "needs the network; the packages are those of pyproject.toml, or name
 LISTED = {
     "dpaudit clusters --json": "a page says which option prints its figures",
     "dpaudit compare --json": "a page says which option prints its figures",
+    "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
+    "dpaudit verify RUN_DIR{' --seed-file FILE' * parts}": "opens FILE; tests/generation runs it",
+    "dpaudit verify --head": "prose: the option that a running head is for",
     "dpaudit replay )?{_RUN_DIR}": "a pattern, by which a run's name gets into remedies",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
     "dpaudit {escaped(result.run['dpaudit'])} audited the run before these texts were released, and it passed. "
