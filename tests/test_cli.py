@@ -445,7 +445,7 @@ def test_no_report_of_a_pass_outlives_it(make_run, dpaudit, tmp_path, audience):
             assert "Error: this run could not be audited" in written[name]
             assert "Pass:" not in written[name]
         assert "<error " in written["junit.xml"]
-        assert ("run.json" in "".join(written.values())) == (audience == "internal")
+        assert ("run.json: this is not JSON" in "".join(written.values())) == (audience == "internal")
 
 
 def test_nothing_is_written_into_what_is_no_run(dpaudit, tmp_path):

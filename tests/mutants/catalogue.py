@@ -2797,7 +2797,7 @@ _GENERATION = (
         "partition-recorded-places-unbounded",
         "a recorded batch or slot that there is not leaves its record out",
         "generation/partition.py",
-        "if place.batch is not None and not (place.batch in of_label[record.label] and fits):",
+        "if place.batch is not None and not (place.batch in of_label.get(record.label, ()) and fits):",
         "if False:",
         (f"{_GEN}/test_partition.py",),
     ),
