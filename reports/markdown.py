@@ -61,7 +61,7 @@ def _fenced(text: str, language: str) -> str:
 def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
-    yield from map(escaped, outline.empty_bounds(result))
+    yield from map(escaped, (*outline.empty_bounds(result), *outline.model_caveats(result)))
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
     if result.released is not None and not findings.is_public(result):
         yield f"Texts: {findings.texts(result.released)}."

@@ -15,6 +15,7 @@ from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, least_epsilon, neighbours, or_absent
 from dpaudit.results import (
     NEXT_TO_NOTHING,
+    OF_THE_MODEL,
     Approximate,
     Asked,
     AuditResult,
@@ -160,9 +161,15 @@ def empty_bounds(result: AuditResult) -> list[str]:
     return [caveat for caveat in result.caveats if caveat.startswith(NEXT_TO_NOTHING)]
 
 
+def model_caveats(result: AuditResult) -> list[str]:
+    """What no check sees of the model."""
+    return [caveat for caveat in result.caveats if caveat in OF_THE_MODEL]
+
+
 def other_caveats(result: AuditResult) -> list[str]:
     """What else a reader of the guarantee must know: mostly what it takes on trust."""
-    return [caveat for caveat in result.caveats if not caveat.startswith(NEXT_TO_NOTHING)]
+    beside = (*empty_bounds(result), *model_caveats(result))
+    return [caveat for caveat in result.caveats if caveat not in beside]
 
 
 def audience(result: AuditResult) -> tuple[str, str]:

@@ -125,7 +125,7 @@ PARSED = {
         "`publish` stands for what a reader has; this run claims more than 3",
     ),
     "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/release/test_policy.py runs the like"),
-    "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record --level 4": (
+    "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record": (
         "",
         _RELEASE,
     ),

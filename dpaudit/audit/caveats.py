@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
 from dpaudit.checks.disclosure import in_common
-from dpaudit.results import COUPLED, NEXT_TO_NOTHING, CheckResult
+from dpaudit.results import COUPLED, NEXT_TO_NOTHING, OF_THE_MODEL, TRAINED_NO, TRAINED_UNKNOWN, CheckResult
 
 _DECLARED = "What the run declares is taken as true where no check looks behind it."
 _PUBLIC_PARTS = "Only the model shows that all supports and anchors are public (mechanism.support-public)."
@@ -22,13 +22,6 @@ _NO_SEED = (
     "The run commits to a seed, which this audit was not given: nothing shows that its tokens are the seed's "
     "(sampling.committed-seed)."
 )
-_TRAINED_UNKNOWN = (
-    "Nobody says whether the model was trained on the private records: what it remembers of them no epsilon here "
-    "covers."
-)
-_TRAINED_NO = (
-    "That the model was not trained on the private records is the run's word: no check looks into its weights."
-)
 _EARLY_HEAD = (
     "The head that was given to this audit is from before the run's end: batches that were finished later could have "
     "been drawn again or cut, and all else recomputed."
@@ -41,9 +34,7 @@ _EARLIER = (
 _USERS_BY_COLUMN = "Whose a record is follows from a column of the data that the run names, and is taken as true."
 _FIXED = frozenset(
     {
-        COUPLED,
-        _TRAINED_UNKNOWN,
-        _TRAINED_NO,
+        *OF_THE_MODEL,
         _EARLIER,
         _DECLARED,
         _PUBLIC_PARTS,
@@ -68,7 +59,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
     # With "yes" there is no pass.
-    yield _TRAINED_NO if facts.manifest.model.trained_on_records == "no" else _TRAINED_UNKNOWN
+    yield TRAINED_NO if facts.manifest.model.trained_on_records == "no" else TRAINED_UNKNOWN
     if facts.manifest.recorded is not None and (cells := facts.manifest.batching.cells) is not None:
         yield rows_held(sum(header.contexts for header in facts.headers.values()), cells * len(facts.headers))
     if facts.equal:

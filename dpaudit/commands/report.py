@@ -177,7 +177,7 @@ def verify(
 
     \b
     Example:
-      dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record --level 4
+      dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record
     """
     if key is not None or unsigned or _is_released(run_dir):
         if _is_run(run_dir):

@@ -6,8 +6,11 @@ from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import COUPLED as COUPLED
 from dpaudit.results.audit import NEXT_TO_NOTHING as NEXT_TO_NOTHING
+from dpaudit.results.audit import OF_THE_MODEL as OF_THE_MODEL
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
 from dpaudit.results.audit import TO_SHOW as TO_SHOW
+from dpaudit.results.audit import TRAINED_NO as TRAINED_NO
+from dpaudit.results.audit import TRAINED_UNKNOWN as TRAINED_UNKNOWN
 from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Approximate as Approximate

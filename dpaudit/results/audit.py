@@ -24,11 +24,18 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
 
 #: How a caveat about an empty guarantee begins.
 NEXT_TO_NOTHING = "This bounds next to nothing:"
+#: What no check sees of the model, for the place beside the verdict.
+TRAINED_UNKNOWN = (
+    "The run does not say whether the model was trained on the private records. No epsilon covers what a model "
+    "remembers of its training."
+)
+TRAINED_NO = "The run says that the model was not trained on the private records. No check looks into its weights."
 #: A caveat that readers of a release are told, too.
 COUPLED = (
     "The model let contexts of one batch move each other's last bits (model.isolation: batch), and no epsilon "
     "includes that."
 )
+OF_THE_MODEL = (TRAINED_UNKNOWN, TRAINED_NO, COUPLED)
 #: How the caveat begins that tells a publisher what would show a withheld figure.
 TO_SHOW = "To show a number, give"
 #: How many characters of a released text a result holds, and of all of them.
