@@ -1307,6 +1307,8 @@ class RunFactory:
             Generator(spec).run(made)
             with suppress(OSError):  # another worker has just made it
                 made.rename(original)
+        if (original / "tokenizer.json").exists():  # of a run that another worker has made
+            know_tokenizer((original / "tokenizer.json").read_text(encoding="utf-8"))
         self.made += 1
         return Run(Path(shutil.copytree(original, self.tmp_path / f"run{self.made}")), spec, self)
 
@@ -1328,6 +1330,12 @@ def make_run(run_cache: Path, tmp_path: Path) -> Iterator[RunFactory]:
     yield RunFactory(run_cache, tmp_path)
 
 
+def know_tokenizer(serialised: str) -> None:
+    """Let audits of this process take it for a model's own."""
+    with suppress(ValueError):
+        KNOWN_TOKENIZERS.setdefault(Vocabulary.of(serialised).digest, "of a test")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def known_tokenizers() -> Iterator[None]:
     """What a test's run is written with is its model's tokenizer, unless it is planted afterwards."""
@@ -1335,8 +1343,7 @@ def known_tokenizers() -> Iterator[None]:
 
     def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
         if tokenizer_json is not None:
-            with suppress(ValueError):
-                KNOWN_TOKENIZERS.setdefault(Vocabulary.of(tokenizer_json).digest, "of a test")
+            know_tokenizer(tokenizer_json)
         return create(path, manifest, tokenizer_json=tokenizer_json, **others)
 
     with pytest.MonkeyPatch.context() as patch:
