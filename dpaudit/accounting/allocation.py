@@ -66,7 +66,10 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
         return Profile(profile.step, np.zeros(2))
     ratios, most = _ratios(profile), (len(profile.deltas) - 1) * profile.step
     end = min(0.25, most)
-    while end < most and _Sum.of(ratios, batches, generated, end, COARSE_GRID).deltas(np.array([end]))[0] > _REMOTE * delta:
+    while (
+        end < most
+        and _Sum.of(ratios, batches, generated, end, COARSE_GRID).deltas(np.array([end]))[0] > _REMOTE * delta
+    ):
         end = min(2 * end, most, _FURTHEST) if end < _FURTHEST else most
     total = _Sum.of(ratios, batches, generated, end, GRID)
     step = end / (POINTS - 1)
