@@ -1,7 +1,7 @@
 """The release-level guarantee: what readers learn who do not know which batch a record was in.
 
-A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate one batch with and without
-her record, and let g of the B batches be generated. Then the whole release is dominated by the pair
+A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate one batch with and
+without her record, and let g of the B batches be generated. Then the whole release is dominated by the pair
 
     (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g     against     Q^g
 
@@ -33,8 +33,8 @@ Wide: TypeAlias = NDArray[np.longdouble]
 
 #: Points of the linear grid of likelihood ratios, for the answer and for a first look at where the answer ends.
 GRID, COARSE_GRID = 1 << 17, 1 << 13
-#: The profile ends where delta is at most this share of the one that is asked about, or at this many nats.
-_REMOTE, _FURTHEST = 0.25, 40.0
+#: The profile ends, in nats, between these two, where delta is at most this share of the one that is asked about.
+_NEAREST, _FURTHEST, _REMOTE = 0.25, 40.0, 0.25
 #: Half the last place of a number; and relative room for sums over a grid and for powers of up to MOST_BATCHES.
 _UNIT = float(np.finfo(np.longdouble).eps) / 2
 MOST_BATCHES = 1 << 20
@@ -73,7 +73,7 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
         end = min(2 * end, most, _FURTHEST) if end < _FURTHEST else most
     total = _Sum.of(ratios, batches, generated, end, GRID)
     step = end / (POINTS - 1)
-    at = np.arange(POINTS) * step
+    at: Doubles = np.arange(POINTS, dtype=np.float64) * step
     alone = profile.deltas[np.minimum((at / profile.step * (1 - 2.0**-40)).astype(np.int64), len(profile.deltas) - 1)]
     return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), alone))
 
@@ -102,14 +102,14 @@ def _ratios(profile: Profile) -> _Ratios:
     under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
     # Bounds that are not convex at 1 are raised beyond it: smaller slopes, the rest of P where Q has nothing.
     over = np.minimum(over, 1 - under[-1])
-    masses = np.concatenate([np.diff(under, prepend=0), [1 - under[-1] - over[0]], -np.diff(over, append=0)])
+    masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
     values = np.concatenate([left[0][:-1], right[0]])
     # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another one makes up for.
     largest = int(np.argmax(masses[1:])) + 1
     moved = min(room, masses[largest])
     masses[0] += moved
     masses[largest] -= moved
-    return _Ratios(values * (1 - 16 * _UNIT), masses)
+    return _Ratios(np.asarray(values * (1 - 16 * _UNIT)), np.asarray(masses, np.longdouble))
 
 
 def _hull(x: Wide, y: Wide) -> tuple[Wide, Wide]:
@@ -196,7 +196,7 @@ class _Sum:
 
     def deltas(self, losses: Doubles) -> Doubles:
         """Upper bounds on delta [n], in the worse direction, at losses [n] from 0 to the end."""
-        a = np.exp(losses.astype(np.longdouble))
+        a: Wide = np.exp(losses.astype(np.longdouble))
         added, removed = a * self._put(1 / a), 1 - a + self._put(a)
         return np.asarray(np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64)
 

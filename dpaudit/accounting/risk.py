@@ -1,7 +1,7 @@
 """What an attacker can do within a guarantee: the curve of true positives against false positives.
 
-Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with false-positive rate x has a
-true-positive rate of at most d(e) + exp(e) x, for every e from minus to plus infinity; the least of these lines is 1
+Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with false-positive rate x has
+a true-positive rate of at most d(e) + exp(e) x, for every e from minus to plus infinity; the least of these lines is 1
 minus the trade-off function (https://arxiv.org/abs/1905.02383). A subset of the lines is a bound, too, so nothing is
 interpolated.
 """
