@@ -78,6 +78,42 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), alone))
 
 
+def allocated_cost(costs: Doubles, batches: int) -> float:
+    """Bound the release-level ex-post epsilon of one group's texts in one round.
+
+    The group's log-ratio is log((1 / B) (sum over b of exp(l_b) + B - g)) for someone who knows all other records and
+    their batches, but not hers. l_b lies in [-fall_b, rise_b] where she would come to batch b, and in [-rise_b, fall_b]
+    where she was in it and goes.
+
+    Args:
+        costs: exact rise and fall [g, 2] of the group's generated batches, for one context that comes or goes, in nats.
+        batches: B, at least g.
+
+    Returns:
+        The larger of both directions, over her being in no batch and in each of them; in nats, rounded up.
+
+    Raises:
+        ValueError: there are more costs than batches, or a cost is negative or not a number.
+    """
+    generated = len(costs)
+    if not generated <= batches or not (costs >= 0).all():
+        raise ValueError("costs are at least 0, of as many batches as the group has or fewer")
+    if not np.isfinite(costs).all():
+        return math.inf
+    rise, fall = costs[:, 0], costs[:, 1]
+    rest = math.log(batches - generated) if generated < batches else -math.inf
+    found = [0.0]
+    for come, gone, sign in ((rise, fall, 1.0), (-fall, -rise, -1.0)):
+        every = np.concatenate([come, [rest]])
+        found.append(sign * (float(np.logaddexp.reduce(every)) - math.log(batches)))
+        for own in range(generated):
+            every[own] = gone[own]
+            found.append(sign * (float(np.logaddexp.reduce(every)) - math.log(batches)))
+            every[own] = come[own]
+    largest = float(costs.max(initial=0.0)) + math.log(batches)
+    return max(found) + (generated + 8) * 4 * ULP * (1 + largest)
+
+
 @dataclass(frozen=True)
 class _Ratios:
     """The law of a batch's likelihood ratio dP/dQ under Q: values [n], ascending from 0, and probabilities [n]."""
