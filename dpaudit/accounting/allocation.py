@@ -25,8 +25,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.composition import TINY, ULP, Doubles
 from dpaudit.accounting.profiles import POINTS, Profile
+from dpaudit.accounting.renyi import TINY, ULP, Doubles
 
 #: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
 Wide: TypeAlias = NDArray[np.longdouble]

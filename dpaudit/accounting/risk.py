@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.composition import Doubles
 from dpaudit.accounting.profiles import Profile
+from dpaudit.accounting.renyi import Doubles
 
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting.allocation import allocated
-from dpaudit.accounting.composition import Doubles, privacy_profile, zcdp_of_range
-from dpaudit.accounting.profiles import Profile, epsilon_of_all, renyi_profile
+from dpaudit.accounting.composition import privacy_profile
+from dpaudit.accounting.profiles import Profile, dominating, epsilon_of_profile, profile_of_all, renyi_profile
+from dpaudit.accounting.renyi import Doubles, zcdp_of_range
 from dpaudit.accounting.risk import AttackCurve
 
 VOCABULARY, LEAST = 3, 1e-6
@@ -30,9 +31,9 @@ def outer(one: Doubles, other: Doubles) -> Doubles:
     return np.outer(one, other).ravel()
 
 
-def epsilon_of(profile: Profile, delta: float) -> float:
-    within = profile.deltas <= delta
-    return float(np.argmax(within)) * profile.step if within.any() else math.inf
+def epsilon_of_two(release: Profile, delta: float, end: float) -> float:
+    """epsilon of two rounds, each of which has the profile."""
+    return epsilon_of_profile(profile_of_all([dominating(release)] * 2, end), delta)
 
 
 def at_losses(profile: Profile) -> Doubles:
@@ -51,7 +52,7 @@ def hockey_sticks(p: Doubles, q: Doubles) -> Doubles:
 def batch_profile(eta: float, steps: int) -> Profile:
     found = privacy_profile(eta, steps, LEAST)
     assert found is not None
-    return Profile(*found)
+    return found
 
 
 @cache
@@ -218,7 +219,7 @@ def test_two_rounds_compose() -> None:
     rng, eta = np.random.default_rng(5), 1.0
     one = allocated(batch_profile(eta, 2), 3, 2, LEAST)
     for delta in (0.2, 0.1, 0.05, 0.02, 0.01):
-        epsilon = epsilon_of_all([one, one], delta, 6.0)
+        epsilon = epsilon_of_two(one, delta, 6.0)
         for _ in range(30):
             toy = Toy(rng, eta, 2)
             rounds = [with_and_without(toy, rng.integers(0, 3, 2).tolist(), 3, 2) for _ in range(2)]
@@ -261,7 +262,7 @@ def test_known_places_and_reused_keys_are_above() -> None:
     places = [reduce(outer, [p if b == j else q for b in range(4)]) for j in range(4)]
     assert (hockey_sticks(places[0], without) > 1.5 * release_profile(2.0, 1, 4, 4) + ROUNDING).any()
     one, delta = allocated(batch_profile(2.0, 1), 4, 4, LEAST), 0.1
-    ratio = math.exp(epsilon_of_all([one, one], delta, 12.0))
+    ratio = math.exp(epsilon_of_two(one, delta, 12.0))
     mixed, nobody = np.mean(places, axis=0), outer(without, without)
     reused, fresh = np.mean([outer(place, place) for place in places], axis=0), outer(mixed, mixed)
     assert np.maximum(reused - ratio * nobody, 0).sum() > 1.05 * delta
@@ -289,5 +290,5 @@ def test_known_releases_cost_what_other_accountants_say() -> None:
     for eta, tokens, delta, batches, generated, least, most in KNOWN:
         found = privacy_profile(eta, tokens, delta)
         assert found is not None
-        epsilon = epsilon_of(allocated(Profile(*found), batches, generated, delta), delta)
+        epsilon = epsilon_of_profile(allocated(found, batches, generated, delta), delta)
         assert least <= epsilon <= most
