@@ -65,12 +65,12 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     if generated == 0:
         return Profile(profile.step, np.zeros(2))
     ratios, most = _ratios(profile), (len(profile.deltas) - 1) * profile.step
-    end = min(0.25, most)
-    while (
-        end < most
-        and _Sum.of(ratios, batches, generated, end, COARSE_GRID).deltas(np.array([end]))[0] > _REMOTE * delta
-    ):
-        end = min(2 * end, most, _FURTHEST) if end < _FURTHEST else most
+    end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
+    while end < furthest:
+        first_look = _Sum.of(ratios, batches, generated, end, COARSE_GRID)
+        if first_look.deltas(np.array([end]))[0] <= _REMOTE * delta:
+            break
+        end = min(2 * end, furthest)
     total = _Sum.of(ratios, batches, generated, end, GRID)
     step = end / (POINTS - 1)
     at: Doubles = np.arange(POINTS, dtype=np.float64) * step

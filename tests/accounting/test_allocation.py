@@ -256,6 +256,12 @@ def test_one_batch_is_its_own_profile() -> None:
     assert allocated(profile, 1, 1, LEAST) is profile
 
 
+def test_a_profile_that_never_becomes_small_ends_within_reach_of_exponentials() -> None:
+    found = allocated(Profile(0.5, np.full(3000, 0.3)), 4, 4, LEAST)
+    assert len(found.deltas) * found.step < 50
+    assert (found.deltas <= 0.3).all()
+
+
 def test_known_places_and_reused_keys_are_above() -> None:
     """What voids the amplification does void it: each is above the curve that does not know of it."""
     p, q = two_point(2.0, 1.5)
