@@ -136,7 +136,7 @@ def generate(
             progress(RunCommitted(writer.manifest.commitment))
         seed = revealed_seed(config.decoding.randomness, writer.manifest)
         if begun is not None:
-            progress(RunResumed(len(writer.whole), writer.manifest.batching.batches, writer.head, writer.redrawn))
+            progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
         epsilon = _generate(config, writer, ready, seed, progress, engine)
         # A run that was killed while it finished may hold its claim already.
         claimed = writer.manifest.claim is not None
@@ -261,7 +261,7 @@ def _generate(
     """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
-    batches = range(writer.manifest.batching.batches)
+    batches = range(writer.manifest.batches)
     finished = frozenset(writer.whole)
     for _ in worker.run(batches if engine is None else sorted(finished), progress):
         pass

@@ -158,7 +158,7 @@ def _plan(
     slots: dict[int, list[int]] = defaultdict(list)
     for batch, slot in _drawn(draw, contexts, left_out):
         slots[batch].append(slot)
-    known = [batch for batch in reader.batches if batch < reader.manifest.batching.batches]
+    known = [batch for batch in reader.batches if batch < reader.manifest.batches]
     filled = [batch for batch in known if contexts[batch]] or known
     forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)

@@ -242,7 +242,7 @@ class Worker:
     def _begin(self, batch: Batch, progress: Progress) -> None:
         """Open a batch's record."""
         contexts = len(batch.contexts)
-        progress(BatchStarted(batch.id, self._manifest.batching.batches))
+        progress(BatchStarted(batch.id, self._manifest.batches))
         closing = ExitStack()
         canary = None if batch.canary is None else batch.canary.number
         header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary)
@@ -412,7 +412,7 @@ class Worker:
     def _finished(self, batch: int, tokens: int, progress: Progress, resumed: bool = False) -> Finished:
         """Close the account of a batch that gets no more tokens, and report it."""
         spent = self.accountant.close(batch) if self.accountant else None
-        progress(BatchDone(batch, self._manifest.batching.batches, tokens, self.epsilon, resumed))
+        progress(BatchDone(batch, self._manifest.batches, tokens, self.epsilon, resumed))
         return Finished(batch, tokens, spent)
 
     @property

@@ -434,7 +434,10 @@ def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
         exact, theorem1, rise, fall = (
             runs.shown(run.name, "ex-post", value) for value in (found.exact, found.theorem1, found.rise, found.fall)
         )
-        saved, total = saving(found.theorem1, found.exact), runs.shown(run.name, "ex-post", found.total, found.delta)
+        saved, total = (
+            saving(found.theorem1, found.exact),
+            runs.shown(run.name, "ex-post", found.batch_epsilon, found.delta),
+        )
         cells = _cells((exact, theorem1, saved, rise, fall, total), "ex-post")
     return (_claimed(run, "ex-post"), *cells, _neighbours(found, run, "ex-post"))
 
@@ -443,9 +446,9 @@ def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     found = run.guarantees.approximate
     cells = _cells([ABSENT] * 6)
     if found is not None:
-        epsilon, rdp = (runs.shown(run.name, "approximate", value) for value in (found.epsilon, found.rdp))
+        epsilon, rdp = (runs.shown(run.name, "approximate", value) for value in (found.batch_epsilon, found.batch_rdp))
         figures = _cells(
-            (epsilon, or_absent(found.epsilon_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate"
+            (epsilon, or_absent(found.batch_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate"
         )
         cells = (*figures, Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}"))
     return (_claimed(run, "approximate"), *cells, _neighbours(found, run, "approximate"))
@@ -636,7 +639,7 @@ def _epsilon(run: ComparedRun, kind: Kind) -> float | None:
     """A run's recomputed epsilon of one kind, in nats; None where it has none."""
     ex_post, approximate = run.guarantees.ex_post, run.guarantees.approximate
     if kind == "ex-post":
-        return None if ex_post is None else ex_post.total
+        return None if ex_post is None else ex_post.batch_epsilon
     return None if approximate is None else approximate.epsilon
 
 

@@ -99,7 +99,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     """
     if claim is None or found is None:
         return DIGITS
-    kind, total = ("ex-post", found.total) if isinstance(found, ExPost) else ("approximate", found.epsilon)
+    kind, total = ("ex-post", found.batch_epsilon) if isinstance(found, ExPost) else ("approximate", found.epsilon)
     return digits_against(total, claim.epsilon if claim.kind == kind else None)
 
 

@@ -211,7 +211,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
     delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
-    total = f"ε = {bound(found.total, digits)} nats{delta} ({parts}), {outline.neighbours_of(found)}"
+    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} ({parts}), {outline.neighbours_of(found)}"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {outline.headline(result)}. {evidence_asked(result)}"

@@ -103,7 +103,7 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
     if claim is not None and (ex_post := run.ex_post) is not None:
         digits = digits_for(claim, ex_post)
         exact, rise, fall, theorem1 = _costs(ex_post, digits)
-        total, rebalancing = bound(ex_post.total, digits), bound(ex_post.rebalancing, digits)
+        total, rebalancing = bound(ex_post.batch_epsilon, digits), bound(ex_post.rebalancing, digits)
         parts = f"rise {rise}, fall {fall}, Theorem 1 {theorem1}, rebalancing {rebalancing}"
         yield "ex-post", f"{total} nats; generation exact {exact}, {parts}"
     if claim is not None and (approximate := run.approximate) is not None:

@@ -425,7 +425,7 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
         return KindBlock("ex-post", lines, (), remark)
     exact, theorem1, rise, fall, rebalancing, total = (
         bound(value, ex_post_digits(result))
-        for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.total)
+        for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.batch_epsilon)
     )
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else None
     saved = saving(found.theorem1, found.exact)
@@ -451,12 +451,14 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
         return KindBlock("approximate", _claim_lines(claim), (), remark)
-    epsilon, rdp = (bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.rdp))
+    epsilon, rdp = (
+        bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.batch_rdp)
+    )
     delta = delta_bound(found.delta, claim.delta if claim else None)
     most, tokens = f"{found.tokens:,}", counted(found.tokens, "token")
     if found.method == "zcdp":
         most, tokens = f"any number; a batch has at most {found.tokens:,}", "any number of tokens"
-    low = NOT_COMPUTED if found.epsilon_lower is None else lower_bound(found.epsilon_lower)
+    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
         ("Accounting method", wording.METHOD_NAMES.get(found.method, one_line(found.method))),
@@ -479,7 +481,11 @@ def _approximate_block(result: AuditResult) -> KindBlock:
     lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
     # By budgets what was recomputed is Rényi's, too, and below the claim by rounding alone.
-    if claim is not None and found.epsilon < found.rdp and found.epsilon < claim.epsilon <= found.rdp * _AS_CLAIMED:
+    if (
+        claim is not None
+        and found.epsilon < found.batch_rdp
+        and found.epsilon < claim.epsilon <= found.batch_rdp * _AS_CLAIMED
+    ):
         remark += (
             " The claim is by Rényi accounting, which others can repeat; what was recomputed is tighter, and holds."
         )

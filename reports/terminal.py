@@ -77,7 +77,7 @@ def epsilons(result: AuditResult) -> str:
         return ""
     found: float | None = None
     if claim.kind == "ex-post" and guarantees.ex_post is not None:
-        found = guarantees.ex_post.total
+        found = guarantees.ex_post.batch_epsilon
     elif claim.kind == "approximate" and guarantees.approximate is not None:
         found = guarantees.approximate.epsilon
     said = f"Claimed ε ≤ {stated(claim.epsilon)}"

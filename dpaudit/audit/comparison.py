@@ -245,7 +245,7 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         return _no_figure(kind)
     if result.verdict == "error":
         return "the run cannot be read as a whole"
-    if isinstance(found, ExPost) and not math.isfinite(found.total):
+    if isinstance(found, ExPost) and not math.isfinite(found.batch_epsilon):
         return "its ex-post cost is not finite"
     figure = RunEpsilon(
         run=name,
@@ -253,7 +253,7 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         relation=found.relation,
         unit=found.unit,
         records_per_user=found.records_per_user,
-        epsilon=found.total if isinstance(found, ExPost) else found.epsilon,
+        epsilon=found.batch_epsilon if isinstance(found, ExPost) else found.epsilon,
         theorem1=None,
         delta=found.delta or None,
     )

@@ -216,7 +216,9 @@ def _release(run: _Run, delta: float | None) -> Release:
         aggregator=run.manifest.mechanism.aggregator.name,
         records_per_user=run.result.claim.records_per_user if run.result.claim else None,
         approximate=figure,
-        ex_post=Spent(epsilon=run.found.total, delta=run.found.delta) if math.isfinite(run.found.total) else None,
+        ex_post=Spent(epsilon=run.found.batch_epsilon, delta=run.found.delta)
+        if math.isfinite(run.found.batch_epsilon)
+        else None,
     )
 
 
@@ -281,13 +283,13 @@ def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[
 
 def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequence[Shared]) -> Total:
     """The sum over the runs, each with its clusters unless another is charged with them."""
-    known = [run for run in runs if math.isfinite(run.found.total)]
+    known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
     reason = f"No ex-post figure has {_listed(without)}." if without else ""
     if len(known) < 2:
         return Total(kind="ex-post", reason=reason)
-    costs = [run.found.exact if run.name in later else run.found.total for run in known]
+    costs = [run.found.exact if run.name in later else run.found.batch_epsilon for run in known]
     deltas = [run.found.delta for run in known if run.name not in later]
     figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)

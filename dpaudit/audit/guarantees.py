@@ -64,8 +64,9 @@ def approximate(facts: Facts) -> Approximate | None:
     return Approximate(
         **neighbours(facts),
         epsilon=best.epsilon,
-        epsilon_lower=best.epsilon_lower,
-        rdp=accountant.epsilon(tokens, facts.claim.delta, "rdp").epsilon,
+        batch_epsilon=best.epsilon,
+        batch_lower=best.epsilon_lower,
+        batch_rdp=accountant.epsilon(tokens, facts.claim.delta, "rdp").epsilon,
         delta=facts.claim.delta,
         method=best.method,
         tokens=tokens,
@@ -110,9 +111,10 @@ def ex_post(facts: Facts) -> ExPost:
     """The run's ex-post figures for the claim's relation and unit; infinite where the record bounds nothing."""
     return ExPost(
         **neighbours(facts),
+        epsilon=facts.ex_post_total,
         **figures(facts.ex_post_cost),
         rebalancing=facts.grouping.epsilon,
-        total=facts.ex_post_total,
+        batch_epsilon=facts.ex_post_total,
         delta=facts.grouping.delta,
     )
 

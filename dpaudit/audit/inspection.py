@@ -63,7 +63,7 @@ def inspect_run(
         claim=None if audited is None else audited.claim,
         ex_post=guarantees.ex_post,
         approximate=guarantees.approximate,
-        declared=manifest.batching.batches,
+        declared=manifest.batches,
         batches=tuple(_headers(reader)) if audited is None else audited.batches,
         problems=tuple(check for check in checks if check.status in ("fail", "error", "warn") or _is_unmade(check)),
     )

@@ -187,8 +187,8 @@ def audit_run(
         claim,
         change,
         accountant_for(manifest, change),
-        RunSampling(manifest.mechanism.temperature, manifest.batching.batches),
-        IndependenceTest(manifest.batching.batches, manifest.stopping.max_tokens),
+        RunSampling(manifest.mechanism.temperature, manifest.batches),
+        IndependenceTest(manifest.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
         SeedTest(manifest.sampling, "contexts in or out of a draw"),
         read_placement(reader, places, canary_digests(manifest, made_up)),
@@ -258,7 +258,7 @@ def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress |
             facts.take(batch)
             sums.take(batch)
             if progress:
-                progress(done, facts.manifest.batching.batches)
+                progress(done, facts.manifest.batches)
 
 
 def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) -> AuditResult:

@@ -48,7 +48,7 @@ def coins_are_kept(facts: Facts) -> Outcome:
     problem = next(_problems(facts, facts.canaries), None)
     if problem:
         return Outcome("fail", problem, expected)
-    if len(facts.headers) < facts.manifest.batching.batches:
+    if len(facts.headers) < facts.manifest.batches:
         return Outcome("skip", "not all batches", expected, UNREAD)
     number = sum(canary.included for canary in facts.canaries.canaries)
     held = "as the commitment that the audit was given has them" if facts.held.commitment else "none was given in time"

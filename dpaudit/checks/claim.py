@@ -156,7 +156,7 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
         return f"No ex-post cost is worked out for a difference of {facts.change.contexts} contexts: claim for fewer."
     if facts.grouping.unbounded:
         return f"{facts.grouping.unbounded} Generate with public centres, or claim for the declared relation and unit."
-    if facts.unbounded or len(facts.headers) != facts.manifest.batching.batches:
+    if facts.unbounded or len(facts.headers) != facts.manifest.batches:
         return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
     if math.isfinite(recomputed):
         supported = rounded_up(recomputed)
@@ -195,7 +195,7 @@ def everything_is_counted(facts: Facts) -> Outcome:
 )
 def every_batch_counts(facts: Facts) -> Outcome:
     """The batches that the accounting took in against the declared number, and the claim against the lesser batches."""
-    declared = facts.manifest.batching.batches
+    declared = facts.manifest.batches
     expected = f"{declared} batches in the maximum"
     if len(facts.headers) != declared:
         return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)

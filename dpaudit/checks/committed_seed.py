@@ -90,7 +90,7 @@ def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
     if draws.wrong:
         found = f"{draws.wrong} of {draws.steps} tokens are not the seed's; first {draws.first}"
         return Outcome("fail", found, expected)
-    if facts.unreadable or len(facts.headers) != facts.manifest.batching.batches or not draws.steps:
+    if facts.unreadable or len(facts.headers) != facts.manifest.batches or not draws.steps:
         return Outcome("skip", f"{draws.steps} tokens", expected, UNREAD)
     return Outcome("pass", f"all {draws.steps} tokens are the seed's", expected, _limits(facts))
 

@@ -683,7 +683,7 @@ class Facts:
     @property
     def no_contexts(self) -> bool:
         """Whether all batches of the run were read and none of them has a context."""
-        whole = len(self.headers) == self.manifest.batching.batches
+        whole = len(self.headers) == self.manifest.batches
         return whole and not any(header.contexts for header in self.headers.values())
 
     @property
@@ -704,7 +704,7 @@ class Facts:
     @property
     def ex_post_cost(self) -> Cost:
         """Ex-post cost of generation in nats: infinite where a step has no bound or a batch was not read."""
-        unread = len(self.headers) != self.manifest.batching.batches
+        unread = len(self.headers) != self.manifest.batches
         if self.ex_post is None or self.unbounded or unread:
             return INFINITE
         return self.ex_post.cost

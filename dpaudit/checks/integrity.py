@@ -198,7 +198,7 @@ def finished_batches_stay(facts: Facts) -> Outcome:
 )
 def batches_are_complete(facts: Facts) -> Outcome:
     """The manifest's number of batches against those on disk, and each batch's texts against those in samples.jsonl."""
-    declared = facts.manifest.batching.batches
+    declared = facts.manifest.batches
     expected = f"{declared} batches, each once in steps/ and each of its texts once in {SAMPLES}"
     mend = RESTORE if facts.reader.has(HASHES) else RESUME
     missing = [f"{name} is missing" for name in (SAMPLES, HASHES) if not facts.reader.has(name)]

@@ -146,9 +146,7 @@ def _seen_to_move(facts: Facts) -> str:
     seen = None if facts.manifest.recorded is None else facts.manifest.recorded.batches
     if seen is None:
         return ""
-    return (
-        f"; one record emptied changes {seen.moved} of {facts.manifest.batching.batches} batches ({seen.tried} tried)"
-    )
+    return f"; one record emptied changes {seen.moved} of {facts.manifest.batches} batches ({seen.tried} tried)"
 
 
 def _missing_for_the_rule(facts: Facts) -> str | None:

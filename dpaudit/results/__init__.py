@@ -13,6 +13,7 @@ from dpaudit.results.audit import TRAINED_NO as TRAINED_NO
 from dpaudit.results.audit import TRAINED_UNKNOWN as TRAINED_UNKNOWN
 from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
+from dpaudit.results.audit import Amplification as Amplification
 from dpaudit.results.audit import Approximate as Approximate
 from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack

@@ -58,9 +58,16 @@ class Result(BaseModel):
 
 
 class ClaimResult(Result):
-    """The claim that was tested, with epsilon in nats. `records_per_user`: the most that the unit "user" stands for."""
+    """The claim that was tested, in nats.
+
+    Attributes:
+        epsilon: at the release level, against whoever does not know which batch a record was in.
+        batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
+        records_per_user: the most that the unit "user" stands for.
+    """
 
     epsilon: Number
+    batch_epsilon: Number | None = None
     delta: Number
     kind: ClaimKind
     relation: Relation
@@ -68,30 +75,54 @@ class ClaimResult(Result):
     records_per_user: int | None = None
 
 
+class Amplification(Result):
+    """What secret batches give, and why where they give nothing. Public where the claim is.
+
+    Attributes:
+        groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
+            pair of numbers once, ascending. Empty where the levels are equal.
+        rounds: how often that is done.
+        reason: why both levels are equal, as the end of a sentence; empty where they are not.
+        assumption: what the release level rests on, in words; empty where the levels are equal.
+    """
+
+    groups: tuple[tuple[int, int], ...] = ()
+    rounds: int = 1
+    reason: str = ""
+    assumption: str = ""
+
+
 class ExPost(Result):
     """Data-dependent ex-post epsilon, in nats, recomputed from the record. Itself private.
 
+    All but `epsilon` is of the batch level: against whoever knows which batch a record was in.
+
     Attributes:
+        epsilon: at the release level, clusters included: for someone who knows all other records and their batches, but
+            not hers.
         theorem1: the paper's Theorem 1, summed over tokens, worst batch.
         exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can have; never above
             `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
         fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
-        total: exact + rebalancing, which a claim must cover.
+        batch_epsilon: exact + rebalancing.
         delta: of noised centres; where it is not 0, the claim is about sets of outcomes (docs/mathematics.md).
+        amplification: what lies between the levels.
     """
 
     relation: Relation
     unit: Unit
     records_per_user: int | None = None
+    epsilon: Number
     theorem1: Number
     exact: Number
     rise: Number
     fall: Number
     rebalancing: Number
-    total: Number
+    batch_epsilon: Number
     delta: Number = 0.0
+    amplification: Amplification = Amplification()
 
 
 class OtherNeighbours(Result):
@@ -107,11 +138,14 @@ class Approximate(Result):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
     Attributes:
-        epsilon: the smallest sound figure, by `method`; rebalancing is inside, accounted for jointly.
-        epsilon_lower: no accountant can do better than this for an exponential mechanism of this range; None where none
-            above 0 is known.
-        rdp: what Renyi accounting (the paper's method) gives for the same run.
-        tokens: the most that a batch may have, which were accounted for.
+        epsilon: the smallest sound figure at the release level, against whoever does not know which batch a record was
+            in; rebalancing is inside.
+        batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for jointly.
+        batch_lower: no accountant can do better than this for an exponential mechanism of this range at the batch
+            level; None where none above 0 is known.
+        batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
+        amplification: what lies between the levels.
+        tokens: the most that a batch may have, which were accounted for, in each round.
         rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None without either.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
@@ -120,8 +154,10 @@ class Approximate(Result):
     """
 
     epsilon: Number
-    epsilon_lower: Number | None
-    rdp: Number
+    batch_epsilon: Number
+    batch_lower: Number | None
+    batch_rdp: Number
+    amplification: Amplification = Amplification()
     delta: Number
     method: str
     relation: Relation

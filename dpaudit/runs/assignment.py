@@ -79,6 +79,10 @@ class KeyedHash:
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return self._hash(b"dpaudit.record", message).hex()
 
+    def of_round(self, number: int) -> KeyedHash:
+        """The hash of a round, from 0, under a key derived from this one. It gives batches and slots."""
+        return KeyedHash(self._hash(b"dpaudit.round", number.to_bytes(8, "big")))
+
     def user(self, name: str) -> str:
         """64 hexadecimal digits of a user."""
         return self._hash(b"dpaudit.user", name.encode()).hex()

@@ -51,7 +51,7 @@ def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
 
 def settled_later(manifest: Manifest) -> set[str]:
     """The fields of run.json that the commitment cannot be over: itself, and what the run states at its end."""
-    later = {"commitment", "redrawn"}
+    later = {"commitment", "redrawn", "stopped_after"}
     return later if manifest.claim_stated == "beforehand" else later | {"claim"}
 
 

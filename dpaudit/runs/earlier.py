@@ -72,7 +72,7 @@ def _require_as_finished(reader: RunReader) -> None:
             raise InputError(reader.where(name), "it is not as it was when the run was finished.", RESTORE)
     if reader.manifest.commitment != commitment_of(reader.manifest, digests):
         raise InputError(reader.name, "it is not as it was when the run began.", RESTORE)
-    missing = set(range(reader.manifest.batching.batches)) - set(reader.batches)
+    missing = set(range(reader.manifest.batches)) - set(reader.batches)
     if missing:
         raise InputError(reader.name, f"{len(missing)} of its batches are missing.", RESTORE)
 

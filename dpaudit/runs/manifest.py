@@ -46,6 +46,7 @@ MAX_SEQUENCES, MAX_SEQUENCE = 1 << 8, 1 << 8
 MAX_NAME = 1 << 10
 MAX_SOFTWARE = 1 << 8
 MAX_BATCHES = 1 << 24
+MAX_ROUNDS = 1 << 20
 MAX_WIDTH = 64
 MAX_CENTERS = 1 << 20
 #: Characters of a template of the user's own, and of the mark that ends its texts.
@@ -107,14 +108,16 @@ class Claim(Fields):
     """The privacy statement that the audit tests.
 
     Attributes:
-        epsilon: nats.
-        delta: 0 for an ex-post claim.
+        epsilon: at the release level, in nats: against whoever does not know which batch a record was in.
+        batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims nothing there.
+        delta: 0 for an ex-post claim; of either level.
         kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand.
         relation: what neighbouring data sets differ by.
         unit: what one unit of that difference is.
     """
 
     epsilon: NotNegative
+    batch_epsilon: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     kind: ClaimKind
     relation: Relation = "add_remove"
@@ -135,6 +138,8 @@ class Privacy(Fields):
             assignment then says whose each record is.
         earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
             assignment then says what each record, or user, had spent.
+        split_delta: whether delta is split evenly over the rounds after which the run may be stopped, so that each
+            number of rounds has an epsilon of its own. Else a run that is stopped early costs what all rounds do.
     """
 
     unit: Unit = "record"
@@ -144,11 +149,13 @@ class Privacy(Fields):
     delta_from: Literal["declared", "records"] = "declared"
     shared_budgets: bool = False
     earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
+    split_delta: bool = False
 
     @model_serializer(mode="wrap")
-    def _with_budgets_where_they_differ(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_what_is_chosen(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name not in ("shared_budgets", "earlier")}
+        chosen = ("shared_budgets", "earlier", "split_delta")
+        return {name: value for name, value in fields.items() if value or name not in chosen}
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
@@ -168,6 +175,20 @@ class Privacy(Fields):
         return context_change(unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared)
 
 
+class Allocation(Fields):
+    """How records were given to batches, as far as whoever reads the texts can know.
+
+    Attributes:
+        kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record, independent of all
+            others; into batches of a "fixed-size", which ties records to each other; or "by-order".
+        secret: whether nobody but the curator can know the key, or the draws: they come from the operating system, and
+            not from a config or a seed.
+    """
+
+    kind: Literal["hashed", "uniform", "fixed-size", "by-order"]
+    secret: bool
+
+
 class Batching(Fields):
     """How records became contexts and batches (mathematics: a rule that looks at one record alone).
 
@@ -175,10 +196,14 @@ class Batching(Fields):
         rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
             contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
             "paper-slices" cuts each label's records into slices of fixed size.
-        batches: how many batches the run generates, with ids 0 .. batches - 1. A public number.
+        rounds: how often the records are hashed again, under a key of each round (`KeyedHash.of_round`). A record
+            serves once in each.
+        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those of the first round,
+            of the second, and so on, as many in each. A public number.
         batches_per_label: how many batches each label's records are hashed into; None when not by label.
-        generate_per_label: how many of each label's batches are generated, the first ones: batch id = index of its
-            label * generate_per_label + number within the label. None declares no rule for which batches are.
+        generate_per_label: how many of each label's batches are generated in a round, the first ones: within the round
+            a batch's id is index of its label * generate_per_label + number within the label. None declares no rule for
+            which batches are.
         generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
             labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for the others.
@@ -187,9 +212,11 @@ class Batching(Fields):
         labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
             records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
+        allocation: how records were given to batches; None where the generator does not say.
     """
 
     rule: BatchingRule
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     batches: Count
     batches_per_label: Count | None = None
     generate_per_label: Count | None = None
@@ -199,14 +226,24 @@ class Batching(Fields):
     examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     labels: Labels = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
+    allocation: Allocation | None = None
+
+    @property
+    def per_round(self) -> int:
+        """How many batches a round generates."""
+        return self.batches // self.rounds
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Batching:
         per_label, generated = self.batches_per_label, self.generate_per_label
+        if self.batches % self.rounds:
+            raise ValueError("batches is not a multiple of rounds: each round has as many")
+        if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None):
+            raise ValueError("rounds are for hashed rules, and need a key")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
-        if self.labels and per_label is not None and self.batches > len(self.labels) * per_label:
-            raise ValueError("there are more batches than batches_per_label times labels")
+        if self.labels and per_label is not None and self.per_round > len(self.labels) * per_label:
+            raise ValueError("there are more batches in a round than batches_per_label times labels")
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")
         if (self.rule in ("hashed-slots", "paper-slices")) != (self.slots is not None):
@@ -451,6 +488,7 @@ class Clustering(Fields):
         records_per_batch: public number of records by which noisy counts become a cluster's number of batches; None
             where that number is public itself, and the same for all clusters.
         most_batches: public bound on that number; None likewise.
+        least_batches: the fewest that any cluster gets, whatever its counts say; None where nothing keeps it from 1.
     """
 
     method: ClusteringMethod = "none"
@@ -468,6 +506,7 @@ class Clustering(Fields):
     counts: CountsNoise | None = None
     records_per_batch: Positive | None = None
     most_batches: Count | None = None
+    least_batches: Count | None = None
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Clustering:
@@ -483,6 +522,8 @@ class Clustering(Fields):
             raise ValueError("keep is larger than centers")
         if ("records_per_batch" in stated) != ("most_batches" in stated):
             raise ValueError("records_per_batch and most_batches go together")
+        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
+            raise ValueError("least_batches is for records_per_batch, and at most most_batches")
         if self.origin == "public" and (self.epsilon, self.delta) != (0, 0):
             raise ValueError("centres of public data cost nothing: epsilon and delta must be 0")
         return self
@@ -572,7 +613,7 @@ class CanaryCoins(Fields):
 
 
 #: Fields of `Manifest` that are written only where there is something.
-_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries", "redrawn"})
+_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries", "redrawn", "stopped_after"})
 
 
 class Manifest(Fields):
@@ -599,6 +640,8 @@ class Manifest(Fields):
         canaries: made-up records among the data, by which the run is audited; left out where there are none.
         redrawn: ids of the batches that were drawn again after they were finished, ascending; left out where there are
             none. RunWriter sets it.
+        stopped_after: the number of rounds after which the run was stopped early; left out where all were generated.
+            RunWriter sets it.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
         nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
@@ -626,6 +669,7 @@ class Manifest(Fields):
     recorded: Recorded | None = None
     canaries: CanaryCoins | None = None
     redrawn: Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)] = ()
+    stopped_after: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
     nonce: Digest | None = None
@@ -648,6 +692,12 @@ class Manifest(Fields):
         if self.privacy.shared_budgets and self.data.user is None:
             raise ValueError("privacy.shared_budgets needs data.user, the column that says whose a record is")
         batching, clustered = self.batching, self.clustering.method != "none"
+        if batching.rounds > 1 and self.own_allowances:
+            raise ValueError("rounds are not for shared_budgets and earlier: budgets are of each round")
+        if self.stopped_after is not None and not self.stopped_after < batching.rounds:
+            raise ValueError("stopped_after is for a run that was stopped before the last of batching.rounds")
+        if self.privacy.split_delta and batching.rounds == 1:
+            raise ValueError("privacy.split_delta is for several batching.rounds")
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
         if not clustered and batching.generate_per_cluster is not None:
@@ -675,6 +725,16 @@ class Manifest(Fields):
     def _without_what_there_is_none_of(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
         return {name: value for name, value in fields.items() if value or name not in _WHERE_THERE_ARE_ANY}
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were generated, or are to be."""
+        return self.stopped_after or self.batching.rounds
+
+    @property
+    def batches(self) -> int:
+        """How many batches were generated in them, or are to be."""
+        return self.rounds * self.batching.per_round
 
     @property
     def foreign(self) -> bool:

@@ -72,8 +72,8 @@ class BatchStore:
             InputError: the storage is full or refuses to be written.
             ValueError: the manifest has no such batch.
         """
-        if not 0 <= header.id < self.manifest.batching.batches:
-            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batching.batches} batches")
+        if not 0 <= header.id < self.manifest.batches:
+            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batches} batches")
         if not 0 <= header.contexts <= MAX_CONTEXTS:
             raise ValueError(f"a batch has 0 to {MAX_CONTEXTS} contexts, not {header.contexts}")
         storage, name = open_storage(self.location), layout.steps_file(header.id)
@@ -275,7 +275,7 @@ class RunWriter:
             ValueError: a batch is missing, there is no claim, or a second one.
             InputError: a batch was deleted or changed since it was finished, or the storage refuses to be written.
         """
-        missing = sorted(set(range(self.manifest.batching.batches)).difference(self.whole))
+        missing = sorted(set(range(self.manifest.batches)).difference(self.whole))
         if lost := [batch for batch in missing if not self._is_new(batch)]:
             raise _refused_redraw(RunReader(self.location), lost)
         if missing:

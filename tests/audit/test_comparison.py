@@ -53,7 +53,9 @@ def accountant(divisor: float = 64.0, **clusters: Any) -> ApproximateAccountant:
 
 def ex_post(epsilon: float, **changes: Any) -> ExPost:
     fields = {"relation": "add_remove", "unit": "record", "theorem1": 1.5 * epsilon, "exact": epsilon, "rise": epsilon}
-    return ExPost(**{**fields, "fall": 0.0, "rebalancing": 0.0, "total": epsilon, **changes})
+    return ExPost(
+        **{**fields, "fall": 0.0, "rebalancing": 0.0, "epsilon": epsilon, "batch_epsilon": epsilon, **changes}
+    )
 
 
 def curve(exact: list[float]) -> TokenCurve:
@@ -70,7 +72,14 @@ def curve(exact: list[float]) -> TokenCurve:
 
 def approximate(tokens: int, divisor: float = 64.0, **changes: Any) -> Approximate:
     epsilon = accountant(divisor).epsilon(tokens, DELTA, "rdp").epsilon
-    fields = {"epsilon": epsilon, "epsilon_lower": None, "rdp": epsilon, "delta": DELTA, "method": "rdp"}
+    fields = {
+        "epsilon": epsilon,
+        "batch_epsilon": epsilon,
+        "batch_lower": None,
+        "batch_rdp": epsilon,
+        "delta": DELTA,
+        "method": "rdp",
+    }
     neighbours = {"relation": "add_remove", "unit": "record", "sensitivity": "c/s", "rebalancing": 0.0}
     return Approximate(**{**fields, **neighbours, "tokens": tokens, **changes})
 
@@ -454,14 +463,14 @@ def test_one_number_never_shows_in_two_ways() -> None:
 
 
 def test_what_clusters_cost_is_in_every_figure_of_an_ex_post_run() -> None:
-    clustered = run(ex_post(0.5, rebalancing=0.25, total=math.nextafter(0.75, 1)), curve([0.2, 0.5]))
+    clustered = run(ex_post(0.5, rebalancing=0.25, batch_epsilon=math.nextafter(0.75, 1)), curve([0.2, 0.5]))
     comparison = compare_runs({"labels": run(ex_post(0.5), curve([0.25, 0.5])), "clusters": clustered})
     (figures,) = comparison.same_length
     assert [figure.epsilon for figure in figures.figures] == [0.5, math.nextafter(0.75, 1)]
     assert [figure.theorem1 for figure in figures.figures] == pytest.approx([0.75, 1.0])
     (affordable,) = comparison.affordable
     assert [[cell.tokens for cell in row] for row in affordable.cells] == [[2, 2], [1, 2]]
-    spent = run(ex_post(0.5, rebalancing=math.inf, total=math.inf), curve([0.25, 0.5]))
+    spent = run(ex_post(0.5, rebalancing=math.inf, batch_epsilon=math.inf), curve([0.25, 0.5]))
     assert "not finite" in compare_runs({"labels": SHORT, "clusters": spent}).left_out[-1].reason
 
 
@@ -526,7 +535,7 @@ def test_approximate_curves_go_to_the_longest_maximum_and_keep_the_runs_own_figu
 
 def test_what_clusters_cost_is_in_every_curve() -> None:
     clustered = approximate(40, epsilon=9.0, rebalancing=0.2, centers=0.3, centers_delta=4e-6)
-    found = run(ex_post(0.5, rebalancing=0.25, total=0.75), curve([0.25, 0.5]), clustered)
+    found = run(ex_post(0.5, rebalancing=0.25, batch_epsilon=0.75), curve([0.25, 0.5]), clustered)
     exact, rdp = (panel.curves[0] for panel in compare_runs({"a": found, "b": found}).budgets)
     assert exact.epsilon == pytest.approx((0.5, 0.75))
     assert rdp.epsilon[-1] == pytest.approx(accountant(laplace=(0.2,)).epsilon(40, DELTA - 4e-6, "rdp").epsilon + 0.3)

@@ -97,7 +97,7 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
     ex_post, empirical = result.guarantees.ex_post, result.guarantees.empirical
     assert ex_post is not None
     yield from (RECORDS, *SIZES, sum(SIZES), 1 / RECORDS)
-    yield from (ex_post.theorem1, ex_post.exact, ex_post.rise, ex_post.fall, ex_post.total)
+    yield from (ex_post.theorem1, ex_post.exact, ex_post.rise, ex_post.fall, ex_post.batch_epsilon)
     yield from (loss.loss for loss in empirical.worst)
     yield empirical.leave_one_out_max or 0.0
     for batch in result.batches:

@@ -175,7 +175,9 @@ def test_replace_never_costs_less_than_add_remove(make_run):
         figures = []
         for relation in ("add_remove", "replace"):
             guarantees = audit_run(run.path, Question(relation=relation)).guarantees
-            figures.append(guarantees.ex_post.total if aggregator == "median" else guarantees.approximate.epsilon)
+            figures.append(
+                guarantees.ex_post.batch_epsilon if aggregator == "median" else guarantees.approximate.epsilon
+            )
         assert figures[0] < figures[1] < math.inf
 
 
@@ -246,8 +248,8 @@ def test_the_approximate_figure_is_the_upper_end(make_run, failed):
     found = run.audit().guarantees.approximate
     eta = 2 * CLIP / (64.0 * 1.25) * (1 + 2.0**-26)
     assert found.epsilon == pytest.approx(exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12)
-    assert found.epsilon_lower < found.epsilon < found.rdp
-    between = (found.epsilon_lower + found.epsilon) / 2
+    assert found.batch_lower < found.batch_epsilon < found.batch_rdp
+    between = (found.batch_lower + found.epsilon) / 2
     assert failed(audit_run(run.path, Question(epsilon=between))) == {"claim.epsilon"}
     assert audit_run(run.path, Question(epsilon=found.epsilon)).verdict == "pass"
 
@@ -312,4 +314,4 @@ def test_a_failed_claim_gives_both_numbers(make_run):
     run.rehash()
     said = run.audit().guarantee
     assert "0.01" in said
-    assert f"{run.audit().guarantees.ex_post.total:.3f}"[:4] in said
+    assert f"{run.audit().guarantees.ex_post.batch_epsilon:.3f}"[:4] in said

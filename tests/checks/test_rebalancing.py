@@ -88,7 +88,7 @@ def test_the_ex_post_total_and_its_ledger_hold_both(make_run):
         found, (tree,) = result.guarantees.ex_post, [tree for tree in result.ledger if tree.kind == "ex-post"]
         spent = 0.125 if kind is REBALANCED else CENTERS_NOISE.epsilon(1e-6, "add_remove")
         assert found.rebalancing == pytest.approx(spent, rel=EXACT)
-        assert found.total == tree.value == math.nextafter(found.exact + found.rebalancing, math.inf)
+        assert found.batch_epsilon == tree.value == math.nextafter(found.exact + found.rebalancing, math.inf)
         parts = (spent, 0) if kind is REBALANCED else (0, spent)
         assert [child.value for child in tree.children][:2] == pytest.approx(parts, rel=EXACT)
 
@@ -140,7 +140,7 @@ def test_another_relation_is_worked_out_from_the_scale(make_run):
     result = audit_run(path, Question(epsilon=100.0, relation="replace"))
     assert result.guarantees.ex_post.rebalancing == pytest.approx(0.25, rel=EXACT)
     assert result.verdict == "pass"
-    asked = audit_run(path, Question(epsilon=result.guarantees.ex_post.total * 0.99, relation="replace"))
+    asked = audit_run(path, Question(epsilon=result.guarantees.ex_post.batch_epsilon * 0.99, relation="replace"))
     assert [check.id for check in asked.checks if check.status == "fail"] == ["claim.epsilon"]
 
 

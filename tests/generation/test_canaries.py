@@ -220,4 +220,4 @@ def test_a_claim_per_record_covers_them(generated):
     run = generated(**ASKED)
     result = audit_run(run)
     claim = RunReader(run).manifest.claim
-    assert isinstance(claim, Claim) and result.guarantees.ex_post.total <= claim.epsilon
+    assert isinstance(claim, Claim) and result.guarantees.ex_post.batch_epsilon <= claim.epsilon

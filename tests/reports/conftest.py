@@ -181,7 +181,7 @@ def ex_post(rows: tuple[BatchResult, ...], rebalancing: float = 0.0, **changes: 
     worst = {name: max((getattr(row, name) for row in rows), default=0.0) for name in ("theorem1", "rise", "fall")}
     exact = max(worst["rise"], worst["fall"])
     fields = {"relation": "add_remove", "unit": "record", **worst, "exact": exact, "rebalancing": rebalancing}
-    return ExPost(**{**fields, "total": exact + rebalancing, **changes})
+    return ExPost(**{**fields, "epsilon": exact + rebalancing, "batch_epsilon": exact + rebalancing, **changes})
 
 
 def entry(name: str, value: float, rule: str = "leaf", kind: Kind = "ex-post", **changes: Any) -> LedgerEntry:
@@ -218,7 +218,7 @@ def ex_post_ledger(rows: tuple[BatchResult, ...], found: ExPost) -> LedgerEntry:
     )
     generation = entry("generation", found.exact, "maximum", children=listed, omitted=len(rows) - len(listed))
     rebalancing = entry("rebalancing", found.rebalancing)
-    return entry("pipeline", found.total, "sum", children=(rebalancing, generation))
+    return entry("pipeline", found.batch_epsilon, "sum", children=(rebalancing, generation))
 
 
 def empirical_ledger(found: Empirical) -> LedgerEntry:
@@ -328,8 +328,9 @@ def public_run() -> AuditResult:
 
 APPROXIMATE = Approximate(
     epsilon=2.31987654321,
-    epsilon_lower=2.3094999,
-    rdp=2.49987654321,
+    batch_epsilon=2.31987654321,
+    batch_lower=2.3094999,
+    batch_rdp=2.49987654321,
     delta=4.4e-4,
     method="optimal",
     relation="add_remove",
@@ -389,7 +390,7 @@ def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
 def budgets_run(**changes: Any) -> AuditResult:
     """A mean run whose contexts have budgets of their own, which its guarantee is by."""
     run = mean_run()
-    by_budgets = {"method": "zcdp", "rho": 0.1082561, "epsilon_lower": None, "rdp": APPROXIMATE.epsilon}
+    by_budgets = {"method": "zcdp", "rho": 0.1082561, "batch_lower": None, "batch_rdp": APPROXIMATE.epsilon}
     found = APPROXIMATE.model_copy(update=by_budgets)
     guarantees = run.guarantees.model_copy(update={"approximate": found})
     return mean_run(**{"guarantees": guarantees, "budgets": budget_use(), **changes})
@@ -479,7 +480,7 @@ def infinite_run() -> AuditResult:
     rows = batches(3)
     rows = (rows[0].model_copy(update={"theorem1": math.inf, "exact": math.inf}), *rows[1:])
     result = median_run(3)
-    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "total": math.inf}
+    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "batch_epsilon": math.inf}
     losses = Empirical(leave_one_out_max=math.inf, contexts=3, worst=(ContextLoss(batch=0, slot=0, loss=-math.inf),))
     found = ex_post(batches(3), relation="replace", unit="context", **bad)
     return result.model_copy(
