@@ -25,7 +25,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.profiles import POINTS, Profile
+from dpaudit.accounting.profiles import POINTS, Profile, lower_hull
 from dpaudit.accounting.renyi import TINY, ULP, Doubles
 
 #: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
@@ -133,8 +133,8 @@ def _ratios(profile: Profile) -> _Ratios:
     deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (1 + room)
     above = np.exp(np.arange(n) * np.longdouble(profile.step))
     below, zero = (1 / above)[::-1], np.zeros(1, np.longdouble)
-    left = _hull(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
-    right = _hull(above, deltas)
+    left = lower_hull(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
+    right = lower_hull(above, deltas)
     under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
     if under[-1] + over[0] <= 1:
         masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
@@ -166,19 +166,6 @@ def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, W
     lower, higher = np.append(under[:i], slope), np.concatenate([[rest], over[j:]])
     values = np.concatenate([x[: i + 1], above[j:]])
     return values, np.concatenate([np.diff(lower, prepend=zero), -np.diff(higher, append=zero)])
-
-
-def _hull(x: Wide, y: Wide) -> tuple[Wide, Wide]:
-    """The corners of the largest convex function below the points (x, y), x ascending; the slopes ascend strictly."""
-    corners: list[int] = []
-    for right in range(len(x)):
-        while len(corners) > 1:
-            left, middle = corners[-2:]
-            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (x[right] - x[middle]):
-                break
-            corners.pop()
-        corners.append(right)
-    return x[corners], y[corners]
 
 
 def _slopes(x: Wide, y: Wide) -> Wide:
