@@ -45,8 +45,6 @@ class Profile:
     deltas: Doubles
 
 
-Floats: TypeAlias = NDArray[np.floating[Any]]
-
 #: That of outputs which no neighbour changes.
 NOTHING = Profile(1.0, np.zeros(2))
 
@@ -256,8 +254,8 @@ def dominating(profile: Profile) -> Losses:
     return Losses(step, np.maximum(masses, 0.0) + room, float(values[-1]))
 
 
-def lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The corners of the largest convex function below the points (x, y), x ascending; the slopes ascend strictly."""
+def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Which of the points (x, y), x ascending, are corners of the largest convex function below: slopes ascend."""
     corners: list[int] = []
     for right in range(len(x)):
         while len(corners) > 1:
@@ -266,7 +264,7 @@ def lower_hull(x: Floats, y: Floats) -> tuple[Floats, Floats]:
                 break
             corners.pop()
         corners.append(right)
-    return x[corners], y[corners]
+    return np.array(corners)
 
 
 def _hull(values: Doubles, step: float) -> Doubles:

@@ -54,8 +54,8 @@ def _lines(rho: float, least: float) -> AttackCurve:
     )
     slopes, places = np.unique(slopes, return_index=True)
     # A mean of two lines is one, too.
-    slopes, intercepts = lower_hull(slopes, intercepts[places])
-    return AttackCurve(slopes[::-1], intercepts[::-1])
+    corners = lower_hull(slopes, intercepts[places])[::-1]
+    return AttackCurve(slopes[corners], intercepts[places][corners])
 
 
 def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
