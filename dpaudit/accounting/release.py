@@ -70,6 +70,11 @@ class SecretBatches:
         distinct = sorted(set(self.groups))
         return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
 
+    @property
+    def hides_nothing(self) -> bool:
+        """Whether a group has one batch, which is generated: then both levels are equal."""
+        return (1, 1) in self.groups
+
 
 def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
@@ -125,10 +130,12 @@ class ReleaseAccountant:
     def note(self, tokens: int, delta: float) -> str:
         """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
         known = self.batch_level(tokens, delta).epsilon
-        if self.one is None or self.secret is None or self.epsilon(tokens, delta) < known or not 0 < known < math.inf:
+        if self.one is None or self.secret is None or not 0 < known < math.inf:
             return ""
-        if (1, 1) in self.secret.groups:
+        if self.secret.hides_nothing:
             return "a group has one batch, so nobody wonders which batch its records are in"
+        if self.epsilon(tokens, delta) < known:
+            return ""
         return (
             "so large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision"
         )
@@ -179,7 +186,7 @@ class ReleaseAccountant:
         share = self._share(delta)
         most = self.batch.most_rho_within(epsilon, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return low
         # epsilon is about a power of rho: by the last two that were tried, a little short of the mark.
         guess, power, last = self._normal_rho(epsilon, share), 0.75, None
@@ -207,7 +214,7 @@ class ReleaseAccountant:
         def within(rounds: int) -> bool:
             return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
 
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return largest(within, 1)
         share = self._share(delta)
         rounds, tried = self._normal_rounds(epsilon, tokens, share), None
@@ -285,7 +292,7 @@ class ReleaseAccountant:
 
     def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
         """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return ()
         return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
 
