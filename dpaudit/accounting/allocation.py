@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.profiles import POINTS, Profile, lower_hull
+from dpaudit.accounting.profiles import POINTS, Profile, deltas_at, lower_hull
 from dpaudit.accounting.renyi import TINY, ULP, Doubles, sum_up
 
 #: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
@@ -65,12 +65,14 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
         return profile
     if generated == 0:
         return Profile(profile.step, np.zeros(2))
-    ratios, most = _ratios(profile), (len(profile.deltas) - 1) * profile.step
+    if profile.step > _FURTHEST:
+        return profile
+    kept = Profile(profile.step, profile.deltas[: int(2 * _FURTHEST / profile.step) + 2])
+    ratios, most = _ratios(kept), (len(kept.deltas) - 1) * kept.step
     total = _Sum.of(ratios, batches, generated, _end(ratios, batches, generated, delta, most), GRID)
     step = total.end / (POINTS - 1)
     at: Doubles = np.arange(POINTS, dtype=np.float64) * step
-    alone = profile.deltas[np.minimum((at / profile.step * (1 - 2.0**-40)).astype(np.int64), len(profile.deltas) - 1)]
-    return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), alone))
+    return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), deltas_at(profile, at)))
 
 
 def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:

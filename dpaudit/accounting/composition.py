@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
@@ -92,7 +93,7 @@ def exponential_mechanism_epsilon(
         return Composition(known, None, delta, method)
     places = problem.places() if grid is None else grid
     if places is not None:
-        upper, lower = (Recursion(problem, places, up).epsilon() for up in (True, False))
+        upper, lower = (_by_recursion(problem, places, up) for up in (True, False))
         return Composition(min(known, upper), lower or None, delta, method)
     if not problem.measurable:
         return Composition(known, None, delta, "rdp")
@@ -153,7 +154,17 @@ def privacy_profile(
     """
     segments = _segments(eta, steps)
     shifts, responses = epsilons_of_events("laplace", laplace), epsilons_of_events("pure", pure)
-    problem = Problem(tuple(segments), tuple(shifts), tuple(responses), delta)
+    return _profile(Problem(tuple(segments), tuple(shifts), tuple(responses), delta))
+
+
+# Recursions take a second or two, and both levels of a run ask for the same ones again.
+@lru_cache(maxsize=64)
+def _by_recursion(problem: Problem, places: int, upper: bool) -> float:
+    return Recursion(problem, places, upper).epsilon()
+
+
+@lru_cache(maxsize=16)
+def _profile(problem: Problem) -> Profile | None:
     if not (problem.reach() and problem.measurable):
         return None
     places = problem.places()

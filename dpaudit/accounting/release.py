@@ -29,6 +29,7 @@ from dpaudit.accounting.profiles import (
     profile_of_both,
     profile_of_rounds,
 )
+from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.risk import AttackCurve
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
@@ -381,7 +382,7 @@ def _of_round(one: ApproximateAccountant, pair: tuple[int, int], tokens: int, le
 
 def _least(delta: float, rounds: int, records: int) -> float:
     """The delta that still matters of one of so many rounds and records: a power of 4, so that others may have it."""
-    return float(4.0 ** math.floor(math.log(delta / (rounds * records**2), 4)))
+    return float(4.0 ** math.floor(math.log(max(delta / (rounds * records**2), TINY), 4)))
 
 
 def _of_unit(profile: Profile, records: int) -> Profile:

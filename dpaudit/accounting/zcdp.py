@@ -84,7 +84,8 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     by_q = np.where(plain, (1 - p) / (1 - q) - p / q, (order - 1) * ((1 - share) / (1 - q) - share / q))
     short = np.where(plain, -beyond, np.expm1(-beyond))
     by_x, by_y = (by_p, by_q) if swapped else (by_q, by_p)
-    slopes = -by_x / by_y
-    intercepts = y + short / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
+    with np.errstate(all="ignore"):  # what is not finite is of no use
+        slopes = -by_x / by_y
+        intercepts = y + short / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
     useful = (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & (slopes > 0)
     return slopes[useful] * (1 + _ROOM), intercepts[useful]

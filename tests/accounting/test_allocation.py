@@ -1,23 +1,19 @@
-"""The release-level guarantee against exact hockey-sticks of small decoders, planted faults and other accountants."""
+"""The release-level profile of one round: its limits, its order, and what other accountants say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache, reduce
-from itertools import pairwise, product
-from statistics import NormalDist
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from dpaudit.accounting import exact_cost
 from dpaudit.accounting.allocation import allocated, allocated_cost
 from dpaudit.accounting.composition import privacy_profile
-from dpaudit.accounting.profiles import Profile, dominating, epsilon_of_profile, profile_of_all, renyi_profile
-from dpaudit.accounting.renyi import Doubles, zcdp_of_range
-from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.profiles import Profile, epsilon_of_profile
+from dpaudit.accounting.renyi import Doubles
+from tests.accounting.toys import at_losses
 
 LEAST = 1e-6
 

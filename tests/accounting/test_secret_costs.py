@@ -138,7 +138,7 @@ def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
 
 
 def test_real_costs_are_what_the_issue_says() -> None:
-    """2.01 nats for whoever knows the batches; .62 for who does not. If both of a label's two batches were shown: 1.97."""
+    """2.01 nats for whoever knows the batches, .62 for who does not; 1.97 if a label had the two alone."""
     costs = {(0, group): np.array(known) for group, known in enumerate(REAL["costs"].values())}
     groups = range(len(costs))
     assert 2.00 < max(known.max() for known in costs.values()) <= 2.01

@@ -28,9 +28,10 @@ def at_losses(profile: Profile) -> Doubles:
 
 def hockey_sticks(p: Doubles, q: Doubles) -> Doubles:
     """The larger of both directions' delta at LOSSES [..., 16], of laws [..., outputs]."""
-    found = []
-    for ratio in np.exp(LOSSES):
-        found.append(np.maximum(np.maximum(p - ratio * q, 0).sum(-1), np.maximum(q - ratio * p, 0).sum(-1)))
+    found = [
+        np.maximum(np.maximum(p - ratio * q, 0).sum(-1), np.maximum(q - ratio * p, 0).sum(-1))
+        for ratio in np.exp(LOSSES).tolist()
+    ]
     return np.stack(found, axis=-1)
 
 
