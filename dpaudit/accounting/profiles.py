@@ -264,7 +264,7 @@ def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> ND
                 break
             corners.pop()
         corners.append(right)
-    return np.array(corners)
+    return np.array(corners, dtype=np.int64)
 
 
 def _hull(values: Doubles, step: float) -> Doubles:

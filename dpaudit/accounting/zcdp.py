@@ -32,8 +32,10 @@ def zcdp_profile(rho: float, delta: float) -> Profile:
     least = max(delta * REMOTE, TINY)
     end = rho + 2 * math.sqrt(-rho * math.log(least))
     step = end / (POINTS - 1)
-    by_orders = renyi_profile(rho, (), end)
-    return least_of([by_orders, _lines(rho, least).profile(step, POINTS)])
+    found, lines = [renyi_profile(rho, (), end)], _lines(rho, least)
+    if len(lines.slopes):  # none keep their digits where rho is next to nothing
+        found.append(lines.profile(step, POINTS))
+    return least_of(found)
 
 
 def _lines(rho: float, least: float) -> AttackCurve:
@@ -80,12 +82,27 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     one = np.log(p) + (order - 1) * heads
     share = np.exp(one - np.logaddexp(one, np.log1p(-p) + (order - 1) * tails))
     plain = order == 1
-    by_p = np.where(plain, heads - tails, order * (share / p - (1 - share) / (1 - p)))
-    by_q = np.where(plain, (1 - p) / (1 - q) - p / q, (order - 1) * ((1 - share) / (1 - q) - share / q))
     short = np.where(plain, -beyond, np.expm1(-beyond))
+    # What rounding does to the logs of either side, and so to the moment.
+    of_heads = 8 * ULP * (order * (abs(np.log(p)) + abs(np.log(q))) + 1)
+    of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)
+    weight = np.where(plain, p, share)
+    off = weight * of_heads + (1 - weight) * of_tails + 8 * ULP * (order**2 * rho + abs(beyond))
+    p_terms = np.where(plain, heads, order * share / p), np.where(plain, tails, order * (1 - share) / (1 - p))
+    q_terms = (
+        np.where(plain, p / q, (order - 1) * share / q),
+        np.where(plain, (1 - p) / (1 - q), (order - 1) * (1 - share) / (1 - q)),
+    )
+    by_p, by_q = p_terms[0] - p_terms[1], q_terms[1] - q_terms[0]
+    # Differences that have kept their digits: a slope that is off by a little lies below the one that is rounded up.
+    kept = np.ones_like(plain)
+    for (first, second), found in ((p_terms, by_p), (q_terms, by_q)):
+        kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(plain, of_heads, 0) <= abs(
+            found
+        ) * _ROOM / 8
     by_x, by_y = (by_p, by_q) if swapped else (by_q, by_p)
     with np.errstate(all="ignore"):  # what is not finite is of no use
         slopes = -by_x / by_y
-        intercepts = y + short / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
-    useful = (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & (slopes > 0)
+        intercepts = y + (short + off) / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
+        useful = kept & (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & np.isfinite(slopes) & (slopes > 0)
     return slopes[useful] * (1 + _ROOM), intercepts[useful]
