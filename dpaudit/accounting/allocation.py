@@ -37,7 +37,7 @@ GRID, COARSE_GRID = 1 << 17, 1 << 13
 #: The profile ends, in nats, between these two, where delta is at most this share of the one that is asked about.
 _NEAREST, _FURTHEST, _REMOTE = 0.25, 40.0, 0.25
 #: On a finer grid of losses, exponentials run into each other.
-_FINEST = 2.0**-30
+FINEST = 2.0**-30
 #: Half the last place of a number; and relative room for sums over a grid and for powers of up to MOST_BATCHES.
 _UNIT = float(np.finfo(np.longdouble).eps) / 2
 MOST_BATCHES = 1 << 20
@@ -67,7 +67,7 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
         return profile
     if generated == 0:
         return Profile(profile.step, np.zeros(2))
-    if not _FINEST < profile.step < _FURTHEST:  # next to nothing is lost, or everything
+    if not FINEST < profile.step < _FURTHEST:  # next to nothing is lost, or everything
         return profile
     kept = Profile(profile.step, profile.deltas[: int(2 * _FURTHEST / profile.step) + 2])
     ratios, most = _ratios(kept), (len(kept.deltas) - 1) * kept.step

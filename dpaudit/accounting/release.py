@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dpaudit.accounting.allocation import allocated
+from dpaudit.accounting.allocation import FINEST, allocated
 from dpaudit.accounting.approximate import ApproximateAccountant, largest, rounded_down
 from dpaudit.accounting.composition import Composition, Method, privacy_profile
 from dpaudit.accounting.joint import Parts, joint_epsilon
@@ -389,5 +389,7 @@ def _of_unit(profile: Profile, records: int) -> Profile:
     """Of so many records, one after another."""
     if records == 1:
         return profile
+    if profile.step < FINEST:
+        return _EVERYTHING
     end, points = records * (len(profile.deltas) - 1) * profile.step, 2 * POINTS
     return AttackCurve.of_profile(profile).group(records).profile(end / (points - 1), points)

@@ -73,7 +73,7 @@ class AttackCurve:
 
     def _corners(self) -> Doubles:
         """False-positive rates [n - 1] at which the next line takes over, ascending; about."""
-        with np.errstate(invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             crossings = np.diff(self.intercepts) / -np.diff(self.slopes)
         return np.maximum.accumulate(np.clip(np.nan_to_num(crossings), 0.0, 1.0))
 

@@ -46,7 +46,7 @@ def test_one_batch_is_its_own_profile() -> None:
 def test_a_profile_that_never_becomes_small_ends_within_reach_of_exponentials() -> None:
     found = allocated(Profile(0.5, np.full(3000, 0.3)), 4, 4, LEAST)
     assert len(found.deltas) * found.step < 50
-    assert (found.deltas <= 0.3).all()
+    assert (found.deltas <= 0.3 * (1 + 1e-9)).all()
 
 
 #: eta, tokens, delta, B, g, an epsilon just below what finer grids tend to, and PLD_accounting 2.0's upper bound.
