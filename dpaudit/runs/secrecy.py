@@ -34,11 +34,21 @@ class SecretBatches:
     Attributes:
         groups: how many batches B the records of a group are hashed into, and how many g of them are generated, in a
             round: each pair of numbers once, ascending.
-        rounds: how many are accounted for.
+        rounds: how many are accounted for, under fresh keys.
+
+    Raises:
+        ValueError: there is no group or round, or a pair is none of a group.
     """
 
     groups: tuple[tuple[int, int], ...]
     rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.groups or self.rounds < 1:
+            raise ValueError("there is at least one group, and one round")
+        for batches, generated in self.groups:
+            if batches < 1 or not 0 <= generated <= batches:
+                raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
 
 def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | str:
