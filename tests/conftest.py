@@ -36,6 +36,7 @@ from dpaudit.accounting import (
     ApproximateAccountant,
     ChangScales,
     ExPostAccountant,
+    ReleaseAccountant,
     rebalancing_epsilon,
     rebalancing_events,
 )
@@ -61,6 +62,7 @@ from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.replay import PublicParts, PublicReplay
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     BatchHeader,
     Batching,
@@ -86,6 +88,7 @@ from dpaudit.runs import (
     RunReader,
     RunWriter,
     Sampling,
+    SecretBatches,
     Step,
     Stopping,
     Vocabulary,
@@ -149,7 +152,9 @@ class Spec:
     are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
     batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
     With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
-    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
+    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
+    counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
+    the claim is of both levels.
     """
 
     aggregator: str = "median"
@@ -190,6 +195,8 @@ class Spec:
     private_tokens: int | None = None
     tested: str = "honest"
     clusters: str = "none"
+    least_batches: int | None = None
+    secret: bool = False
     rules: DecodingRules = NO_RULES
     canaries: int = 0
     amplified: float = 1.0
@@ -311,6 +318,7 @@ class Spec:
             else None,
             records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
             most_batches=MOST_BATCHES if self.rebalanced else None,
+            least_batches=self.least_batches,
         )
 
     def grouping(self) -> Clusters:
@@ -379,6 +387,7 @@ class Spec:
                 examples_per_context=2 if self.cells else 1,
                 labels=self.labels,
                 key=KEY,
+                allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
@@ -460,8 +469,25 @@ class Spec:
             self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
         )
         assert accountant is not None
-        epsilon = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
-        return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
+        epsilon = batch = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
+        if self.secret:
+            epsilon = self.release(accountant).epsilon(self.stopping.most_tokens, delta)
+        return Claim(
+            epsilon=epsilon,
+            batch_epsilon=batch if self.secret else None,
+            delta=delta,
+            kind="approximate",
+            relation=self.relation,
+            unit=self.unit,
+        )
+
+    def release(self, batch: ApproximateAccountant) -> ReleaseAccountant:
+        """Both levels of a run with secret batches."""
+        count = self.least_batches or PUBLIC_BATCHES if self.places else self.per_label + SPARE
+        generated = min(count, self.per_label // 2 if self.places else self.per_label)
+        one = ApproximateAccountant.of(self.mechanism, context_change("record", "add_remove", self.rule))
+        records = (self.records_per_user or 1) * (2 if self.relation == "replace" else 1)
+        return ReleaseAccountant(batch, one, SecretBatches(((count, generated),)), records)
 
 
 #: Each kind of run's own, which works out once what it needs.

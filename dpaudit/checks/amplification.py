@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpaudit.accounting import rounded_sum
+from dpaudit.accounting import ReleaseAccountant, rounded_sum
 from dpaudit.checks.claim import TooSmall, too_small
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, ex_post_release, release_accountant
@@ -215,11 +215,7 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
     if facts.release is None:
         return
     tokens, delta = manifest.stopping.most_tokens, facts.claim.delta
-    candidates = [
-        (rule, replace(facts.release, batch=replace(facts.release.batch, rounds=rounds), **_of(secret, rounds)))
-        for rule, rounds in fewer.items()
-        if rounds < due
-    ]
+    candidates = [(rule, _with_rounds(facts.release, rounds)) for rule, rounds in fewer.items() if rounds < due]
     if facts.release.shares > 1:
         candidates.append(("a delta that is not split", replace(facts.release, shares=1)))
     for rule, accountant in candidates:
@@ -229,5 +225,6 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
         )
 
 
-def _of(secret: SecretBatches | None, rounds: int) -> dict[str, SecretBatches]:
-    return {} if secret is None else {"secret": replace(secret, rounds=rounds)}
+def _with_rounds(accountant: ReleaseAccountant, rounds: int) -> ReleaseAccountant:
+    secret = None if accountant.secret is None else replace(accountant.secret, rounds=rounds)
+    return replace(accountant, batch=replace(accountant.batch, rounds=rounds), secret=secret)

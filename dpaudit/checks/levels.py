@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, allocated_cost, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rounded_sum
+from dpaudit.accounting.allocation import allocated_cost
 from dpaudit.mechanisms import ContextChange, context_change
 from dpaudit.results import Amplification
 from dpaudit.runs import Claim, ClusterPlaces, Manifest, SecretBatches, accounted_rounds
