@@ -7,10 +7,11 @@ claim.epsilon fails for a smaller claim. These checks recognise the mistake that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dpaudit.accounting import ReleaseAccountant, rounded_sum
-from dpaudit.checks.claim import TooSmall, too_small
+from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, ex_post_release, release_accountant
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
@@ -41,7 +42,12 @@ def batches_are_secret(facts: Facts) -> Outcome:
     That nobody but the curator has the key is the run's word.
     """
     expected = "a key from the operating system of 32 bytes or more, or draws in secret; or a claim of the batch level"
-    return _judged(facts, expected, _with_secret(facts.manifest), "if nobody but the curator could know the batches")
+    if not isinstance(facts.secrecy, str):
+        return Outcome("pass", f"{_kind(facts.manifest)}, in secret, by the run's word", expected)
+    found = _explained(facts, _with_secret(facts.manifest))
+    if found is not None:
+        return found.outcome("nobody but the curator could know the batches", expected, facts.secrecy)
+    return not_applicable(expected, f"Both levels are equal: {facts.secrecy}.")
 
 
 @RunCheck(
@@ -61,14 +67,21 @@ def batches_are_independent(facts: Facts) -> Outcome:
 
     A claim that rests on a hash needs an assignment that follows from it, whatever its unit is.
     """
-    expected = "records hashed, or drawn, each by itself; or a claim of the batch level"
+    expected = "records hashed, or drawn, each by itself, one that comes or goes ex post; or a claim of the batch level"
     if not isinstance(facts.secrecy, str):
         placed = facts.placement
         if placed.error is not None or placed.misplaced or placed.problem:
             return Outcome("fail", str(placed.error or placed.misplaced or placed.problem), expected)
         if not placed.records and facts.manifest.data.records:
             return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
-    return _judged(facts, expected, _with_independent(facts.manifest), "if each record's batch were its own")
+    levels = recomputed_levels(facts)
+    if levels is None or levels.amplified:
+        return Outcome("pass", f"{_kind(facts.manifest)}, each by itself", expected)
+    known = isinstance(facts.secrecy, str) and _explained(facts, _with_secret(facts.manifest)) is not None
+    found = None if known else _explained(facts, _with_independent(facts.manifest))  # else it is for amplification.key
+    if found is not None:
+        return found.outcome("her batch hung on nothing else", expected, levels.amplification.reason)
+    return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
 
 
 @RunCheck(
@@ -129,19 +142,33 @@ def rounds_are_paid_for(facts: Facts) -> Outcome:
     return Outcome("pass", f"{due} rounds are accounted for{split}{stopped}", expected)
 
 
-def _judged(facts: Facts, expected: str, as_if: Manifest, condition: str) -> Outcome:
+@dataclass(frozen=True)
+class _Explained:
+    """A claim that is too small, and the figure of secret batches that explains it, in nats."""
+
+    short: TooSmall
+    figure: float
+
+    def outcome(self, condition: str, expected: str, reason: str) -> Outcome:
+        found = f"{self.short} would hold if {condition} ({rounded_up(self.figure)})"
+        return Outcome("fail", found, expected, f"But {reason}. {self.short.instead}")
+
+
+def _explained(facts: Facts, as_if: Manifest) -> _Explained | None:
     """Whether a claim that is too small is what a run of that manifest would claim."""
-    secrecy = facts.secrecy
-    if not isinstance(secrecy, str):
-        allocation = facts.manifest.batching.allocation
-        return Outcome("pass", f"{allocation.kind if allocation else ''}, in secret, by the run's word", expected)
-    other = secret_batches(as_if, facts.claim.unit, facts.clusters)
+    secret = secret_batches(as_if, facts.claim.unit, facts.clusters)
+    if isinstance(secret, str):
+        return None
     for short in _release(facts):
-        figure = None if isinstance(other, str) else _figure(facts, as_if, other)
+        figure = _figure(facts, as_if, secret)
         if figure is not None and short.explained_by(figure):
-            found = f"{short} would hold {condition} ({rounded_up(figure)})"
-            return Outcome("fail", found, expected, f"But {secrecy}. {short.instead}")
-    return not_applicable(expected, f"Both levels are equal: {secrecy}.")
+            return _Explained(short, figure)
+    return None
+
+
+def _kind(manifest: Manifest) -> str:
+    allocation = manifest.batching.allocation
+    return "records" if allocation is None else {"hashed": "hashed", "uniform": "drawn uniformly"}[allocation.kind]
 
 
 def _release(facts: Facts) -> Iterator[TooSmall]:
@@ -158,7 +185,9 @@ def _with_secret(manifest: Manifest) -> Manifest:
 
 def _with_independent(manifest: Manifest) -> Manifest:
     """The manifest, had its records been hashed one by one, in secret, and had they budgets of their own."""
-    said = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
+    said: dict[str, Any] = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
+    if manifest.batching.rule == "paper-slices":
+        said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
     batching = manifest.batching.model_copy(update=said)
     privacy = manifest.privacy.model_copy(update={"shared_budgets": False, "earlier": ()})
     return manifest.model_copy(update={"batching": batching, "privacy": privacy})

@@ -177,6 +177,18 @@ def recomputed_levels(facts: Facts) -> Levels | None:
     return facts.approximate_levels or Levels(math.inf, math.inf, Amplification())
 
 
+def batch_claim(facts: Facts) -> float:
+    """What holds against whoever knows a record's batch, by the claim or, where that says nothing of it, as recomputed.
+
+    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place.
+    """
+    claim, found = facts.claim, recomputed_levels(facts)
+    stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
+    if found is None or not found.amplified:
+        return min(claim.epsilon, stated)
+    return found.batch if claim.batch_epsilon is None else stated
+
+
 def _why_exceeded(facts: Facts, found: Levels, level: Level = "release") -> str:
     claim, rule = facts.claim, facts.manifest.batching.rule
     if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
