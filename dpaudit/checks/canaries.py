@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, FoundCanary
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import nearest, rounded_up
@@ -166,9 +167,10 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 def coins_are_hidden(facts: Facts) -> Outcome:
     """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
 
-    Either is refuted where so many are right with a probability of 0.00005 at most, and the record where so few are,
-    for whoever sees the texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held
-    against its batch's ex-post bound, too.
+    Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
+    so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
+    texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held against its
+    batch's ex-post bound, too.
     """
     expected = "guesses that are right as often as log-ratios on record leave them to be, and the claim does"
     if facts.manifest.canaries is None:
@@ -200,9 +202,9 @@ def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, flo
     opposite = tail([1 - chance for chance in chances], coins - right)
     yield "the record's log-ratios", (min(1.0, 2 * min(tail(chances, right), opposite)), 2 * tail(chances, coins))
     if claim.kind == "approximate" and claim.relation == "add_remove":
-        epsilon, delta = claim.epsilon, claim.delta
+        epsilon, delta = batch_claim(facts), claim.delta
         values = (p_value(epsilon, delta, coins, coins, number) for number in (right, coins))
-        yield f"the claim of {rounded_up(epsilon)}", (next(values), next(values))
+        yield f"the batch level's {rounded_up(epsilon)}", (next(values), next(values))
 
 
 def _beyond(facts: Facts) -> Iterator[str]:

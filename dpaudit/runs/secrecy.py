@@ -20,6 +20,7 @@ _NOT_SECRET = {
     "unbatched": "contexts of this rule are not given to batches one by one, and the claim is per context",
     "unclustered": "no public number says into how many batches a cluster's records go at least "
     "(batching.batches_per_cluster or batching.least_batches)",
+    "small": "a cluster has fewer batches than the run says each has at least (clustering.least_batches)",
     "unlabelled": "no public number says into how many batches a label's records go (batching.batches_per_label)",
     "unlisted": "no rule says which batches of a label are generated (batching.generate_per_label)",
     "single": "the records of some group all go to one batch, which is no secret",
@@ -33,11 +34,21 @@ class SecretBatches:
     Attributes:
         groups: how many batches B the records of a group are hashed into, and how many g of them are generated, in a
             round: each pair of numbers once, ascending.
-        rounds: how many are accounted for.
+        rounds: how many are accounted for, under fresh keys.
+
+    Raises:
+        ValueError: there is no group or round, or a pair is none of a group.
     """
 
     groups: tuple[tuple[int, int], ...]
     rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.groups or self.rounds < 1:
+            raise ValueError("there is at least one group, and one round")
+        for batches, generated in self.groups:
+            if batches < 1 or not 0 <= generated <= batches:
+                raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
 
 def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | str:
@@ -47,7 +58,8 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
         manifest: the run's.
         unit: of the claim.
         clusters: its file `clusters`, for a number of batches that is the same for all; None where there is none, or it
-            cannot be read. What clusters have by counts is not looked at: those are others beside another neighbour.
+            cannot be read. What clusters have by counts is held against the public number alone: it is another beside
+            another neighbour.
 
     Returns:
         What the release level may rest on; or why both levels are equal, as the end of a sentence.
@@ -59,9 +71,15 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
         return _NOT_SECRET[groups]
     if any(batches == 1 for batches, _ in groups):
         return _NOT_SECRET["single"]
-    # Whoever stops early by what texts say has spent what all rounds cost, unless delta was split.
-    rounds = manifest.rounds if manifest.privacy.split_delta else manifest.batching.rounds
-    return SecretBatches(groups, rounds)
+    return SecretBatches(groups, accounted_rounds(manifest))
+
+
+def accounted_rounds(manifest: Manifest) -> int:
+    """How many rounds a claim that was fixed beforehand pays for.
+
+    Whoever stops early by what texts say has spent what all rounds cost, unless delta was split.
+    """
+    return manifest.rounds if manifest.privacy.split_delta else manifest.batching.rounds
 
 
 def _reason(manifest: Manifest, unit: Unit) -> str | None:
@@ -90,15 +108,15 @@ _Groups = tuple[tuple[int, int], ...]
 def _labelled(manifest: Manifest) -> _Groups | str:
     """Batches of a label's records, and how many of them a round generates."""
     batching = manifest.batching
-    generated, of_labels = batching.per_round, len(batching.labels) or 1
-    if batching.batches_per_label is None:
-        return "unlabelled" if batching.labels else ((generated, generated),)
-    if batching.generate_per_label is not None:
-        return ((batching.batches_per_label, batching.generate_per_label),)
-    # Were only some generated, somebody may have chosen them by their records.
-    if generated < of_labels * batching.batches_per_label:
+    batches, generated = batching.batches_per_label, batching.generate_per_label
+    if batches is None and batching.labels:
+        return "unlabelled"
+    if generated is None and batching.labels:
         return "unlisted"
-    return ((batching.batches_per_label, batching.batches_per_label),)
+    generated = generated or batching.per_round
+    batches = batches or generated
+    # Were only some generated, and no rule said which, somebody may have chosen them by their records.
+    return "unlisted" if batching.generate_per_label is None and generated < batches else ((batches, generated),)
 
 
 def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | str:
@@ -106,8 +124,12 @@ def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | str:
     clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
     if generated is None:
         return "unlisted"
-    least = clustering.least_batches
+    least, counts = (
+        clustering.least_batches,
+        {count for row in clusters.batches for count in row} if clusters else set(),
+    )
     if clustering.records_per_batch is None:
-        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
         least = counts.pop() if len(counts) == 1 else None
+    elif least is not None and min(counts, default=least) < least:
+        return "small"
     return "unclustered" if least is None else ((least, min(least, generated)),)

@@ -42,13 +42,12 @@ def test_records_of_slots_and_cells_are_given_to_batches_one_by_one(changed, rul
 def test_all_batches_are_one_group_where_there_are_no_labels(changed):
     manifest, _ = changed(batching={"labels": (), "batches_per_label": None, "generate_per_label": None})
     assert secret_batches(manifest, "record") == SecretBatches(((4, 4),))
+    every, _ = changed(batching={"labels": (), "batches_per_label": 4, "generate_per_label": None})
+    assert secret_batches(every, "record") == SecretBatches(((4, 4),))
     some, _ = changed(batching={"labels": (), "batches_per_label": 9, "generate_per_label": 4})
     assert secret_batches(some, "record") == SecretBatches(((9, 4),))
-
-
-def test_all_batches_of_a_label_are_generated_where_no_rule_is_needed(changed):
-    every, _ = changed(batching={"batches_per_label": 2, "generate_per_label": None})
-    assert secret_batches(every, "record") == SecretBatches(((2, 2),))
+    chosen, _ = changed(batching={"labels": (), "batches_per_label": 9, "generate_per_label": None})
+    assert "which batches" in str(secret_batches(chosen, "record"))
 
 
 def test_rounds_that_were_generated_count_alone_only_where_delta_is_split(changed):
@@ -77,6 +76,8 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
     least, _ = changed({"clusters": "public-centers-rebalanced"}, clustering={"least_batches": 4})
     for known in (clusters, None):
         assert secret_batches(least, "record", known) == SecretBatches(((4, 1),))
+    small, _ = changed({"clusters": "public-centers-rebalanced"}, clustering={"least_batches": 5})
+    assert "fewer batches than" in str(secret_batches(small, "record", clusters))
     many, _ = changed(
         {"clusters": "public-centers-rebalanced"},
         clustering={"least_batches": 4},
