@@ -100,7 +100,8 @@ def build_manifest(
             **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
-            **config.model.model_dump(include={"name", "dtype", "trained_on_records"}),
+            **config.model.model_dump(include={"name", "trained_on_records"}),
+            dtype=str(model.network.dtype).removeprefix("torch."),
             digest=model.digest,
             device=model.device.type,
             rows=rows,
