@@ -289,7 +289,6 @@ class Spec:
                 Canary(
                     label=self.label(batch),
                     text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
-                    batch=batch,
                     included=bool(coin),
                 )
                 for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
@@ -422,16 +421,15 @@ class Spec:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
-        for canary in self.made_up.canaries if self.made_up else ():
+        for batch, canary in enumerate(self.made_up.canaries if self.made_up else ()):
             if canary.included:
-                first = next(number for number, place in enumerate(found) if place.batch == canary.batch)
-                digest = self._hash.digest(canary.label, canary.text)
-                found[first] = Assigned(digest, canary.batch, None)
+                first = next(number for number, place in enumerate(found) if place.batch == batch)
+                found[first] = Assigned(self._hash.digest(canary.label, canary.text), batch, None)
         found = [self._paid_by(place, number) for number, place in enumerate(found)]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
-        spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
+        spare = (d for d in digests["a"] if self._hash.of_round(0).batch(d, most) >= generated)
         rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
         found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
@@ -461,9 +459,10 @@ class Spec:
     def goes(self, digest: str, batch: int, slot: int | None) -> bool:
         """Whether the hash sends a record of the batch's label there."""
         number, count = self.place(batch)
-        if self._hash.batch(digest, count) != number:
+        keyed = self._hash.of_round(0)
+        if keyed.batch(digest, count) != number:
             return False
-        return slot is None or self._hash.slot(digest, self.cells or max(self.sizes)) == slot
+        return slot is None or keyed.slot(digest, self.cells or max(self.sizes)) == slot
 
     @property
     def release(self) -> ReleaseAccountant:

@@ -174,7 +174,7 @@ class _ApproximateRun:
         assert self.accountant is not None
         shorter = self.accountant.epsilon(tokens, self.found.delta, self._method).epsilon
         # A shorter run costs no more than the whole one.
-        return self.figure.model_copy(update={"epsilon": min(shorter, self.found.epsilon)})
+        return self.figure.model_copy(update={"epsilon": min(shorter, self.found.batch_epsilon)})
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
@@ -201,7 +201,9 @@ class _ApproximateRun:
                 if epsilon is not None:
                     # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
                     own = (
-                        self.found.epsilon if method == self.found.method and length <= self.found.tokens else math.inf
+                        self.found.batch_epsilon
+                        if method == self.found.method and length <= self.found.tokens
+                        else math.inf
                     )
                     known[length] = min(epsilon, own)
             if known:
@@ -253,7 +255,7 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         relation=found.relation,
         unit=found.unit,
         records_per_user=found.records_per_user,
-        epsilon=found.batch_epsilon if isinstance(found, ExPost) else found.epsilon,
+        epsilon=found.batch_epsilon,
         theorem1=None,
         delta=found.delta or None,
     )

@@ -789,4 +789,4 @@ def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces
     each = manifest.batching.generate_per_cluster
     if clusters is None or each is None or clusters.method == "none":
         return None
-    return ClusterPlaces(clusters, each)
+    return ClusterPlaces(clusters, each, manifest.rounds)

@@ -1059,7 +1059,8 @@ plain("other_key_of_clusters", manifest(batching__key="ab" * 32), "partition.sta
 @fault("partition.disjoint", "partition.stable", **REBALANCED)
 def record_in_another_clusters_batch(run):
     """Of cluster 0 and hashed to its batch, which is another number among the eight of cluster 2."""
-    hashing, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+    keyed, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+    hashing = keyed.of_round(0)
 
     def change(lines):
         line = next(line for line in lines if line[1] == "0" and hashing.batch(line[0], places[1].count))
@@ -1523,7 +1524,8 @@ MANY: dict[str, Any] = MEAN | {"contribution": "differences", "sizes": (4,) * 20
 
 def first_canary(run: Any, *, included: bool) -> int:
     """The batch of the first canary that is in, or out."""
-    return next(canary.batch for canary in RunReader(run.path).canaries().canaries if canary.included == included)
+    canaries = RunReader(run.path).canaries().canaries
+    return next(batch for batch, canary in enumerate(canaries) if canary.included == included)
 
 
 @fault("canaries.coins", **CANARIES)

@@ -366,7 +366,7 @@ def test_one_number_never_shows_in_two_ways(samples: Samples) -> None:
     found = result.guarantees.ex_post
     assert found is not None
     assert result.claim is not None
-    claim = result.claim.model_copy(update={"epsilon": found.total})
+    claim = result.claim.model_copy(update={"epsilon": found.batch_epsilon})
     text = Page(render_html(result.model_copy(update={"claim": claim}))).words
     shown = {word.strip(".,;:") for word in text.split() if word.startswith(bound(found.exact)[:4])}
     assert bound(found.exact) not in shown
