@@ -28,6 +28,7 @@ from dpaudit.accounting.profiles import (
     profile_of_rounds,
 )
 from dpaudit.accounting.risk import AttackCurve
+from dpaudit.runs.secrecy import SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
@@ -35,34 +36,10 @@ _CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
 _EVERYTHING = Profile(1.0, np.ones(2))
 
 
-@dataclass(frozen=True)
-class SecretBatches:
-    """How many batches a record may be in, as far as readers know.
-
-    Attributes:
-        groups: the distinct (batches B, generated g) pairs of the groups of one round, ascending. A group is a label, a
-            cluster, or one of both: whose a record is follows from the record.
-        rounds: R that are accounted for, under fresh keys.
-
-    Raises:
-        ValueError: there is no group or round, or a pair is none of a group.
-    """
-
-    groups: tuple[tuple[int, int], ...]
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.groups or self.rounds < 1:
-            raise ValueError("there is at least one group, and one round")
-        for batches, generated in self.groups:
-            if batches < 1 or not 0 <= generated <= batches:
-                raise ValueError(f"{generated} of {batches} batches cannot be generated")
-
-    @property
-    def costliest(self) -> tuple[tuple[int, int], ...]:
-        """The pairs that no other one covers (docs/mathematics.md, "Secret batches")."""
-        distinct = sorted(set(self.groups))
-        return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
+    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
+    distinct = sorted(set(secret.groups))
+    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
 
 
 def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -216,7 +193,7 @@ class ReleaseAccountant:
         return max(
             min(
                 most_rounds(_of_round(profile, pair, self.records, rounds, left), left / self.records**2, within)
-                for pair in secret.costliest
+                for pair in costliest(secret)
             )
             for profile in one.profiles(tokens, left / (rounds * self.records**2))
         )
@@ -263,7 +240,7 @@ def _texts(
             profile_of_rounds(
                 _of_round(profile, pair, records, secret.rounds, delta), secret.rounds, delta / records**2
             )
-            for pair in secret.costliest
+            for pair in costliest(secret)
         ]
         found.append(_of_unit(largest_of(groups), records))
     return tuple(found)

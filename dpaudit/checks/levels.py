@@ -135,7 +135,7 @@ def ex_post_release(
     """
     total: defaultdict[int | tuple[int, int], float] = defaultdict(float)
     per_round = manifest.batching.per_round
-    if places is not None and len(places) != per_round:
+    if places is not None and places.per_round != per_round:
         return math.inf  # release.selection objects
     for round_ in range(manifest.rounds) if rounds is None else rounds:
         found: defaultdict[int | tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
@@ -146,7 +146,7 @@ def ex_post_release(
                 (count, generated), *_ = secret.groups
                 group = number // generated
             else:
-                place = places[number]
+                place = places[number]  # the same in every round
                 group, count = (place.label, place.position), place.count
             here = cost(round_ * per_round + number)
             found[group].append((here.rise, here.fall))
