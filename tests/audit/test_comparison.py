@@ -793,3 +793,21 @@ def test_json_is_strict_and_complete() -> None:
     assert document["same_length"][0]["figures"][1]["epsilon"] == "nan"
     assert set(document) >= {"schema_version", "runs", "same_length", "affordable", "spreads", "left_out"}
     assert Comparison.model_validate_json(comparison.to_json()).to_json() == comparison.to_json()
+
+
+def test_curves_of_several_rounds_hold_the_batch_level_of_all(make_run: Any) -> None:
+    kind = {"aggregator": "mean", "sizes": (4, 4), "secret": True, "rounds": 3}
+    runs = {"all": make_run(**kind), "split": make_run(**kind, split=True, stopped=2)}
+    found = {name: audit_run(run.path) for name, run in runs.items()}
+    comparison = compare_runs(found)
+    (panel,) = (panel for panel in comparison.budgets if panel.kind == "approximate")
+    for name, result in found.items():
+        due = result.guarantees.approximate
+        assert due is not None and due.epsilon < due.batch_epsilon
+        curves = [curve for curve in panel.curves if curve.run == name]
+        best = min(curve.epsilon[curve.tokens.index(due.tokens)] for curve in curves)
+        assert math.isclose(best, due.batch_epsilon, rel_tol=1e-2)
+        assert all(curve.epsilon[-1] >= due.batch_epsilon * 0.999 for curve in curves)
+    (table,) = (each for each in comparison.affordable if each.kind == "approximate")
+    for number, row in enumerate(table.cells):
+        assert row[number].tokens is not None and row[number].tokens >= 3, "a run is within its own epsilon"
