@@ -22,7 +22,7 @@ _EVERYBODY = "For everybody, even those who know every other record and every ba
 _CHANGES: dict[Relation, str] = {"add_remove": "more or less", "replace": "exchanged for another"}
 _INSIDERS = "whoever has the key, the assignment or the run directory, and so knows each record's batch"
 _TO_BE_COUNTED = "Other releases from the same records come on top."
-_PERSONS = "Several records of one person are not covered, and other releases from the same records come on top."
+_PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
 
 
 class Level(NamedTuple):
@@ -114,15 +114,15 @@ def _says(claim: ClaimResult, who: str) -> str:
 
 
 def secret_batches(amplification: Amplification) -> str:
-    """What the release level gains from: how many batches each group of records has, and how often."""
+    """What the release level gains from: how many batches of each group of records are generated, and how often."""
     groups = [
-        f"{batches:,}, {generated:,} generated" if generated != batches else f"{batches:,}, all generated"
-        for batches, generated in amplification.groups
+        f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
+        for batches, generated in amplification.groups[:_MOST_GROUPS]
     ]
-    more = len(groups) - _MOST_GROUPS
-    listed = "; ".join(groups[:_MOST_GROUPS]) + (f"; and {more:,} other sizes" if more > 0 else "")
+    more = len(amplification.groups) - len(groups)
+    listed = " or ".join(groups) + f" (and {more:,} other sizes)" * (more > 0)
     rounds = f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
-    return f"batches of a label or cluster: {listed}{rounds}"
+    return f"{listed} batches of a label or cluster generated{rounds}"
 
 
 def claimed_words(claim: ClaimResult) -> str:
