@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from dpaudit.engines import Engine
+from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
@@ -93,6 +94,7 @@ def generate(
     *,
     spent: Sequence[Location] = (),
     redraw: bool = False,
+    stop_after: int | None = None,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
 
@@ -103,22 +105,25 @@ def generate(
         engine: where batches are generated, each worker with a model of its own; None for this process.
         spent: finished runs of the same records, of whose budgets this one has what they left.
         redraw: whether finished batches whose files are gone may be drawn again (`RunWriter.resume`).
+        stop_after: finish so many of the rounds, and the run with them; None for all of them.
 
     Returns:
         The run directory, as it was named.
 
     Raises:
-        InputError: the data, the model, an earlier run or the directory cannot be used.
+        InputError: the data, the model, an earlier run or the directory cannot be used, or the run cannot be stopped
+            there.
     """
+    if stop_after is not None and stop_after >= config.batching.rounds:
+        problem = f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
     require_apart(config.decoding.randomness, out)
     ready = _ready(config, begun, progress, spent)
-    filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
-    fewest, most = min(filled, default=0), max(filled, default=0)
     of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
-    remedy, unused = _larger_batches(config), ready.records.unused
-    progress(RecordsPlaced(ready.repeated, unused, fewest, most, remedy, of_none, ready.left))
+    contexts = expected.contexts(config, ready.manifest.data.records)
+    progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
@@ -135,6 +140,8 @@ def generate(
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
         seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        if stop_after is not None:
+            writer.stop_after(stop_after)
         if begun is not None:
             progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
         epsilon = _generate(config, writer, ready, seed, progress, engine)
@@ -179,7 +186,11 @@ def _ready(
     if earlier.commitments and config.privacy.canaries is not None:
         problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
-    key = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES)
+    key, secret = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES), config.batching.key is None
+    if secret and existing is not None and existing.batching.allocation is not None:
+        secret = existing.batching.allocation.secret  # as it was when the run began, which this process cannot tell
+    elif earlier.commitments:
+        secret = False
     free = free_memory(device_of(config.model))
     sampling = declared_sampling(config.decoding)
     data = read_records(config.data, whose=config.shares_budgets)
@@ -198,7 +209,7 @@ def _ready(
             claim_beforehand(with_budget(config, privacy, clustering), len(data.records), privacy, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
     config = with_budget(config, privacy, clustering)
-    batching = declared_batching(config, clusters, key)
+    batching = declared_batching(config, clusters, key, secret=secret)
     canaries = canaries_of(config, batching, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
@@ -225,7 +236,7 @@ def _ready(
     earlier.require_known(records.assignment)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    records = with_canaries(with_allowances(records, manifest), canaries)
+    records = with_canaries(with_allowances(records, manifest), canaries, batching)
     return Ready(manifest, model, prompts, records, clusters, data.repeated, canaries)
 
 
@@ -270,11 +281,12 @@ def _generate(
         ready.model.leave_gpu()  # the workers have models of their own
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
+        contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
+        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
             writer.note(done.batch)
             if accountant and done.spent is not None:
                 accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
+            progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant.epsilon if accountant else math.inf
 
 
@@ -310,18 +322,11 @@ def _larger_batches(config: Config) -> str:
     return f"{setting}; most contexts come of batching.cells with {records} each on average"
 
 
-def _shares(batches: Sequence[int], ready: Ready, rows: int) -> Iterator[list[int]]:
-    """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
-    share: list[int] = []
-    contexts = 0
-    for batch in batches:
-        share.append(batch)
-        contexts += len(ready.records.batches[batch].contexts)
-        if contexts >= FULL * rows or len(share) >= max(1, len(batches) // TASKS):
-            yield share
-            share, contexts = [], 0
-    if share:
-        yield share
+def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
+    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    filling = math.ceil(FULL * rows / max(1.0, contexts))
+    size = max(1, min(filling, len(batches) // TASKS))
+    yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:

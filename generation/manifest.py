@@ -20,6 +20,7 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     Batching,
     Canaries,
@@ -99,7 +100,8 @@ def build_manifest(
             **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
-            **config.model.model_dump(include={"name", "dtype", "trained_on_records"}),
+            **config.model.model_dump(include={"name", "trained_on_records"}),
+            dtype=str(model.network.dtype).removeprefix("torch."),
             digest=model.digest,
             device=model.device.type,
             rows=rows,
@@ -120,7 +122,7 @@ def build_manifest(
 
 def units(config: Config, records: int, batching: Batching) -> int:
     """How many there are of what a delta must suit: the records; where the claim is per context, slots if more."""
-    slots = batching.batches * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
+    slots = batching.per_round * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
     return max(records, slots)
 
 
@@ -153,7 +155,7 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     Raises:
         InputError: names the fields that differ.
     """
-    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn"}
+    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn", "stopped_after"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
     differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
@@ -182,13 +184,14 @@ def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, con
         raise InputError(path, problem, "Restore the config, or name a new directory.")
 
 
-def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
+def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: bool) -> Batching:
     """How records become contexts and batches.
 
     Args:
         config: all settings.
         clusters: those of each label; empty where the config asks for no clustering.
         key: of the hash, in hexadecimal.
+        secret: whether the key was drawn for this run, from the operating system.
     """
     settings = config.batching
     if config.clustering is None:
@@ -198,11 +201,13 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
         rule=config.rule,
-        batches=batches,
+        rounds=settings.rounds,
+        batches=settings.rounds * batches,
         **settings.model_dump(include={"batches_per_label", generated, "slots", "cells"}),
         examples_per_context=config.prompt.examples_per_context,
         labels=config.data.labels or (),
         key=key,
+        allocation=Allocation(kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret),
     )
 
 
@@ -304,6 +309,7 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         delta_from="records" if worked_out else "declared",
         shared_budgets=config.shares_budgets,
         earlier=tuple(earlier),
+        split_delta=config.privacy.split_delta,
     )
 
 

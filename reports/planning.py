@@ -13,6 +13,8 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import lower_bound
 
+#: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
+_SOME_EMPTY = 6
 _EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
 
 
@@ -25,14 +27,12 @@ def print_plan(plan: Plan, name: str, console: Console) -> None:
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
-    fewest, most, batches = min(plan.contexts, default=0), max(plan.contexts, default=0), len(plan.contexts)
-    held = counted(most, "context") if fewest == most else f"{fewest:,} to {counted(most, 'context')}"
-    empty = sum(not contexts for contexts in plan.contexts)
-    without = f", {empty:,} without any" if empty else ""
+    batches, held = plan.batches, f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}"
+    rounds = f" in {plan.rounds:,} rounds" if plan.rounds > 1 else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
-    yield "batches", f"{counted(batches, 'batch', 'batches')} of {held}{without}"
-    if empty:
-        yield "warning", f"{counted(empty, 'batch', 'batches')} without a record would pass for texts of this data"
+    yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, of some {held} contexts each on average"
+    if plan.contexts < _SOME_EMPTY:
+        yield "warning", "a batch may have no record at all, and its text would pass for one of this data"
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches

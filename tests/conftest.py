@@ -36,6 +36,7 @@ from dpaudit.accounting import (
     ApproximateAccountant,
     ChangScales,
     ExPostAccountant,
+    ReleaseAccountant,
     rebalancing_epsilon,
     rebalancing_events,
 )
@@ -57,10 +58,11 @@ from dpaudit.mechanisms import (
     median_sides,
     with_anchor,
 )
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import Approximate, AuditResult, CheckResult
 from dpaudit.results.replay import PublicParts, PublicReplay
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     BatchHeader,
     Batching,
@@ -86,6 +88,7 @@ from dpaudit.runs import (
     RunReader,
     RunWriter,
     Sampling,
+    SecretBatches,
     Step,
     Stopping,
     Vocabulary,
@@ -108,6 +111,8 @@ settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
 KEY = "5eed" * 16
+#: Of approximate claims.
+DELTA = RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -149,7 +154,9 @@ class Spec:
     are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
     batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
     With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
-    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
+    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
+    counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
+    the claim is of both levels.
     """
 
     aggregator: str = "median"
@@ -190,6 +197,9 @@ class Spec:
     private_tokens: int | None = None
     tested: str = "honest"
     clusters: str = "none"
+    least_batches: int | None = None
+    secret: bool = False
+    key: str = KEY
     rules: DecodingRules = NO_RULES
     canaries: int = 0
     amplified: float = 1.0
@@ -279,7 +289,6 @@ class Spec:
                 Canary(
                     label=self.label(batch),
                     text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
-                    batch=batch,
                     included=bool(coin),
                 )
                 for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
@@ -311,6 +320,7 @@ class Spec:
             else None,
             records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
             most_batches=MOST_BATCHES if self.rebalanced else None,
+            least_batches=self.least_batches,
         )
 
     def grouping(self) -> Clusters:
@@ -378,7 +388,8 @@ class Spec:
                 cells=self.cells,
                 examples_per_context=2 if self.cells else 1,
                 labels=self.labels,
-                key=KEY,
+                key=self.key,
+                allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
@@ -410,16 +421,15 @@ class Spec:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
-        for canary in self.made_up.canaries if self.made_up else ():
+        for batch, canary in enumerate(self.made_up.canaries if self.made_up else ()):
             if canary.included:
-                first = next(number for number, place in enumerate(found) if place.batch == canary.batch)
-                digest = self._hash.digest(canary.label, canary.text)
-                found[first] = Assigned(digest, canary.batch, None)
+                first = next(number for number, place in enumerate(found) if place.batch == batch)
+                found[first] = Assigned(self._hash.digest(canary.label, canary.text), batch, None)
         found = [self._paid_by(place, number) for number, place in enumerate(found)]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
-        spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
+        spare = (d for d in digests["a"] if self._hash.of_round(0).batch(d, most) >= generated)
         rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
         found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
@@ -440,7 +450,7 @@ class Spec:
 
     @property
     def _hash(self) -> KeyedHash:
-        return KeyedHash(bytes.fromhex(KEY))
+        return KeyedHash(bytes.fromhex(self.key))
 
     def _digests(self, label: str) -> Iterator[str]:
         """Digests of a label's records, one after the other; the seed makes them those of another data set."""
@@ -449,19 +459,44 @@ class Spec:
     def goes(self, digest: str, batch: int, slot: int | None) -> bool:
         """Whether the hash sends a record of the batch's label there."""
         number, count = self.place(batch)
-        if self._hash.batch(digest, count) != number:
+        keyed = self._hash.of_round(0)
+        if keyed.batch(digest, count) != number:
             return False
-        return slot is None or self._hash.slot(digest, self.cells or max(self.sizes)) == slot
+        return slot is None or keyed.slot(digest, self.cells or max(self.sizes)) == slot
 
-    def _mean_claim(self) -> Claim:
-        delta, (centers, spent) = RECORDS**-1.1, self.centers_cost
+    @property
+    def release(self) -> ReleaseAccountant:
+        """Both levels of what settings bound; they are equal without secret batches."""
+        if not self.secret:
+            return replace(self.release_of(SecretBatches(((1, 1),))), one=None, secret=None)
+        count = (self.least_batches or PUBLIC_BATCHES) if self.places else self.per_label + SPARE
+        generated = self.per_label // 2 if self.places else self.per_label
+        return self.release_of(SecretBatches(((count, min(count, generated)),)))
+
+    def release_of(self, secret: SecretBatches) -> ReleaseAccountant:
+        """Both levels, were these what nobody but the curator knows."""
+        centers, spent = self.centers_cost
         events = rebalancing_events(self.counts_epsilon, self.relation)
-        accountant = ApproximateAccountant.of(
+        batch = ApproximateAccountant.of(
             self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
         )
-        assert accountant is not None
-        epsilon = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
-        return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
+        assert batch is not None
+        hashed = "hashed-records" if self.rule == "paper-slices" else self.rule
+        one = ApproximateAccountant.of(self.mechanism, context_change("record", "add_remove", hashed))
+        records = (self.records_per_user or 1) * (2 if self.relation == "replace" else 1)
+        return ReleaseAccountant(batch, one, secret, records)
+
+    def _mean_claim(self) -> Claim:
+        tokens = self.stopping.most_tokens
+        batch = self.release.batch_level(tokens, DELTA, "rdp").epsilon
+        return Claim(
+            epsilon=self.release.epsilon(tokens, DELTA) if self.secret else batch,
+            batch_epsilon=batch if self.secret else None,
+            delta=DELTA,
+            kind="approximate",
+            relation=self.relation,
+            unit=self.unit,
+        )
 
 
 #: Each kind of run's own, which works out once what it needs.
@@ -1275,12 +1310,21 @@ class Run:
         assert ex_post is not None
         return ex_post.exact
 
-    @cached_property
+    @property
     def approximate(self) -> float:
-        """The approximate epsilon that an audit of the untouched run recomputes."""
+        """The approximate epsilon that an audit of the untouched run recomputes, at the release level."""
+        return self._approximate.epsilon
+
+    @property
+    def batch_level(self) -> float:
+        """And at the batch level."""
+        return self._approximate.batch_epsilon
+
+    @cached_property
+    def _approximate(self) -> Approximate:
         approximate = self.audit().guarantees.approximate
         assert approximate is not None
-        return approximate.epsilon
+        return approximate
 
 
 def checks_of(result: AuditResult) -> dict[str, CheckResult]:

@@ -24,6 +24,8 @@ from dpaudit.accounting.rebalancing import noise_tail as noise_tail
 from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_epsilon
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
 from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
+from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
+from dpaudit.accounting.release import SecretBatches as SecretBatches
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon

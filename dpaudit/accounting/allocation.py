@@ -136,16 +136,36 @@ def _ratios(profile: Profile) -> _Ratios:
     left = _hull(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
     right = _hull(above, deltas)
     under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
-    # Bounds that are not convex at 1 are raised beyond it: smaller slopes, the rest of P where Q has nothing.
-    over = np.minimum(over, 1 - under[-1])
-    masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
-    values = np.concatenate([left[0][:-1], right[0]])
+    if under[-1] + over[0] <= 1:
+        masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
+        values = np.concatenate([left[0][:-1], right[0]])
+    else:
+        values, masses = _bridged(left, right)
     # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another one makes up for.
     largest = int(np.argmax(masses[1:])) + 1
     moved = min(room, masses[largest])
     masses[0] += moved
     masses[largest] -= moved
     return _Ratios(np.asarray(values * (1 - 16 * _UNIT)), np.asarray(masses, np.longdouble))
+
+
+def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, Wide]:
+    """Values and masses of bounds that are not convex at 1: a line over it takes the place of the corners about it."""
+    (x, put), (above, delta) = left, right
+    under, over, zero = _slopes(x, put), -_slopes(above, delta), np.zeros(1, np.longdouble)
+    i, j = len(x) - 2, 1
+    while True:
+        width = above[j] - x[i]
+        slope, rest = (delta[j] + (above[j] - 1) - put[i]) / width, (1 - x[i] + put[i] - delta[j]) / width
+        if i and slope <= under[i - 1]:
+            i -= 1
+        elif j < len(over) and rest <= over[j]:
+            j += 1
+        else:
+            break
+    lower, higher = np.append(under[:i], slope), np.concatenate([[rest], over[j:]])
+    values = np.concatenate([x[: i + 1], above[j:]])
+    return values, np.concatenate([np.diff(lower, prepend=zero), -np.diff(higher, append=zero)])
 
 
 def _hull(x: Wide, y: Wide) -> tuple[Wide, Wide]:

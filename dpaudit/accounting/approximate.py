@@ -8,16 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
+import numpy as np
+
 from dpaudit.accounting.composition import (
     Composition,
     Method,
     epsilons_by_steps,
     exponential_mechanism_epsilon,
+    privacy_profile,
     steps_within,
 )
-from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
+from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
-from dpaudit.accounting.renyi import rounded_sum, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both, zcdp_profile
+from dpaudit.accounting.renyi import LARGEST, rounded_sum, zcdp_epsilon, zcdp_of_range
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
 MOST_TOKENS = 1 << 40
@@ -37,11 +41,13 @@ class ApproximateAccountant:
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
+        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite where nothing bounds them
+            together.
         gaussian: what draws by noise cost; None of those by softmax.
-        most_rho: zCDP of any number of tokens (`Mechanism.rho`); infinite where nothing bounds them together.
+        rounds: how many batches a record is in, one after another; budgets are anew in each.
 
     Raises:
-        ValueError: what the centres cost is negative or no number.
+        ValueError: what the centres cost is negative or no number, or there is no round.
     """
 
     eta: float
@@ -50,8 +56,11 @@ class ApproximateAccountant:
     centers_delta: float = 0.0
     most_rho: float = math.inf
     gaussian: GaussianDraws | None = None
+    rounds: int = 1
 
     def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"there is at least one round, not {self.rounds}")
         if not (self.centers >= 0 and 0 <= self.centers_delta <= 1):
             raise ValueError(
                 f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, {self.centers_delta}"
@@ -66,17 +75,18 @@ class ApproximateAccountant:
         laplace: tuple[float, ...] = (),
         centers: float = 0.0,
         centers_delta: float = 0.0,
+        rounds: int = 1,
     ) -> ApproximateAccountant | None:
         """The accountant of a mechanism, None if only the data shows its cost; under no change nothing is bounded."""
         if (gaussian := mechanism.gaussian(change)) is not None:
-            return cls(math.inf, laplace, centers, centers_delta, gaussian=gaussian)
+            return cls(math.inf, laplace, centers, centers_delta, gaussian=gaussian, rounds=rounds)
         eta = mechanism.eta(change or ContextChange("add_remove"))
         if eta is None:
             return None
         if change is None:
-            return cls(math.inf, laplace, centers, centers_delta)
+            return cls(math.inf, laplace, centers, centers_delta, rounds=rounds)
         most_rho = mechanism.rho(change)
-        return cls(eta, laplace, centers, centers_delta, math.inf if most_rho is None else most_rho)
+        return cls(eta, laplace, centers, centers_delta, math.inf if most_rho is None else most_rho, rounds=rounds)
 
     def without_clusters(self) -> ApproximateAccountant:
         """The accountant of the tokens alone."""
@@ -86,18 +96,54 @@ class ApproximateAccountant:
         """What a run of up to so many tokens in every batch is made of, to be composed with other releases."""
         clusters = Parts(laplace=self.laplace, pure=(self.centers,) * bool(self.centers), delta=self.centers_delta)
         if self.gaussian is not None:
-            return replace(clusters, renyi=(gaussian_table(self.gaussian, tokens),))
-        if self.most_rho < zcdp_of_range(self.eta, tokens):
-            return replace(clusters, rho=self.most_rho)
-        return replace(clusters, segments=((self.eta, tokens),))
+            return replace(clusters, renyi=(gaussian_table(self.gaussian, tokens * self.rounds),))
+        if self.budgets_rho < zcdp_of_range(self.eta, tokens * self.rounds):
+            return replace(clusters, rho=self.budgets_rho)
+        return replace(clusters, segments=((self.eta, tokens * self.rounds),))
+
+    @property
+    def budgets_rho(self) -> float:
+        """`most_rho` of all rounds together, rounded up."""
+        return _all_rounds(self.most_rho, self.rounds)
 
     def rho(self, tokens: int) -> float:
-        """rho of the zCDP guarantee of so many tokens: eta^2 / 8 each, up to what budgets allow."""
-        return min(zcdp_of_range(self.eta, tokens), self.most_rho)
+        """rho of the zCDP guarantee of so many tokens a round: eta^2 / 8 each, up to what budgets allow."""
+        return min(zcdp_of_range(self.eta, tokens * self.rounds), self.budgets_rho)
 
     def delta_left(self, delta: float) -> float:
         """What the centres leave of a delta, rounded down; 0 where nothing."""
         return max(0.0, math.nextafter(delta - self.centers_delta, 0.0)) if self.centers_delta else delta
+
+    def profiles(self, tokens: int, delta: float) -> list[Profile]:
+        """Bounds on delta(e) of a run of up to `tokens` tokens in every batch, clusters included; none where none is.
+
+        Args:
+            tokens: as for `epsilon`.
+            delta: in (0, 1), of everything, the least that matters.
+        """
+        left, draws = self.delta_left(delta), tokens * self.rounds
+        if not left:
+            return []
+        pure = (self.centers,) * bool(self.centers)
+        events, alone = None, []
+        if self.laplace or pure:
+            events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=pure)
+        if self.gaussian is not None:
+            alone.append(gaussian_profile(self.gaussian, draws, left))
+        elif not (self.eta and draws):
+            alone.append(NOTHING)
+        else:
+            by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
+            by_ranges = None if by_range > _FAR * by_budgets else privacy_profile(self.eta, draws, left)
+            if by_ranges is not None:
+                alone.append(by_ranges)
+            if (least := min(by_budgets, math.inf if by_ranges is not None else by_range)) < LARGEST:
+                alone.append(zcdp_profile(least, left))
+        if events is not None:
+            alone = [profile_of_both(each, events, left) for each in alone]
+        elif self.laplace or pure:
+            return []
+        return [Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone]
 
     def epsilon(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
         """What a run costs that may sample up to `tokens` tokens in every batch.
@@ -122,13 +168,14 @@ class ApproximateAccountant:
     def _of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
         """`epsilon` without the centres: by the ranges of all draws or, where that is less, by budgets."""
         if self.gaussian is not None:
-            epsilon = gaussian_epsilon(self.gaussian, tokens, delta, method, self.laplace)
+            epsilon = gaussian_epsilon(self.gaussian, tokens * self.rounds, delta, method, self.laplace)
             return Composition(epsilon, None, delta, method)
         by_budgets = Composition(self._of_budgets(delta), None, delta, "zcdp")
         # So far beyond the budgets the recursion, which takes its time, cannot come below them.
-        if zcdp_of_range(self.eta, tokens) > _FAR * self.most_rho:
+        draws = tokens * self.rounds
+        if zcdp_of_range(self.eta, draws) > _FAR * self.budgets_rho:
             return by_budgets
-        by_ranges = exponential_mechanism_epsilon(self.eta, tokens, delta, method=method, laplace=self.laplace)
+        by_ranges = exponential_mechanism_epsilon(self.eta, draws, delta, method=method, laplace=self.laplace)
         return min(by_ranges, by_budgets, key=lambda found: found.epsilon)
 
     def budgets_epsilon(self, delta: float) -> float:
@@ -143,7 +190,7 @@ class ApproximateAccountant:
     def _of_budgets(self, delta: float) -> float:
         if math.isinf(self.most_rho):
             return math.inf
-        return zcdp_epsilon(self.most_rho, delta, laplace=self.laplace)
+        return zcdp_epsilon(self.budgets_rho, delta, laplace=self.laplace)
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
         """The largest `most_rho` with which a run of any number of tokens stays within `epsilon` at `delta`.
@@ -156,13 +203,14 @@ class ApproximateAccountant:
         left = self._require_room(epsilon, delta)
 
         def within(rho: float) -> bool:
-            return rounded_sum(zcdp_epsilon(rho, left, laplace=self.laplace), self.centers) <= epsilon
+            spent = zcdp_epsilon(_all_rounds(rho, self.rounds), left, laplace=self.laplace)
+            return rounded_sum(spent, self.centers) <= epsilon
 
         low, high = 0.0, epsilon  # rho-zCDP costs more than rho
         while high - low > high * 2.0**-40:
             middle = (low + high) / 2
             low, high = (middle, high) if within(middle) else (low, middle)
-        return _rounded_down(low)
+        return rounded_down(low)
 
     def _require_room(self, epsilon: float, delta: float) -> float:
         """What the centres leave of a delta. Raises ValueError where the clusters leave nothing."""
@@ -178,7 +226,8 @@ class ApproximateAccountant:
         left = self.delta_left(delta)
         if self.gaussian is not None:
             return [self.epsilon(count, delta, method).epsilon for count in tokens]
-        found, most = epsilons_by_steps(self.eta, tokens, left, method=method, laplace=self.laplace), math.inf
+        draws = [count * self.rounds for count in tokens]
+        found, most = epsilons_by_steps(self.eta, draws, left, method=method, laplace=self.laplace), math.inf
         if math.isfinite(self.most_rho):
             most = self._of_budgets(left)
             found = [most if epsilon is None else min(epsilon, most) for epsilon in found]
@@ -199,21 +248,25 @@ class ApproximateAccountant:
         if within(MOST_TOKENS, "rdp"):
             raise ValueError(_TOO_MANY)
         if method == "rdp" or self.gaussian is not None:
-            return _largest(within, 0)
-        by_rdp = _largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0
+            return largest(within, 0)
+        by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0
         # One pass over the recursion comes close; a few calls of the bound itself settle it.
         most, left = by_rdp + by_rdp // 4 + 16, epsilon - self.centers
-        guess = steps_within(left, self.eta, most, self.delta_left(delta), laplace=self.laplace)
-        return _largest(within, max(by_rdp, guess))
+        guess = steps_within(left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace)
+        return largest(within, max(by_rdp, guess // self.rounds))
 
 
-def _rounded_down(value: float) -> float:
+def _all_rounds(rho: float, rounds: int) -> float:
+    return rho if rounds == 1 else math.nextafter(rho * rounds, math.inf)
+
+
+def rounded_down(value: float) -> float:
     """To nine digits."""
     number = Decimal(value)
     return float(number.quantize(Decimal(1).scaleb(number.adjusted() - 8), rounding=ROUND_FLOOR)) if value else 0.0
 
 
-def _largest(within: Callable[[int], bool], guess: int) -> int:
+def largest(within: Callable[[int], bool], guess: int) -> int:
     """The largest number that is within, near `guess`: strides that double, then bisection. 0 is within."""
     if within(guess):
         low, high = guess, guess + 1

@@ -9,6 +9,7 @@ docs/mathematics.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,18 +100,30 @@ class ExPostAccountant:
     """Adds up a run's ex-post cost, a step at a time. Every figure is rounded up.
 
     A batch costs the sum of its tokens. A run costs the worst batch, or the worst way of spreading the contexts that
-    one unit's difference changes over several batches (parallel composition over disjoint batches).
+    one unit's difference changes over several batches (parallel composition over disjoint batches). Rounds, each of
+    which has the unit's contexts anew, add up.
     """
 
-    def __init__(self, mechanism: Mechanism, change: ContextChange | None) -> None:
-        """Start with nothing spent. Raises ValueError where no change of neighbouring batches is given."""
+    def __init__(self, mechanism: Mechanism, change: ContextChange | None, per_round: int | None = None) -> None:
+        """Start with nothing spent.
+
+        Args:
+            mechanism: what draws.
+            change: how one unit's difference changes the contexts of a round.
+            per_round: how many batches a round has, numbered round by round; None where there is one round.
+
+        Raises:
+            ValueError: no change of neighbouring batches is given, or rounds have no batches.
+        """
         if change is None:
             raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
-        self._mechanism, self.change = mechanism, change
+        if per_round is not None and per_round < 1:
+            raise ValueError(f"a round has at least one batch, not {per_round}")
+        self._mechanism, self.change, self._per_round = mechanism, change, per_round
         self._open: dict[int, list[Doubles]] = {}
         self._closed: dict[int, Cost] = {}
-        # [measure, j, t]: the largest total cost of j changed contexts in the closed batches, cut to t tokens.
-        self._worst = np.zeros((3, change.contexts + 1, 1))
+        # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches, cut to t tokens.
+        self._worst: dict[int, Doubles] = {}
 
     def charge(self, batch: int, step: ReducedStep) -> Cost:
         """Add one step, as `Mechanism.reduced` gives it: what it costs when the whole change falls on this batch.
@@ -159,7 +172,8 @@ class ExPostAccountant:
             raise ValueError(f"batch {batch} has steps here already")
         if sums.shape[:2] != (self.change.contexts + 1, 3):
             raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
-        self._worst = _folded(self._worst, sums)
+        round_ = self._round_of(batch)
+        self._worst[round_] = _folded(self._worst.get(round_, self._nothing), sums)
         self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
 
     def batch_cost(self, batch: int) -> Cost:
@@ -171,10 +185,11 @@ class ExPostAccountant:
     @property
     def cost(self) -> Cost:
         """What the run has cost so far."""
-        worst = self._worst[..., -1:]
-        for steps in self._open.values():
-            worst = _folded(worst, steps[-1][..., None])
-        return Cost(*worst[:, -1, -1].tolist())
+        worst = {round_: closed[..., -1:] for round_, closed in self._worst.items()}
+        for batch, steps in self._open.items():
+            round_ = self._round_of(batch)
+            worst[round_] = _folded(worst.get(round_, self._nothing), steps[-1][..., None])
+        return Cost(*_of_rounds(worst.values())[:, -1].tolist())
 
     @property
     def epsilon(self) -> float:
@@ -183,7 +198,14 @@ class ExPostAccountant:
 
     def by_tokens(self) -> list[Cost]:
         """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
-        return [Cost(*totals) for totals in self._worst[:, -1].T.tolist()]
+        return [Cost(*totals) for totals in _of_rounds(self._worst.values()).T.tolist()]
+
+    @property
+    def _nothing(self) -> Doubles:
+        return np.zeros((3, self.change.contexts + 1, 1))
+
+    def _round_of(self, batch: int) -> int:
+        return 0 if self._per_round is None else batch // self._per_round
 
     def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
         temperature = self._mechanism.temperature
@@ -209,6 +231,15 @@ def _folded(worst: Doubles, sums: Doubles) -> Doubles:
             total = _add_up(before[:, contexts - here], costs[:, here])
             np.maximum(after[:, contexts], total, out=after[:, contexts])
     return after
+
+
+def _of_rounds(worst: Iterable[Doubles]) -> Doubles:
+    """[measure, tokens + 1] what all rounds cost together when the whole change falls on each."""
+    total = np.zeros((3, 1))
+    for each in worst:
+        length = max(total.shape[-1], each.shape[-1])
+        total = _add_up(_lengthened(total, length), _lengthened(each[:, -1], length))
+    return total
 
 
 def _lengthened(array: Doubles, length: int) -> Doubles:

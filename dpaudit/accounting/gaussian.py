@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dpaudit.accounting.centers import DELTA_ROOM
 from dpaudit.accounting.composition import Method
+from dpaudit.accounting.profiles import NOTHING, POINTS, Profile
+from dpaudit.accounting.recursion import REMOTE
 from dpaudit.accounting.renyi import LARGEST, RENYI_ROOM, RenyiTable
 from dpaudit.mechanisms import GaussianDraws
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 _ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
 #: Below this a noise multiplier bounds next to nothing, and libraries lose their footing.
 _LEAST_MULTIPLIER = 0.05
+#: Profiles end between these, in nats.
+_LEAST_END, _MOST_END = 1e-3, 100.0
 
 
 def gaussian_epsilon(
@@ -51,6 +58,23 @@ def _epsilon(draws: GaussianDraws, steps: int, delta: float, method: Method, lap
     for shift in laplace:
         accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)))
     return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
+
+
+@lru_cache(maxsize=16)
+def gaussian_profile(draws: GaussianDraws, steps: int, delta: float) -> Profile:
+    """What so many draws do to delta(e), to where next to nothing is left of the delta that is asked about.
+
+    By privacy loss distributions, as "optimal" in `gaussian_epsilon`; rounded up.
+    """
+    if not steps:
+        return NOTHING
+    if draws.multiplier < _LEAST_MULTIPLIER:
+        return Profile(1.0, np.ones(2))
+    found = _composed(draws, steps, "optimal")
+    end = float(found.get_epsilon(max(delta * REMOTE, DELTA_ROOM)))
+    step = min(max(end, _LEAST_END), _MOST_END) / (POINTS - 1)
+    deltas = np.asarray(found.get_delta(np.arange(POINTS) * step))  # of arrays, too
+    return Profile(step, np.minimum(deltas * (1 + RENYI_ROOM) + DELTA_ROOM, 1.0))
 
 
 @lru_cache(maxsize=64)

@@ -8,10 +8,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from dpaudit.accounting.composition import Method, exponential_mechanism_epsilon, privacy_profile
-from dpaudit.accounting.profiles import dominating, epsilon_of_profile, profile_of_all, renyi_profile
+from dpaudit.accounting.profiles import (
+    Profile,
+    dominating,
+    epsilon_of_profile,
+    profile_of_all,
+    profile_of_both,
+    renyi_profile,
+)
 from dpaudit.accounting.recursion import Segment
 from dpaudit.accounting.renyi import TINY, RenyiTable, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_range
 
@@ -39,6 +47,7 @@ class Parts:
         delta: of all of these together.
         rho: of its zCDP guarantees together, in nats.
         renyi: what else is known by Renyi divergences.
+        profiles: what is known by its profile alone, as of texts whose readers do not know a record's batch.
 
     Raises:
         ValueError: delta is not in [0, 1], or a number of draws is negative.
@@ -50,6 +59,7 @@ class Parts:
     delta: float = 0.0
     rho: float = 0.0
     renyi: tuple[RenyiTable, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.delta <= 1:
@@ -82,6 +92,8 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     if left <= 0:
         return Joint(math.inf, "rdp")
     whole = _Whole.of(releases)
+    if whole.profiles:
+        return Joint(whole.with_profiles(left), "optimal")
     by_rdp = whole.by_rdp(left)
     optimal = whole.optimal(left) if math.isfinite(by_rdp) else math.inf
     return Joint(by_rdp, "rdp") if by_rdp <= optimal else Joint(optimal, "optimal")
@@ -99,6 +111,7 @@ class _Whole:
     pure: tuple[float, ...]
     rho: float
     renyi: tuple[RenyiTable, ...]
+    profiles: tuple[Profile, ...]
 
     @classmethod
     def of(cls, releases: Sequence[Parts]) -> _Whole:
@@ -112,6 +125,7 @@ class _Whole:
             tuple(epsilon for release in releases for epsilon in release.pure if epsilon),
             sum_up(release.rho for release in releases if release.rho),
             tuple(table for release in releases for table in release.renyi),
+            tuple(profile for release in releases for profile in release.profiles),
         )
 
     @property
@@ -134,6 +148,26 @@ class _Whole:
         end = self.by_rdp(max(delta * _REMOTE, TINY))
         if not (self.steps or self.laplace or self.pure) or not 0 < end < _FURTHEST:
             return math.inf  # Renyi divergences alone are converted best together
+        profiles = self._each(delta, end)
+        if profiles is None:
+            return math.inf
+        return epsilon_of_profile(profile_of_all([*map(dominating, profiles)], end), delta)
+
+    def with_profiles(self, delta: float) -> float:
+        """By the profiles that there are and those of all else; or, where that has none, as the sum of two epsilons."""
+        rest, known = replace(self, profiles=()), reduce(partial(profile_of_both, delta=delta), self.profiles)
+        least = max(delta * _REMOTE, TINY)
+        end = rest.by_rdp(least)
+        if not end:  # at a delta of that little
+            return epsilon_of_profile(known, math.nextafter(delta - least, 0.0))
+        found = rest._each(delta, end) if end < _FURTHEST else None
+        if found is None:
+            half = delta / 2
+            return rounded_sum(min(rest.by_rdp(half), rest.optimal(half)), epsilon_of_profile(known, half))
+        return epsilon_of_profile(reduce(partial(profile_of_both, delta=delta), found, known), delta)
+
+    def _each(self, delta: float, end: float) -> list[Profile] | None:
+        """The profiles of draws of each range and of what the rest has; None where there are none."""
         profiles, rho, laplace, pure = [], self.rho, self.laplace, self.pure
         for eta in sorted(self.steps, reverse=True) or [0.0]:
             found = privacy_profile(eta, self.steps[eta], delta, laplace=laplace, pure=pure)
@@ -143,10 +177,10 @@ class _Whole:
                 profiles.append(found)
                 laplace = pure = ()  # the first profile has them
         if laplace or pure:
-            return math.inf
+            return None
         if rho or self.renyi:
             profiles.append(renyi_profile(rho, self.renyi, end))
-        return epsilon_of_profile(profile_of_all([*map(dominating, profiles)], end), delta)
+        return profiles
 
     def _without_renyi(self, delta: float, method: Method) -> float:
         ranges, numbers = [*self.steps], [*self.steps.values()]

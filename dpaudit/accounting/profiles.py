@@ -8,14 +8,14 @@ rounded up: to larger losses, to more probability.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.recursion import placed
+from dpaudit.accounting.recursion import REMOTE, placed
 from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable
 
 #: Points of the common grid on either side of 0: epsilon comes out less than a thousandth above what they stand for.
@@ -25,6 +25,10 @@ _ORDERS = np.geomspace(1.02, 1e5, 400)
 #: Relative room: for orders up to 10^6 times losses up to 10^3 in an exponent; for sums of some 10^4 products; and for
 #: a dozen operations.
 _CONVERSION_ROOM, _SUM_ROOM, _ROOM = 2.0**-20, 2.0**-36, 2.0**-40
+#: The share of delta that a grid may leave out, of all products of a size together.
+_TAIL = 1e-4
+#: Beyond so many rounds nothing is looked for.
+MOST_ROUNDS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Profile:
 
     step: float
     deltas: Doubles
+
+
+#: That of outputs which no neighbour changes.
+NOTHING = Profile(1.0, np.zeros(2))
 
 
 @dataclass(frozen=True)
@@ -63,10 +71,26 @@ class Losses:
 
     def times(self, other: Losses) -> Losses:
         """Of both pairs, independent and on the same grid: their losses add up."""
+        return _within(self._product(other))
+
+    def then(self, other: Losses, tail: float) -> Losses:
+        """Of both pairs, independent: on a grid that grows until it leaves out no more than `tail` of the losses."""
+        coarser = max(self.step, other.step)
+        one, two = (each if each.step == coarser else each.on(coarser) for each in (self, other))
+        return one._product(two)._fitted(tail)
+
+    def _product(self, other: Losses) -> Losses:
         masses = np.convolve(self.masses, other.masses) * (1 + _SUM_ROOM)
         mass = float(other.masses.sum()) * (1 + _SUM_ROOM) + other.infinite
         infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (1 + _SUM_ROOM)
-        return _within(Losses(self.step, masses, infinite))
+        return Losses(self.step, masses, infinite)
+
+    def _fitted(self, tail: float) -> Losses:
+        """The same on POINTS to either side, beyond which no more than `tail` lies."""
+        radius = len(self.masses) // 2
+        beyond = np.cumsum(self.masses[::-1][:radius])
+        reach = radius - int(np.searchsorted(beyond, tail, side="right"))
+        return _within(self) if reach <= POINTS else self.on(grid_to(reach * self.step))
 
     def profile(self) -> Profile:
         """delta(e), the mean of 1 - exp(e - L) over the losses L above e, at e >= 0 on the grid."""
@@ -98,6 +122,14 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
 
 
+def zcdp_profile(rho: float, delta: float) -> Profile:
+    """What rho-zCDP says of delta(e), to where next to nothing is left of the delta that is asked about."""
+    if not rho:
+        return NOTHING
+    by_any_order = rho + 2 * math.sqrt(-rho * math.log(max(delta * REMOTE, TINY)))
+    return renyi_profile(rho, (), by_any_order)
+
+
 def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:
     """The profile of one or more mechanisms together, each of which is dominated by one of the pairs.
 
@@ -107,6 +139,91 @@ def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:
             further on. It can make the profile larger than need be, never too small.
     """
     return reduce(Losses.times, (part.on(grid_to(end)) for part in parts)).profile()
+
+
+def profile_of_rounds(profile: Profile, rounds: int, delta: float) -> Profile:
+    """The profile of so many mechanisms one after another, each of which has the profile whatever came before.
+
+    By repeated squaring, on a grid that grows with the losses.
+
+    Args:
+        profile: of one of them. Where it ends its delta counts as often as there are rounds.
+        rounds: how many, positive.
+        delta: in (0, 1), the least that matters.
+    """
+    if rounds == 1:
+        return profile
+    power, total, size, left = _start(profile), None, 1, rounds
+    while left:
+        if left & 1:
+            total = power if total is None else total.then(power, delta * _TAIL)
+        if left := left >> 1:
+            size *= 2
+            power = power.then(power, delta * _TAIL * size / rounds)
+    assert total is not None  # rounds are positive
+    return total.profile()
+
+
+def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool]) -> int:
+    """The most rounds, up to MOST_ROUNDS, whose profile is within what is allowed; 0 where one is not.
+
+    Args:
+        profile: as for `profile_of_rounds`, and so is `delta`.
+        within: whether a profile is; no longer so once it has stopped to be, up to the grid's rounding.
+    """
+    powers, rounds = [_start(profile)], 0
+    while within(powers[-1].profile()) and 1 << len(powers) <= MOST_ROUNDS:
+        powers.append(powers[-1].then(powers[-1], delta * _TAIL / 2 ** (20 - len(powers))))
+    total = None
+    for place in reversed(range(len(powers))):
+        more = powers[place] if total is None else total.then(powers[place], delta * _TAIL)
+        if within(more.profile()):
+            total, rounds = more, rounds + (1 << place)
+    return rounds
+
+
+def profile_of_both(one: Profile, other: Profile, delta: float) -> Profile:
+    """The profile of two mechanisms one after another, either of which has its own whatever the other gave."""
+    return _start(one).then(_start(other), delta * _TAIL).profile()
+
+
+def _start(profile: Profile) -> Losses:
+    """What dominates a profile, on POINTS to either side."""
+    found = dominating(profile)
+    radius = len(found.masses) // 2
+    return found.on(grid_to(radius * found.step)) if radius > POINTS else _within(found)
+
+
+def least_of(profiles: Sequence[Profile]) -> Profile:
+    """The smallest of bounds on the same mechanism, to where the first of them ends."""
+    return _pointwise(np.minimum, profiles, min(_end(each) for each in profiles))
+
+
+def largest_of(profiles: Sequence[Profile]) -> Profile:
+    """A bound on each of several mechanisms."""
+    return _pointwise(np.maximum, profiles, max(_end(each) for each in profiles))
+
+
+def _end(profile: Profile) -> float:
+    return (len(profile.deltas) - 1) * profile.step
+
+
+def _pointwise(choose: np.ufunc, profiles: Sequence[Profile], end: float) -> Profile:
+    if len(profiles) == 1:
+        return profiles[0]
+    points = min(max(len(each.deltas) for each in profiles), 2 * POINTS)
+    step = end / (points - 1)
+    at = np.arange(points, dtype=np.float64) * step
+    return Profile(step, reduce(choose, [deltas_at(each, at) for each in profiles]))
+
+
+def deltas_at(profile: Profile, losses: Doubles) -> Doubles:
+    """Upper bounds on delta [m] at losses [m] of at least 0: between grid points by chords in exp(e)."""
+    deltas, step = np.minimum.accumulate(profile.deltas), profile.step
+    place = np.minimum((losses / step * (1 - _ROOM)).astype(np.int64), len(deltas) - 1)
+    following = np.minimum(place + 1, len(deltas) - 1)
+    share = np.clip(np.expm1(losses - place * step) / math.expm1(step) * (1 - _ROOM), 0.0, 1.0)
+    return np.asarray(deltas[place] - share * (deltas[place] - deltas[following])) * (1 + _ROOM)
 
 
 def grid_to(end: float) -> float:

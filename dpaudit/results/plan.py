@@ -11,7 +11,9 @@ class Plan(Result):
     Attributes:
         records: distinct ones.
         labels: the public ones; 0 where there are none.
-        contexts: of each batch that is to be generated.
+        rounds: how often every record serves.
+        batches: that are to be generated, in all rounds.
+        contexts: of a batch that show a record, on average: by settings and the number of records, not as drawn.
         tokens: the most of a batch.
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
@@ -30,7 +32,9 @@ class Plan(Result):
 
     records: int
     labels: int
-    contexts: tuple[int, ...]
+    rounds: int
+    batches: int
+    contexts: float
     tokens: int
     longest: int
     several: bool

@@ -24,4 +24,6 @@ def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
     if claim is None:
         return ""
     values = {"epsilon": stated(claim.epsilon), "delta": stated(claim.delta)}
-    return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)
+    if claim.batch_epsilon is not None:
+        values["batch_epsilon"] = stated(claim.batch_epsilon)
+    return "".join(f" --{name.replace('_', '-')} {values.get(name) or getattr(claim, name)}" for name in names)

@@ -1,0 +1,283 @@
+"""Both levels of a run's guarantee: for readers of the texts, and for whoever knows which batch a record was in.
+
+A record's batch is drawn uniformly, independently of all others and in secret. Readers of the release do not know it,
+which amplifies (`allocation`). Whoever has the key, the assignment or the run directory does: against them one batch's
+figure holds (`approximate`). Rounds under fresh keys compose; several records of one unit are a chain of single changes
+(`risk`); noisy counts and centres are composed beside the texts, never allocated. docs/mathematics.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from dpaudit.accounting.allocation import allocated
+from dpaudit.accounting.approximate import ApproximateAccountant, largest, rounded_down
+from dpaudit.accounting.composition import Composition, Method, privacy_profile
+from dpaudit.accounting.joint import Parts, joint_epsilon
+from dpaudit.accounting.profiles import (
+    POINTS,
+    Profile,
+    largest_of,
+    least_of,
+    most_rounds,
+    profile_of_both,
+    profile_of_rounds,
+)
+from dpaudit.accounting.risk import AttackCurve
+
+#: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
+_CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
+#: Nothing is promised.
+_EVERYTHING = Profile(1.0, np.ones(2))
+
+
+@dataclass(frozen=True)
+class SecretBatches:
+    """How many batches a record may be in, as far as readers know.
+
+    Attributes:
+        groups: the distinct (batches B, generated g) pairs of the groups of one round, ascending. A group is a label, a
+            cluster, or one of both: whose a record is follows from the record.
+        rounds: R that are accounted for, under fresh keys.
+
+    Raises:
+        ValueError: there is no group or round, or a pair is none of a group.
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.groups or self.rounds < 1:
+            raise ValueError("there is at least one group, and one round")
+        for batches, generated in self.groups:
+            if batches < 1 or not 0 <= generated <= batches:
+                raise ValueError(f"{generated} of {batches} batches cannot be generated")
+
+    @property
+    def costliest(self) -> tuple[tuple[int, int], ...]:
+        """The pairs that no other one covers (docs/mathematics.md, "Secret batches")."""
+        distinct = sorted(set(self.groups))
+        return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+
+
+def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
+    (batches, generated), (more, texts) = one, other
+    return more >= batches if texts <= generated else texts * batches <= generated * more
+
+
+@dataclass(frozen=True)
+class ReleaseAccountant:
+    """Both levels of a run's (epsilon, delta), from public settings alone.
+
+    Attributes:
+        batch: the batch level, of the claim's change, of all rounds, with clusters.
+        one: of one record that comes or goes, in one batch of one round, without clusters. None where levels are equal.
+        secret: how many batches readers cannot tell apart. None where levels are equal.
+        records: how many records one unit changes, one after another: 1 where a record comes or goes, 2 where it is
+            replaced, as many as a user has, or twice as many where the user is replaced.
+        shares: over how many stopping points delta is split.
+
+    Raises:
+        ValueError: `records` or `shares` is below 1, or `one` is of several rounds or has clusters.
+    """
+
+    batch: ApproximateAccountant
+    one: ApproximateAccountant | None = None
+    secret: SecretBatches | None = None
+    records: int = 1
+    shares: int = 1
+
+    def __post_init__(self) -> None:
+        if self.records < 1 or self.shares < 1:
+            raise ValueError(f"a unit has {self.records} records and delta {self.shares} shares: at least one each")
+        if self.one is not None and (self.one.rounds != 1 or self.one != self.one.without_clusters()):
+            raise ValueError("what one record costs in one round has neither rounds nor clusters")
+
+    def batch_level(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
+        """What a run of up to `tokens` tokens in every batch costs for whoever knows the record's batches.
+
+        `delta`, of everything, is stated as it is; it is worked out at one share of it.
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+        return replace(self.batch.epsilon(tokens, self._share(delta), method), delta=delta)
+
+    def epsilon(self, tokens: int, delta: float) -> float:
+        """What it costs for readers who do not know them: never above the batch level. Raises as `batch_level`."""
+        known, share = self.batch_level(tokens, delta).epsilon, self._share(delta)
+        for profile in self._texts(tokens, share):
+            known = min(known, joint_epsilon([self._beside(profile)], share).epsilon)
+        return known
+
+    def curve(self, tokens: int, delta: float) -> AttackCurve:
+        """What readers of the release can tell about one unit, clusters included.
+
+        Args:
+            tokens, delta: as for `batch_level`; delta is the least that matters.
+        """
+        share = self._share(delta)
+        left = self.batch.delta_left(share)
+        pure = (self.batch.centers,) * bool(self.batch.centers)
+        found = self.batch.profiles(tokens, share)
+        events = privacy_profile(0.0, 0, left, laplace=self.batch.laplace, pure=pure) if left else None
+        for profile in self._texts(tokens, share) if left else ():
+            if events is not None:
+                profile = profile_of_both(profile, events, left)
+            elif self.batch.laplace or pure:
+                continue
+            found.append(Profile(profile.step, np.minimum(profile.deltas + self.batch.centers_delta, 1.0)))
+        return AttackCurve.of_profile(least_of(found or [_EVERYTHING]))
+
+    def parts(self, tokens: int, delta: float) -> Parts:
+        """What the release is made of, to be composed with other releases of the same records.
+
+        Args:
+            tokens, delta: as for `batch_level`; delta is the least that matters.
+        """
+        share = self._share(delta)
+        if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
+            return self.batch.parts(tokens)
+        texts = self._texts(tokens, share)
+        return self._beside(least_of([*texts, *self.batch.without_clusters().profiles(tokens, share)]))
+
+    def most_rho_within(self, epsilon: float, delta: float) -> float:
+        """The largest budget of one record in one round with which a run of any number of tokens stays within epsilon.
+
+        Rounded down to nine digits, so that whoever works epsilon out again does not come out above it.
+
+        Raises:
+            ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
+        """
+        share = self._share(delta)
+        most = self.batch.most_rho_within(epsilon, share) / self._budgets
+        low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
+        if self.one is None or self.secret is None:
+            return low
+        spent, before = self._of_budgets(low, delta), (0.0, 0.0)
+        for _ in range(_MOST_TRIES):
+            if spent >= epsilon * (1 - _CLOSE) or high - low <= low * _CLOSE:
+                break
+            # As a power of rho, by the last two that were tried; a little short of the mark.
+            guess = 4 * low
+            if spent:
+                power = (
+                    math.log(spent / before[1]) / math.log(low / before[0]) if before[1] and low > before[0] else 1.0
+                )
+                guess = low * (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0))
+            guess = rounded_down(guess if guess < high else math.sqrt(low * high))
+            cost = self._of_budgets(guess, delta)
+            if cost <= epsilon:
+                before, low, spent = (low, spent), guess, cost
+            else:
+                high = guess
+        return low
+
+    def most_rounds_within(self, epsilon: float, tokens: int, delta: float) -> int:
+        """The most rounds of up to `tokens` tokens in every batch that cost readers no more than `epsilon`; 0 if none.
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+
+        def within(rounds: int) -> bool:
+            return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
+
+        if self.one is None or self.secret is None:
+            return largest(within, 1)
+        rounds = 1
+        for _ in range(2):  # where a profile has to end depends on how many rounds there are
+            rounds = max(1, self._about(epsilon, tokens, self._share(delta), rounds))
+        while not within(rounds):
+            rounds = min(rounds - 1, math.floor(rounds * (1 - _CLOSER)))
+        return rounds
+
+    def of_rounds(self, rounds: int) -> ReleaseAccountant:
+        """The same with another number of rounds."""
+        secret = None if self.secret is None else replace(self.secret, rounds=rounds)
+        return replace(self, batch=replace(self.batch, rounds=rounds), secret=secret)
+
+    def _about(self, epsilon: float, tokens: int, delta: float, rounds: int) -> int:
+        """About how many rounds are within epsilon, where each has the profile that it has among so many."""
+        one, secret = self.one, self.secret
+        assert one is not None and secret is not None  # or the levels are equal
+
+        def within(texts: Profile) -> bool:
+            return joint_epsilon([self._beside(_of_unit(texts, self.records))], delta).epsilon <= epsilon
+
+        if not (left := self.batch.delta_left(delta)):
+            return 0
+        return max(
+            min(
+                most_rounds(_of_round(profile, pair, self.records, rounds, left), left / self.records**2, within)
+                for pair in secret.costliest
+            )
+            for profile in one.profiles(tokens, left / (rounds * self.records**2))
+        )
+
+    @property
+    def _budgets(self) -> float:
+        """Of how many times one record's rho in one round the batch level is; chains of records add up by the roots."""
+        if self.one is not None and 0 < self.one.most_rho < math.inf and self.batch.most_rho < math.inf:
+            return self.batch.most_rho / self.one.most_rho
+        return float(self.records**2)
+
+    def _of_budgets(self, rho: float, delta: float) -> float:
+        """What any number of tokens costs where one record's budget of one round is rho."""
+        assert self.one is not None  # or the levels are equal
+        batch = replace(self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf))
+        return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)).epsilon(1, delta)
+
+    def _share(self, delta: float) -> float:
+        return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
+
+    def _beside(self, texts: Profile) -> Parts:
+        """Texts of that profile, and the clusters."""
+        batch = self.batch
+        pure = (batch.centers,) * bool(batch.centers)
+        return Parts(laplace=batch.laplace, pure=pure, delta=batch.centers_delta, profiles=(texts,))
+
+    def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
+        """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
+        if self.one is None or self.secret is None:
+            return ()
+        return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
+
+
+@lru_cache(maxsize=32)
+def _texts(
+    one: ApproximateAccountant, secret: SecretBatches, records: int, tokens: int, delta: float
+) -> tuple[Profile, ...]:
+    """The release-level profiles of one unit's texts: rounds are composed first, then records."""
+    if not delta:
+        return ()
+    found = []
+    for profile in one.profiles(tokens, delta / (secret.rounds * records**2)):
+        groups = [
+            profile_of_rounds(
+                _of_round(profile, pair, records, secret.rounds, delta), secret.rounds, delta / records**2
+            )
+            for pair in secret.costliest
+        ]
+        found.append(_of_unit(largest_of(groups), records))
+    return tuple(found)
+
+
+def _of_round(profile: Profile, pair: tuple[int, int], records: int, rounds: int, delta: float) -> Profile:
+    """The release-level profile of one record's texts of one round, among so many rounds and records of a unit."""
+    batches, generated = pair
+    return allocated(profile, batches, generated, delta / (rounds * records**2))
+
+
+def _of_unit(profile: Profile, records: int) -> Profile:
+    """Of so many records, one after another."""
+    if records == 1:
+        return profile
+    end, points = records * (len(profile.deltas) - 1) * profile.step, 2 * POINTS
+    return AttackCurve.of_profile(profile).group(records).profile(end / (points - 1), points)
