@@ -101,7 +101,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
     parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
-    held = " ".join(f"{level.name}, {level.figure}: {level.who}" for level in levels.holding(result))
+    held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
     return Loss(
         privacy_unit=unit,
         privacy_unit_details=detail,

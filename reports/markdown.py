@@ -61,7 +61,7 @@ def _fenced(text: str, language: str) -> str:
 def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
-    if held := levels.holding(result):
+    if held := levels.holding(result, result.guarantee):
         yield _items(f"**{level.name}, {escaped(level.figure)}.** {escaped(level.holds)}" for level in held)
         yield levels.not_covered(result.claim)
     yield from map(escaped, (*outline.empty_bounds(result), *outline.model_caveats(result)))
