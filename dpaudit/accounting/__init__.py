@@ -25,8 +25,8 @@ from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_ep
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
 from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
 from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
-from dpaudit.accounting.release import SecretBatches as SecretBatches
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon
 from dpaudit.mechanisms import median_bounds as median_bounds
+from dpaudit.runs.secrecy import SecretBatches as SecretBatches

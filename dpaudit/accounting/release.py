@@ -28,6 +28,9 @@ from dpaudit.accounting.profiles import (
     profile_of_rounds,
 )
 from dpaudit.accounting.risk import AttackCurve
+from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
+from dpaudit.runs.manifest import Privacy
+from dpaudit.runs.secrecy import SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
@@ -35,34 +38,10 @@ _CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
 _EVERYTHING = Profile(1.0, np.ones(2))
 
 
-@dataclass(frozen=True)
-class SecretBatches:
-    """How many batches a record may be in, as far as readers know.
-
-    Attributes:
-        groups: the distinct (batches B, generated g) pairs of the groups of one round, ascending. A group is a label, a
-            cluster, or one of both: whose a record is follows from the record.
-        rounds: R that are accounted for, under fresh keys.
-
-    Raises:
-        ValueError: there is no group or round, or a pair is none of a group.
-    """
-
-    groups: tuple[tuple[int, int], ...]
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.groups or self.rounds < 1:
-            raise ValueError("there is at least one group, and one round")
-        for batches, generated in self.groups:
-            if batches < 1 or not 0 <= generated <= batches:
-                raise ValueError(f"{generated} of {batches} batches cannot be generated")
-
-    @property
-    def costliest(self) -> tuple[tuple[int, int], ...]:
-        """The pairs that no other one covers (docs/mathematics.md, "Secret batches")."""
-        distinct = sorted(set(self.groups))
-        return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
+    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
+    distinct = sorted(set(secret.groups))
+    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
 
 
 def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -92,6 +71,31 @@ class ReleaseAccountant:
     secret: SecretBatches | None = None
     records: int = 1
     shares: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        batch: ApproximateAccountant,
+        mechanism: Mechanism,
+        privacy: Privacy,
+        rule: BatchingRule,
+        secret: SecretBatches | None,
+        shares: int = 1,
+    ) -> ReleaseAccountant:
+        """Of a run's mechanism, unit, relation and batching rule; both levels are equal where nothing is secret.
+
+        Args:
+            batch: the batch level of that unit and relation.
+            mechanism, privacy, rule: as run.json has them.
+            secret: how many batches readers cannot tell apart.
+            shares: see the class.
+        """
+        change, own = privacy.change(rule), context_change("record", "add_remove", rule)
+        one = ApproximateAccountant.of(mechanism, own)
+        if secret is None or change is None or own is None or one is None:
+            return cls(batch, records=1 if change is None else change.budgets, shares=shares)
+        records = privacy.records_per_user or 1 if privacy.unit == "user" else 1
+        return cls(batch, one, secret, records * (2 if privacy.relation == "replace" else 1), shares)
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:
@@ -216,7 +220,7 @@ class ReleaseAccountant:
         return max(
             min(
                 most_rounds(_of_round(profile, pair, self.records, rounds, left), left / self.records**2, within)
-                for pair in secret.costliest
+                for pair in costliest(secret)
             )
             for profile in one.profiles(tokens, left / (rounds * self.records**2))
         )
@@ -263,7 +267,7 @@ def _texts(
             profile_of_rounds(
                 _of_round(profile, pair, records, secret.rounds, delta), secret.rounds, delta / records**2
             )
-            for pair in secret.costliest
+            for pair in costliest(secret)
         ]
         found.append(_of_unit(largest_of(groups), records))
     return tuple(found)

@@ -113,10 +113,10 @@ class Question:
     """
 
     epsilon: float | None = None
-    batch_epsilon: float | None = None
     delta: float | None = None
     relation: str | None = None
     unit: str | None = None
+    batch_epsilon: float | None = None
 
     @property
     def asked(self) -> tuple[Asked, ...]:

@@ -204,7 +204,7 @@ def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, flo
     if claim.kind == "approximate" and claim.relation == "add_remove":
         epsilon, delta = batch_claim(facts), claim.delta
         values = (p_value(epsilon, delta, coins, coins, number) for number in (right, coins))
-        yield f"the batch level's {rounded_up(epsilon)}", (next(values), next(values))
+        yield f"the claim of {rounded_up(epsilon)} at the batch level", (next(values), next(values))
 
 
 def _beyond(facts: Facts) -> Iterator[str]:

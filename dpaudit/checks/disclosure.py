@@ -61,7 +61,8 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
             del said["batching"]["batches"]  # follows from noisy counts
         said |= {name: manifest[name] for name in ("stopped_after",) if name in manifest}
     said["privacy"] |= {name: privacy[name] for name in ("split_delta",) if name in privacy}
-    said["clustering"] = {name: manifest["clustering"][name] for name in ("method", "least_batches")}
+    clustering = manifest["clustering"]
+    said["clustering"] = {name: clustering[name] for name in ("method", "least_batches") if clustering.get(name)}
     said["model"] = {"trained_on_records": manifest["model"]["trained_on_records"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":

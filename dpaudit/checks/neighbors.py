@@ -199,8 +199,8 @@ def rounding_hides(difference: float, facts: Facts) -> bool:
     fails="An attack on neighbouring data refutes the claim or its accounting",
     evidence=4,
     why=(
-        "A text beyond its own ex-post bound refutes the accounting. An attack that knows the batch, with an epsilon "
-        "above an approximate claim of the batch level, which is about all outputs, refutes that claim."
+        "A text beyond its own ex-post bound refutes the accounting. An attack knows the batch: its epsilon above an "
+        "approximate claim of the batch level, which is about all outputs, refutes that."
     ),
     remedy="The mechanism is less private than claimed. Do not release; find what differs from its description.",
     reference=_REPLAY,

@@ -86,7 +86,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     reference="docs/claims.md",
 )
 def batches_follow_a_public_rule(facts: Facts) -> Outcome:
-    """The number of a round's batches, and each one's label and cluster, against the declared number for each of them."""
+    """The number of a round's batches, and each one's label and cluster, against the declared number for each."""
     batching, clustered = facts.manifest.batching, facts.manifest.clustering.method != "none"
     kind = "cluster" if clustered else "label"
     each = batching.generate_per_cluster if clustered else batching.generate_per_label

@@ -20,7 +20,6 @@ _NOT_SECRET = {
     "unbatched": "contexts of this rule are not given to batches one by one, and the claim is per context",
     "unclustered": "no public number says into how many batches a cluster's records go at least "
     "(batching.batches_per_cluster or batching.least_batches)",
-    "small": "a cluster has fewer batches than the run says each has at least (clustering.least_batches)",
     "unlabelled": "no public number says into how many batches a label's records go (batching.batches_per_label)",
     "unlisted": "no rule says which batches of a label are generated (batching.generate_per_label)",
     "single": "the records of some group all go to one batch, which is no secret",
@@ -58,8 +57,7 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
         manifest: the run's.
         unit: of the claim.
         clusters: its file `clusters`, for a number of batches that is the same for all; None where there is none, or it
-            cannot be read. What clusters have by counts is held against the public number alone: it is another beside
-            another neighbour.
+            cannot be read. What clusters have by counts is not looked at: it is another beside another neighbour.
 
     Returns:
         What the release level may rest on; or why both levels are equal, as the end of a sentence.
@@ -124,12 +122,8 @@ def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | str:
     clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
     if generated is None:
         return "unlisted"
-    least, counts = (
-        clustering.least_batches,
-        {count for row in clusters.batches for count in row} if clusters else set(),
-    )
+    least = clustering.least_batches
     if clustering.records_per_batch is None:
+        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
         least = counts.pop() if len(counts) == 1 else None
-    elif least is not None and min(counts, default=least) < least:
-        return "small"
     return "unclustered" if least is None else ((least, min(least, generated)),)
