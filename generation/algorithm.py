@@ -11,6 +11,7 @@ from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import Engine
 from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
@@ -26,6 +27,7 @@ from dpaudit.generation.manifest import (
     declared_sampling,
     declared_stopping,
     ex_post_claim,
+    expected_clusters,
     require_apart,
     require_same_clusters,
     require_same_run,
@@ -144,10 +146,14 @@ def generate(
             writer.stop_after(stop_after)
         if begun is not None:
             progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
-        epsilon = _generate(config, writer, ready, seed, progress, engine)
+        accountant = _generate(config, writer, ready, seed, progress, engine)
+        claim = None
         # A run that was killed while it finished may hold its claim already.
-        claimed = writer.manifest.claim is not None
-        writer.finish(None if claimed else ex_post_claim(config, epsilon, writer.manifest.clustering))
+        if writer.manifest.claim is None:
+            assert accountant is not None, "what claims nothing beforehand adds up what tokens cost"
+            exact, cost = accountant.epsilon, accountant.batch_cost
+            claim = ex_post_claim(config, writer.manifest, ready.clusters, exact, cost)
+        writer.finish(claim)
     return out
 
 
@@ -206,10 +212,12 @@ def _ready(
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
             declared_record(config, model, privacy)
-            claim_beforehand(with_budget(config, privacy, clustering), len(data.records), privacy, clustering)
+            batching = declared_batching(config, expected_clusters(config), key, secret=secret)
+            budgeted = with_budget(config, privacy, batching, clustering)
+            claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
-    config = with_budget(config, privacy, clustering)
     batching = declared_batching(config, clusters, key, secret=secret)
+    config = with_budget(config, privacy, batching, clustering)
     canaries = canaries_of(config, batching, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
@@ -268,8 +276,8 @@ def _generate(
     seed: CommittedSeed | None,
     progress: Progress,
     engine: Engine | None,
-) -> float:
-    """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
+) -> ExPostAccountant | None:
+    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -287,7 +295,7 @@ def _generate(
             if accountant and done.spent is not None:
                 accountant.attach(done.batch, done.spent)
             progress(BatchDone(done.batch, len(batches), done.tokens))
-    return accountant.epsilon if accountant else math.inf
+    return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:

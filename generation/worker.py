@@ -164,7 +164,11 @@ class Worker:
         self._model, self._prompts = model, prompts
         change = self._manifest.privacy.change(self._manifest.batching.rule)
         beforehand = self._manifest.mechanism.claim_kind == "approximate"
-        self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
+        self.accountant = (
+            None
+            if beforehand
+            else ExPostAccountant(self._manifest.mechanism, change, self._manifest.batching.per_round)
+        )
         self.rows = store.manifest.model.rows or 1
         self._head = Head.of(model.network) if self._manifest.mechanism.over_support else None
         self._passes: Passes | None = None

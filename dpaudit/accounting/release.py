@@ -28,6 +28,8 @@ from dpaudit.accounting.profiles import (
     profile_of_rounds,
 )
 from dpaudit.accounting.risk import AttackCurve
+from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
+from dpaudit.runs.manifest import Privacy
 from dpaudit.runs.secrecy import SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
@@ -69,6 +71,31 @@ class ReleaseAccountant:
     secret: SecretBatches | None = None
     records: int = 1
     shares: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        batch: ApproximateAccountant,
+        mechanism: Mechanism,
+        privacy: Privacy,
+        rule: BatchingRule,
+        secret: SecretBatches | None,
+        shares: int = 1,
+    ) -> ReleaseAccountant:
+        """Of a run's mechanism, unit, relation and batching rule; both levels are equal where nothing is secret.
+
+        Args:
+            batch: the batch level of that unit and relation.
+            mechanism, privacy, rule: as run.json has them.
+            secret: how many batches readers cannot tell apart.
+            shares: see the class.
+        """
+        change, own = privacy.change(rule), context_change("record", "add_remove", rule)
+        one = ApproximateAccountant.of(mechanism, own)
+        if secret is None or change is None or own is None or one is None:
+            return cls(batch, records=1 if change is None else change.budgets, shares=shares)
+        records = privacy.records_per_user or 1 if privacy.unit == "user" else 1
+        return cls(batch, one, secret, records * (2 if privacy.relation == "replace" else 1), shares)
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:

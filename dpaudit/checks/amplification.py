@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpaudit.accounting import ReleaseAccountant, rounded_sum
+from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.levels import Level, ex_post_release, release_accountant
+from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Allocation, Manifest, SecretBatches, accounted_rounds, secret_batches

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import Composition, Cost, ExPostAccountant, ReleaseAccountant
+from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.levels import (
     Levels,
     amplification_of,
     approximate_levels,
-    ex_post_release,
     not_ex_post,
     release_accountant,
 )

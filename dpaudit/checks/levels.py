@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
-from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rounded_sum
-from dpaudit.accounting.allocation import allocated_cost
-from dpaudit.mechanisms import ContextChange, context_change
+from dpaudit.accounting import ReleaseAccountant, rounded_sum
+from dpaudit.accounting.ex_post_release import amplifies
+from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Amplification
-from dpaudit.runs import Claim, ClusterPlaces, Manifest, SecretBatches, accounted_rounds
+from dpaudit.runs import Claim, Manifest, SecretBatches, accounted_rounds
 
 if TYPE_CHECKING:
     from dpaudit.checks.rebalancing import GroupingCost
@@ -80,12 +76,10 @@ def release_accountant(
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
     shares = manifest.batching.rounds if manifest.privacy.split_delta else 1
-    own = context_change("record", "add_remove", manifest.batching.rule)
-    one = ApproximateAccountant.of(manifest.mechanism, own)
-    records = manifest.privacy.records_per_user if claim.unit == "user" else 1
-    if secret is None or change is None or own is None or one is None or not records or math.isinf(grouping.epsilon):
-        return ReleaseAccountant(batch, shares=shares)
-    return ReleaseAccountant(batch, one, secret, records * (2 if claim.relation == "replace" else 1), shares)
+    if change is None or math.isinf(grouping.epsilon):  # as for the batch, whatever the manifest would give
+        secret = None
+    privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})
+    return ReleaseAccountant.of(batch, manifest.mechanism, privacy, manifest.batching.rule, secret, shares)
 
 
 def approximate_levels(
@@ -110,47 +104,4 @@ def amplification_of(manifest: Manifest, secrecy: SecretBatches | str, reason: s
 
 def not_ex_post(claim: Claim, change: ContextChange | None) -> str:
     """Why an ex-post figure is of the batch level, whatever is secret; empty where it is not."""
-    # A second record's bounds would have to be those around the data without the first (docs/mathematics.md).
-    known = claim.relation == "add_remove" and change is not None and change.contexts == 1
-    return "" if known else _NOT_EX_POST
-
-
-def ex_post_release(
-    manifest: Manifest,
-    secret: SecretBatches,
-    places: ClusterPlaces | None,
-    cost: Callable[[int], Cost],
-    rounds: Iterable[int] | None = None,
-) -> float:
-    """What generation cost for someone who knows all other records and their batches, but not hers, in nats.
-
-    In each round the log-mean-exp over the batches of her group, added up over rounds; of the costliest group.
-
-    Args:
-        manifest: the run's, all of whose batches were read.
-        secret: of this run.
-        places: where batches stand among clusters; None without a clustering.
-        cost: of one batch, for one context that comes or goes.
-        rounds: of these alone; by default of all that were generated.
-    """
-    total: defaultdict[int | tuple[int, int], float] = defaultdict(float)
-    per_round = manifest.batching.per_round
-    if places is not None and places.per_round != per_round:
-        return math.inf  # release.selection objects
-    for round_ in range(manifest.rounds) if rounds is None else rounds:
-        found: defaultdict[int | tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-        counts: dict[int | tuple[int, int], int] = {}
-        for number in range(per_round):
-            group: int | tuple[int, int]
-            if places is None:
-                (count, generated), *_ = secret.groups
-                group = number // generated
-            else:
-                place = places[number]  # the same in every round
-                group, count = (place.label, place.position), place.count
-            here = cost(round_ * per_round + number)
-            found[group].append((here.rise, here.fall))
-            counts[group] = count
-        for group, costs in found.items():
-            total[group] = rounded_sum(total[group], allocated_cost(np.array(costs), counts[group]))
-    return max(total.values(), default=0.0)
+    return "" if amplifies(claim.relation, change) else _NOT_EX_POST

@@ -238,10 +238,7 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 #: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of three.
-CELLS: dict[str, dict[str, Any]] = {
-    "prompt": {"examples_per_context": 2},
-    "batching": {"cells": 3, "key": f"{66:064x}"},
-}
+CELLS: dict[str, dict[str, Any]] = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 3, "key": "1049" * 16}}
 SINGLES, PAIRS = 0, 1
 
 
