@@ -70,8 +70,7 @@ class SecretRuns:
 
     def accountant(self, rounds: int) -> ReleaseAccountant:
         """Of both levels, in so many rounds."""
-        from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-        from dpaudit.accounting.release import SecretBatches
+        from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant, SecretBatches
         from dpaudit.mechanisms import ContextChange, bounded_range
 
         def eta(change: ContextChange) -> float:

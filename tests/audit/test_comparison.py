@@ -566,7 +566,8 @@ def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any)
     assert worst_at_own.tokens is not None and worst_at_own.tokens < 20
     said = " ".join(outcomes(comparison))
     assert re.search(
-        r"Run 1's budgets promise ε [\d.]+ \(batch level\) for any length; worst-case accounting, [\d.]+ at 20 tokens", said
+        r"Run 1's budgets promise ε [\d.]+ \(batch level\) for any length; worst-case accounting, [\d.]+ at 20 tokens",
+        said,
     )
     moved = own.budgets.moved
     assert f"{100 * moved:.0f}% as far as clip 6.000 lets any: with a clip of about {6 * moved:.2g}" in said
