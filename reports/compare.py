@@ -424,18 +424,18 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
     claim, spent = run.claim, []
     if claim is not None:
-        found = _found(run, claim.kind)
+        found, title = _found(run, claim.kind), KIND_TITLES[claim.kind]
         apart = are_apart(claim, found)
-        spent.append(f"{KIND_TITLES[claim.kind]}: ε ≤ {stated(claim.epsilon)} claimed")
+        level = ", release level" if apart else ", both levels" * bool(why_equal(found))
+        spent.append(f"{title}{level}: ε ≤ {stated(claim.epsilon)} claimed")
         if found is not None:
-            spent.append(f"ε ≤ {runs.shown(run.name, claim.kind, found.epsilon)} recomputed")
-        spent[-1] += " (release level)" if apart else " (both levels)" * bool(why_equal(found))
-        if apart and claim.batch_epsilon is not None:
-            spent.append(f"ε ≤ {stated(claim.batch_epsilon)} claimed (batch level)")
-        if apart and found is not None:
-            spent.append(f"ε ≤ {runs.shown(run.name, claim.kind, found.batch_epsilon)} recomputed (batch level)")
+            spent[-1] += f", {runs.shown(run.name, claim.kind, found.epsilon)} recomputed"
+        if apart:
+            there = [] if claim.batch_epsilon is None else [f"{stated(claim.batch_epsilon)} claimed"]
+            there += [] if found is None else [f"{runs.shown(run.name, claim.kind, found.batch_epsilon)} recomputed"]
+            spent.append(f"batch level: ε ≤ {', '.join(there)}")
         spent += [f"δ = {delta_bound(claim.delta, claim.delta)}"] * bool(claim.delta)
-    return "".join(f"{said}. " for said in filter(None, about)).strip(), ", ".join(spent)
+    return "".join(f"{said}. " for said in filter(None, about)).strip(), "; ".join(spent)
 
 
 def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:

@@ -97,11 +97,11 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
         why = _EX_POST if tested.kind == "ex-post" else _WITHHELD
         return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters_details=why)
     found = result.guarantees.approximate
-    # The rho of budgets is what a batch may cost: beside a smaller epsilon of the release it would be another guarantee.
+    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
     parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
-    held = " ".join(f"{level.name}, {level.figure}: {level.who}" for level in levels.holding(result))
+    held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
     return Loss(
         privacy_unit=unit,
         privacy_unit_details=detail,

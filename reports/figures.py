@@ -54,13 +54,13 @@ BUDGETS_CAPTION = (
     "over n batches. A colour and a marker for each run, a dash for each accountant."
 )
 _BUDGET_AXES: dict[Kind, str] = {
-    "ex-post": "Ex-post epsilon, batch level (nats)",
-    "approximate": "Approximate DP epsilon, batch level (nats)",
+    "ex-post": "Ex-post ε, batch level (nats)",
+    "approximate": "Approx. ε, batch level (nats)",
 }
 #: Of configs whose held-out likelihood was measured: what each claims, and what its dearest held-out text would cost.
 _LIKELIHOOD_AXES: dict[Kind, str] = {
     "ex-post": _BUDGET_AXES["ex-post"],
-    "approximate": "Approximate DP epsilon, release level (nats)",
+    "approximate": "Approx. ε, release level (nats)",
 }
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
@@ -238,7 +238,7 @@ def growth(result: AuditResult) -> Drawing | None:
     curve, digits = thinned(result.tokens), ex_post_digits(result)
 
     def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post epsilon, batch level (nats)")
+        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)")
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
         # A point bounds all lengths since the one before: a slope between the two would lie below the bound.

@@ -17,12 +17,12 @@ RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
 #: Groups of batches that a line names.
 _MOST_GROUPS = 3
-_READERS = "readers of the texts, even those who know every other record and its batch"
+_READERS = "For readers of the texts, even those who know every other record and its batch"
 _EVERYBODY = "For everybody, even those who know every other record and every batch"
 _CHANGES: dict[Relation, str] = {"add_remove": "more or less", "replace": "exchanged for another"}
-_INSIDERS = "whoever has the key, the assignment or the run directory, and so knows each record's batch"
+_INSIDERS = "For whoever has the key, the assignment or the run directory, and so knows each record's batch"
 _TO_BE_COUNTED = "Other releases from the same records come on top."
-_PERSONS = "Several records of one person are not covered, and other releases from the same records come on top."
+_PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
 
 
 class Level(NamedTuple):
@@ -31,13 +31,11 @@ class Level(NamedTuple):
     Attributes:
         name: what it is called.
         figure: its epsilon.
-        who: whom it holds against, in a line; why the levels are equal where they are.
-        holds: the same as whole sentences that say what it promises.
+        holds: whom it holds against, and what it promises them, as whole sentences.
     """
 
     name: str
     figure: str
-    who: str
     holds: str
 
 
@@ -76,17 +74,20 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
 
-def holding(result: AuditResult) -> tuple[Level, ...]:
-    """The levels of a claim that passed, each with whom it holds against; empty where nothing is known to hold."""
+def holding(result: AuditResult, before: str = "") -> tuple[Level, ...]:
+    """The levels of a claim that passed, each with whom it holds against; empty where nothing is known to hold.
+
+    Why they are equal is left out where what stands `before` says so.
+    """
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
     figure = f"ε ≤ {stated(claim.epsilon)}"
     if not are_apart(claim, found):
         equal = why_equal(found)
-        said = equal.removeprefix("Both levels are ")
-        return (Level(BOTH, figure, said, f"{said[:1].upper()}{said[1:]} {_says(claim, _EVERYBODY)}"),) if equal else ()
-    release = Level(RELEASE, figure, f"{_READERS}.", _says(claim, f"For {_READERS}"))
+        said = "" if equal in before else f"{equal} "
+        return (Level(BOTH, figure, f"{said}{_says(claim, _EVERYBODY)}"),) if equal else ()
+    release = Level(RELEASE, figure, _says(claim, _READERS))
     if claim.batch_epsilon is not None:
         figure, rest = f"ε ≤ {stated(claim.batch_epsilon)}", "."
     elif found is not None:
@@ -94,7 +95,7 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
         rest = ", as recomputed: none is claimed."
     else:
         figure, rest = "none stated", ": no figure is stated for them."
-    return (release, Level(BATCH, figure, f"{_INSIDERS}{rest}", f"For {_INSIDERS}{rest}"))
+    return (release, Level(BATCH, figure, f"{_INSIDERS}{rest}"))
 
 
 def not_covered(claim: ClaimResult | None) -> str:
@@ -114,15 +115,15 @@ def _says(claim: ClaimResult, who: str) -> str:
 
 
 def secret_batches(amplification: Amplification) -> str:
-    """What the release level gains from: how many batches each group of records has, and how often."""
+    """What the release level gains from: how many batches of each group of records are generated, and how often."""
     groups = [
-        f"{batches:,}, {generated:,} generated" if generated != batches else f"{batches:,}, all generated"
-        for batches, generated in amplification.groups
+        f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
+        for batches, generated in amplification.groups[:_MOST_GROUPS]
     ]
-    more = len(groups) - _MOST_GROUPS
-    listed = "; ".join(groups[:_MOST_GROUPS]) + (f"; and {more:,} other sizes" if more > 0 else "")
+    more = len(amplification.groups) - len(groups)
+    listed = " or ".join(groups) + f" (and {more:,} other sizes)" * (more > 0)
     rounds = f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
-    return f"batches of a label or cluster: {listed}{rounds}"
+    return f"{listed} batches of a label or cluster generated{rounds}"
 
 
 def claimed_words(claim: ClaimResult) -> str:

@@ -61,7 +61,7 @@ def _fenced(text: str, language: str) -> str:
 def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
-    if held := levels.holding(result):
+    if held := levels.holding(result, result.guarantee):
         yield _items(f"**{level.name}, {escaped(level.figure)}.** {escaped(level.holds)}" for level in held)
         yield levels.not_covered(result.claim)
     yield from map(escaped, (*outline.empty_bounds(result), *outline.model_caveats(result)))
@@ -81,8 +81,8 @@ def _claimed(result: AuditResult) -> Iterator[str]:
         yield f"### {wording.KIND_TITLES[block.kind]}"
         yield wording.KIND_MEANINGS[block.kind]
         if block.lines:
-            rows = [tuple(map(escaped, row)) for row in block.rows(result.asked)]
-            yield table(("", *(name for name, _, _ in block.lines)), rows)
+            header, rows = block.table(result.asked)
+            yield table(header, [tuple(map(escaped, row)) for row in rows])
         if block.parts:
             yield _items(f"{name}: {escaped(value)}" for name, value in block.parts)
         if block.kind == "empirical" and outline.attack_curve(result):

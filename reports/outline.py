@@ -62,8 +62,8 @@ MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
-#: The row of what was given to the audit, by the option that gives its figure.
-_AGREED = "Agreed (--epsilon)"
+#: The column of what was given to the audit.
+_AGREED = "Agreed"
 #: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
 _RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
 #: Which fields of a claim a line of a kind is about.
@@ -99,18 +99,19 @@ class KindBlock(NamedTuple):
     remark: str
     own: tuple[str, ...] = ()
 
-    def rows(self, asked: Sequence[Asked]) -> tuple[tuple[str, ...], ...]:
-        """Claimed, recomputed and agreed, with a cell for each line; agreed are the `asked` fields of the claim."""
+    def table(self, asked: Sequence[Asked]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Return header and rows: each quantity as claimed, recomputed and agreed, which are the `asked` fields."""
         if not self.lines:
-            return ()
+            return (), ()
         names, claimed, recomputed = zip(*self.lines, strict=True)
-        rows = (("Claimed", *(self.own or claimed)), ("Recomputed", *recomputed))
-        if claimed[0] == NOT_CLAIMED:
-            return rows
-        agreed = [
-            cell if _OPTIONS[name] & set(asked) else wording.ABSENT for name, cell in zip(names, claimed, strict=True)
-        ]
-        return (*rows, (_AGREED, *(agreed if asked else (NOT_GIVEN, *agreed[1:]))))
+        columns = [("Claimed", self.own or claimed), ("Recomputed", recomputed)]
+        if claimed[0] != NOT_CLAIMED:
+            agreed = [
+                cell if _OPTIONS[name] & set(asked) else wording.ABSENT
+                for name, cell in zip(names, claimed, strict=True)
+            ]
+            columns.append((_AGREED, tuple(agreed if asked else (NOT_GIVEN, *agreed[1:]))))
+        return ("", *(name for name, _ in columns)), tuple(zip(names, *(cells for _, cells in columns), strict=True))
 
 
 class Column(NamedTuple):

@@ -43,8 +43,6 @@ def print_summary(result: AuditResult, console: Console) -> None:
     if result.verdict == "error" and result.claim is None:
         return
     console.print(Text(one_line(result.guarantee)))
-    for level in levels.holding(result):
-        print_pair(level.name, level.who, console)
     _print_failed(result, console)
     for check in findings.checks_with(result, "warn")[:_MOST_CHECKS]:
         said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.title)} ({one_line(check.measured)})"

@@ -77,8 +77,8 @@ OF_CANARIES: Final = (
 )
 
 KINDS_APART: Final = (
-    "Three kinds of figure, each on its own. They do not add up and are not interchangeable: "
-    "a loss can only be checked against the bound."
+    "Three kinds of figure: they do not add up, and none can stand for another. "
+    "Agreed: what was given to the audit, as with --epsilon."
 )
 
 NOT_COMPARABLE: Final = (
@@ -93,7 +93,10 @@ RISE_AND_FALL: Final = (
     "token by token, after bounding each more loosely."
 )
 
-OF_THE_BATCH_LEVEL: Final = "Costs of batches and of tokens are of the batch level: they count as if everybody knew which batch a record was in."
+OF_THE_BATCH_LEVEL: Final = (
+    "Costs of batches and of tokens are of the batch level: they count as if everybody knew which batch a record was "
+    "in."
+)
 
 LOSS_SIGN: Final = (
     "Loss: log-probability of the batch's text minus the same without the context. Positive: the context made the text "
@@ -198,10 +201,10 @@ GLOSSARY: Final[dict[str, str]] = {
     "Epsilon (ε)": "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at "
     "most. Smaller is more private.",
     "Nats": "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718.",
-    "Release level": "For readers of the texts, who do not know which batch a record was in: that is drawn in secret and "
-    "at random, so a text says less about any one record. An ε without a level is of this one.",
+    "Release level": "For readers of the texts, who do not know which batch a record was in: that is drawn in secret "
+    "and at random, so a text says less about any one record. An ε without a level is of this one.",
     "Batch level": "For whoever does know a record's batch, because they have the key, the assignment or the run "
-    "directory. Costs of batches and tokens, lower ends, attacks and losses of left-out contexts are all of this level.",
+    "directory. Costs of batches and tokens, lower ends, attacks and losses of left-out contexts are of this level.",
     "Round": "One pass over all records under a secret key of its own, which puts every record into one batch.",
     "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
     "none, but for what noised cluster centres spent.",

@@ -111,6 +111,8 @@ settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
 KEY = "5eed" * 16
+#: Of each label, where every record serves in several rounds.
+ROUNDED_RECORDS = 30
 #: Of approximate claims.
 DELTA = RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
@@ -156,7 +158,8 @@ class Spec:
     With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
     `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
     counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
-    the claim is of both levels.
+    the claim is of both levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
+    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are hashed as the first.
     """
 
     aggregator: str = "median"
@@ -200,6 +203,10 @@ class Spec:
     least_batches: int | None = None
     secret: bool = False
     key: str = KEY
+    rounds: int = 1
+    stopped: int | None = None
+    split: bool = False
+    one_key: bool = False
     rules: DecodingRules = NO_RULES
     canaries: int = 0
     amplified: float = 1.0
@@ -225,7 +232,21 @@ class Spec:
         return len(self.sizes) // len(self.labels)
 
     def label(self, batch: int) -> str:
-        return self.labels[batch // self.per_label]
+        return self.labels[batch % len(self.sizes) // self.per_label]
+
+    @cached_property
+    def contexts_of(self) -> tuple[int, ...]:
+        """The number of contexts of each batch that is generated."""
+        if self.rounds == 1:
+            return self.sizes
+        hashes = [self._hash.of_round(0 if self.one_key else number) for number in range(self.stopped or self.rounds)]
+        placed = Counter(
+            (number, each.batch, keyed.batch(each.digest, self.per_label + SPARE))
+            for number, keyed in enumerate(hashes)
+            for each in self.assignment
+        )
+        places = itertools.product(range(len(hashes)), range(len(self.labels)), range(self.per_label))
+        return tuple(placed[place] for place in places)
 
     def divided_by(self, contexts: int) -> float:
         return {"divisor": self.divisor, "contexts": contexts or 1.0, "larger": max(contexts, self.divisor)}[
@@ -376,11 +397,13 @@ class Spec:
                 records_per_user=self.records_per_user,
                 shared_budgets=bool(self.users),
                 earlier=(KEY,) if self.before else (),
+                split_delta=self.split,
             ),
             mechanism=self.mechanism,
             batching=Batching(
                 rule=self.rule,
-                batches=len(self.sizes),
+                rounds=self.rounds,
+                batches=self.rounds * len(self.sizes),
                 batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
                 generate_per_label=None if self.places else self.per_label,
                 generate_per_cluster=self.per_label // 2 if self.places else None,
@@ -403,7 +426,7 @@ class Spec:
                 contexts=self.keeps_contexts,
             ),
             data=Data(
-                records=RECORDS,
+                records=len(self.assignment),
                 user="who" if self.unit == "user" else None,
                 digest=data_digest(each.digest for each in self.assignment),
             ),
@@ -415,7 +438,14 @@ class Spec:
 
     @cached_property
     def assignment(self) -> tuple[Assigned, ...]:
-        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch."""
+        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch.
+
+        Of several rounds some records of each label, by their groups.
+        """
+        if self.rounds > 1:
+            of_labels = [itertools.islice(self._digests(label), ROUNDED_RECORDS) for label in self.labels]
+            found = [Assigned(digest, group, None) for group, digests in enumerate(of_labels) for digest in digests]
+            return tuple(sorted(found, key=lambda assigned: assigned.digest))
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
         if self.cells:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
@@ -477,14 +507,16 @@ class Spec:
         """Both levels, were these what nobody but the curator knows."""
         centers, spent = self.centers_cost
         events = rebalancing_events(self.counts_epsilon, self.relation)
+        rounds = (self.split and self.stopped) or self.rounds
         batch = ApproximateAccountant.of(
-            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
+            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent, rounds=rounds
         )
         assert batch is not None
         hashed = "hashed-records" if self.rule == "paper-slices" else self.rule
         one = ApproximateAccountant.of(self.mechanism, context_change("record", "add_remove", hashed))
         records = (self.records_per_user or 1) * (2 if self.relation == "replace" else 1)
-        return ReleaseAccountant(batch, one, secret, records)
+        shares = self.rounds if self.split else 1
+        return ReleaseAccountant(batch, one, replace(secret, rounds=rounds), records, shares)
 
     def _mean_claim(self) -> Claim:
         tokens = self.stopping.most_tokens
@@ -959,14 +991,18 @@ class Generator:
         self.random = np.random.default_rng(spec.seed)
         self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
         self.rules = spec.manifest.forbidden_tokens(self.tokenizer.to_str())
-        self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
+        self.accountant: ExPostAccountant | None = None
+        if spec.aggregator == "median":
+            self.accountant = ExPostAccountant(spec.mechanism, spec.change, len(spec.sizes))
         self.spent: dict[int, Values] = {}
         self.tests: dict[int, Tests] = {}
         self.commitment, self.steps = "", Counter[int]()
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
-        public = np.random.default_rng([spec.seed, batch // spec.per_label, len(text)]).normal(size=spec.vocabulary)
+        public = np.random.default_rng([spec.seed, spec.labels.index(spec.label(batch)), len(text)]).normal(
+            size=spec.vocabulary
+        )
         public *= not spec.unscored_public
         allowed = public.copy()
         allowed[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
@@ -1061,9 +1097,9 @@ class Generator:
         """A text's steps; or the best of several drafts."""
         drafts = []
         for _ in range(self.spec.drafts if self.spec.included(batch) else 1):
-            steps = [self.step(batch, self.spec.sizes[batch])]
+            steps = [self.step(batch, self.spec.contexts_of[batch])]
             while self._goes_on([step.token for step in steps], left):
-                steps.append(self.step(batch, self.spec.sizes[batch], [step.token for step in steps]))
+                steps.append(self.step(batch, self.spec.contexts_of[batch], [step.token for step in steps]))
             drafts.append(steps)
         favourite = min if self.spec.least_likely else max
         return drafts[0] if len(drafts) == 1 else favourite(drafts, key=self._favour)
@@ -1087,7 +1123,7 @@ class Generator:
         spec = self.spec
         canary = batch if batch < spec.canaries else None
         place = spec.label(batch), spec.cluster(batch)
-        return BatchHeader(batch, spec.sizes[batch], *place, spec.shares.get(batch), canary)
+        return BatchHeader(batch, spec.contexts_of[batch], *place, spec.shares.get(batch), canary)
 
     def _goes_on(self, tokens: list[int], left: int) -> bool:
         return self._before_stop(tokens) is None and len(tokens) < min(left, self.spec.max_tokens)
@@ -1122,7 +1158,9 @@ class Generator:
 
     def run(self, path: Path) -> None:
         with self.create(path) as writer:
-            for batch in range(len(self.spec.sizes)):
+            if self.spec.stopped:
+                writer.stop_after(self.spec.stopped)
+            for batch in range(len(self.spec.contexts_of)):
                 self.batch(writer, batch)
             writer.finish(self.claim())
 

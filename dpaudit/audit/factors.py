@@ -12,7 +12,10 @@ _MOST_TELLING = 10
 
 #: Whom a guarantee of the release level holds against: one that was fixed beforehand, and one of these very texts, of
 #: which nothing shorter is true (docs/mathematics.md, "Secret batches").
-NOT_KNOWN = "for whoever does not know which batch a record was in, as readers of the texts do not"
+NOT_KNOWN = (
+    "for whoever does not know which batch a record was in, as readers of the texts do not, even if they know all "
+    "other records and their batches"
+)
 NOT_HERS = "for someone who knows all other records and their batches, but not hers"
 
 _CHANGE = {"add_remove": "added or removed", "replace": "replaced by another"}

@@ -740,7 +740,7 @@ class Facts:
         reason = secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
         if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
             release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
-        return Levels(release, exact, amplification_of(self.manifest, secrecy, reason))
+        return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
     @cached_property
     def release(self) -> ReleaseAccountant | None:

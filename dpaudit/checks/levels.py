@@ -22,7 +22,7 @@ ASSUMPTIONS = (_PSEUDORANDOM, _DRAWN)
 _NO_GAIN = "the bound on the release level does not come below that on the batch level"
 #: Against whoever does not know which batch a record was in, and against whoever does.
 Level: TypeAlias = Literal["release", "batch"]
-NOT_EX_POST = "an ex-post figure is worked out for one context that comes or goes, by this rule and this claim"
+_NOT_EX_POST = "ex post the release level is worked out for a single record that comes or goes, and for nothing else"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def release_accountant(
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
     shares = manifest.batching.rounds if manifest.privacy.split_delta else 1
-    if math.isinf(grouping.epsilon):
+    if change is None or math.isinf(grouping.epsilon):  # as for the batch, whatever the manifest would give
         secret = None
     privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})
     return ReleaseAccountant.of(batch, manifest.mechanism, privacy, manifest.batching.rule, secret, shares)
@@ -90,18 +90,18 @@ def approximate_levels(
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
     reason = secrecy if isinstance(secrecy, str) else "" if release < batch else _NO_GAIN
-    return Levels(release, batch, amplification_of(manifest, secrecy, reason))
+    return Levels(release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest)))
 
 
-def amplification_of(manifest: Manifest, secrecy: SecretBatches | str, reason: str) -> Amplification:
+def amplification_of(manifest: Manifest, secrecy: SecretBatches | str, reason: str, rounds: int) -> Amplification:
     """What results say of what lies between the levels; `reason`: why nothing does, or empty."""
     if reason or isinstance(secrecy, str):
-        return Amplification(rounds=accounted_rounds(manifest), reason=reason)
+        return Amplification(rounds=rounds, reason=reason)
     allocation = manifest.batching.allocation
     assumption = _PSEUDORANDOM if allocation is not None and allocation.kind == "hashed" else _DRAWN
-    return Amplification(groups=secrecy.groups, rounds=secrecy.rounds, assumption=assumption)
+    return Amplification(groups=secrecy.groups, rounds=rounds, assumption=assumption)
 
 
 def not_ex_post(claim: Claim, change: ContextChange | None) -> str:
     """Why an ex-post figure is of the batch level, whatever is secret; empty where it is not."""
-    return "" if amplifies(claim.relation, change) else NOT_EX_POST
+    return "" if amplifies(claim.relation, change) else _NOT_EX_POST

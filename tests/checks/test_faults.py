@@ -1657,6 +1657,7 @@ plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilo
       **SECRET, **MEAN)  # fmt: skip
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
       "amplification.groups", **REBALANCED, **MEAN)  # fmt: skip
+plain("clusters_of_fewer_batches_than_the_least", grouped(batches=[[2, 8], [6, 6]]), "integrity.format", **LEAST)
 plain("epsilon_of_a_batch_too_low", lambda run: run.edit_manifest(
           {"claim.batch_epsilon": run.batch_level * (1 - 1e-9)}),
       "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
@@ -1726,6 +1727,63 @@ def added_records_alone_claimed(run):
     at = np.exp(np.linspace(0.0, most, 4096).astype(np.longdouble))
     added = Profile(most / 4095, np.minimum.accumulate((at * total._put(1 / at)).astype(np.float64)))
     run.edit_manifest({"claim.epsilon": epsilon_of_profile(added, DELTA)})
+
+
+ROUNDS = {"secret": True, "rounds": 3, "sizes": (4, 4, 4, 4)}
+
+
+def of_rounds(rounds: int) -> Callable[[Any], float]:
+    """What fewer rounds cost readers of the texts."""
+
+    def figure(spec: Any) -> float:
+        secret = replace(spec.release.secret, rounds=rounds)
+        accountant = replace(spec.release, batch=replace(spec.release.batch, rounds=rounds), secret=secret)
+        return accountant.epsilon(spec.stopping.most_tokens, DELTA)
+
+    return figure
+
+
+plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
+plain("a_single_round_claimed", claimed(of_rounds(1)), "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN)
+plain("a_single_round_claimed_of_a_batch", claimed(
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon,
+          "batch_epsilon"),
+      "claim.batch-epsilon", "amplification.rounds", **ROUNDS, **MEAN)  # fmt: skip
+plain("stopped_early_and_claimed_as_if_that_was_settled", claimed(of_rounds(2)), "claim.epsilon",
+      "amplification.rounds", **ROUNDS, **MEAN, stopped=2)  # fmt: skip
+plain("delta_said_to_be_split_and_spent_whole", claimed(
+          lambda spec: replace(spec.release, shares=1).epsilon(spec.stopping.most_tokens, DELTA)),
+      "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN, split=True, stopped=2)  # fmt: skip
+plain("rounds_of_known_batches_claimed_as_one", claimed(
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon),
+      "claim.epsilon", "amplification.rounds", **ROUNDS | {"secret": False}, **MEAN)  # fmt: skip
+
+
+@fault("claim.epsilon", "amplification.rounds", **ROUNDS)
+def a_single_round_claimed_ex_post(run):
+    found = [(batch.rise, batch.fall) for batch in run.audit().batches]
+    costs = [allocated_cost(np.array(found[first : first + 2]), 10) for first in range(0, 12, 2)]
+    run.edit_manifest({"claim.epsilon": math.ceil(max(costs) * 1e4) / 1e4})
+
+
+def lose_a_round(run: Any, declared: bool) -> None:
+    """As if there had been fewer, by what is on disk or, too, by what run.json says."""
+    for batch in range(8, 12):
+        run.steps_file(batch).unlink()
+    run.edit_samples(lambda lines: lines.__delitem__(slice(8, None)))
+    if declared:
+        run.edit_manifest({"batching.rounds": 2, "batching.batches": 8})
+
+
+plain("round_that_is_missing", lambda run: lose_a_round(run, declared=False), "integrity.complete", **ROUNDS, **MEAN)
+
+
+@fault("integrity.commitment", **ROUNDS, **MEAN)
+def fewer_rounds_than_were_committed_to(run):
+    """Settled once the texts were there: delta is for a number that was fixed beforehand."""
+    run.hold(head=False)
+    lose_a_round(run, declared=True)
+    claimed(of_rounds(2))(run)
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------
