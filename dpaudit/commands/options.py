@@ -347,7 +347,7 @@ def audit_options(command: Command) -> Command:
 
             rules = read_policy(policy)
             evidence = max(evidence, rules.policy.evidence or 0)
-        question = Question(epsilon, batch_epsilon, delta, relation, unit)
+        question = Question(epsilon, delta, relation, unit, batch_epsilon)
         command(question=question, held=Held(commitment, head), policy=rules, evidence=evidence, **others)
 
     return asked

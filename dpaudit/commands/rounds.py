@@ -71,8 +71,8 @@ class SecretRuns:
     def accountant(self, rounds: int) -> ReleaseAccountant:
         """Of both levels, in so many rounds."""
         from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-        from dpaudit.accounting.release import SecretBatches
         from dpaudit.mechanisms import ContextChange, bounded_range
+        from dpaudit.runs import SecretBatches
 
         def eta(change: ContextChange) -> float:
             return bounded_range(self.clip, self.temperature, self.size, change, self.divisor)
