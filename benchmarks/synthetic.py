@@ -118,13 +118,13 @@ def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
 
     An auditor checks the hash, so records are made up until every batch has its contexts.
     """
-    wanted = dict.fromkeys(range(shape.batches), shape.contexts)
+    places, wanted = keyed.of_round(0), dict.fromkeys(range(shape.batches), shape.contexts)
     found = []
     number = 0
     while wanted:
         digest = keyed.digest("", f"record {number}")
         number += 1
-        batch = keyed.batch(digest, 2 * shape.batches)
+        batch = places.batch(digest, 2 * shape.batches)
         if batch in wanted:
             found.append(Assigned(digest, batch, None))
             wanted[batch] -= 1

@@ -11,7 +11,9 @@ from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
+from dpaudit.accounting import ExPostAccountant
 from dpaudit.engines import Engine
+from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
@@ -25,6 +27,7 @@ from dpaudit.generation.manifest import (
     declared_sampling,
     declared_stopping,
     ex_post_claim,
+    expected_clusters,
     require_apart,
     require_same_clusters,
     require_same_run,
@@ -93,6 +96,7 @@ def generate(
     *,
     spent: Sequence[Location] = (),
     redraw: bool = False,
+    stop_after: int | None = None,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or go on with the one that is there.
 
@@ -103,22 +107,25 @@ def generate(
         engine: where batches are generated, each worker with a model of its own; None for this process.
         spent: finished runs of the same records, of whose budgets this one has what they left.
         redraw: whether finished batches whose files are gone may be drawn again (`RunWriter.resume`).
+        stop_after: finish so many of the rounds, and the run with them; None for all of them.
 
     Returns:
         The run directory, as it was named.
 
     Raises:
-        InputError: the data, the model, an earlier run or the directory cannot be used.
+        InputError: the data, the model, an earlier run or the directory cannot be used, or the run cannot be stopped
+            there.
     """
+    if stop_after is not None and stop_after >= config.batching.rounds:
+        problem = f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
     require_apart(config.decoding.randomness, out)
     ready = _ready(config, begun, progress, spent)
-    filled = [sum(map(bool, batch.contexts)) for batch in ready.records.batches]
-    fewest, most = min(filled, default=0), max(filled, default=0)
     of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
-    remedy, unused = _larger_batches(config), ready.records.unused
-    progress(RecordsPlaced(ready.repeated, unused, fewest, most, remedy, of_none, ready.left))
+    contexts = expected.contexts(config, ready.manifest.data.records)
+    progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(
@@ -135,12 +142,18 @@ def generate(
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
         seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        if stop_after is not None:
+            writer.stop_after(stop_after)
         if begun is not None:
             progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
-        epsilon = _generate(config, writer, ready, seed, progress, engine)
+        accountant = _generate(config, writer, ready, seed, progress, engine)
+        claim = None
         # A run that was killed while it finished may hold its claim already.
-        claimed = writer.manifest.claim is not None
-        writer.finish(None if claimed else ex_post_claim(config, epsilon, writer.manifest.clustering))
+        if writer.manifest.claim is None:
+            assert accountant is not None, "what claims nothing beforehand adds up what tokens cost"
+            exact, cost = accountant.epsilon, accountant.batch_cost
+            claim = ex_post_claim(config, writer.manifest, ready.clusters, exact, cost)
+        writer.finish(claim)
     return out
 
 
@@ -179,7 +192,11 @@ def _ready(
     if earlier.commitments and config.privacy.canaries is not None:
         problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
-    key = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES)
+    key, secret = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES), config.batching.key is None
+    if secret and existing is not None and existing.batching.allocation is not None:
+        secret = existing.batching.allocation.secret  # as it was when the run began, which this process cannot tell
+    elif earlier.commitments:
+        secret = False
     free = free_memory(device_of(config.model))
     sampling = declared_sampling(config.decoding)
     data = read_records(config.data, whose=config.shares_budgets)
@@ -195,10 +212,12 @@ def _ready(
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
             declared_record(config, model, privacy)
-            claim_beforehand(with_budget(config, privacy, clustering), len(data.records), privacy, clustering)
+            batching = declared_batching(config, expected_clusters(config), key, secret=secret)
+            budgeted = with_budget(config, privacy, batching, clustering)
+            claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
-    config = with_budget(config, privacy, clustering)
-    batching = declared_batching(config, clusters, key)
+    batching = declared_batching(config, clusters, key, secret=secret)
+    config = with_budget(config, privacy, batching, clustering)
     canaries = canaries_of(config, batching, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
@@ -225,7 +244,7 @@ def _ready(
     earlier.require_known(records.assignment)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    records = with_canaries(with_allowances(records, manifest), canaries)
+    records = with_canaries(with_allowances(records, manifest), canaries, batching)
     return Ready(manifest, model, prompts, records, clusters, data.repeated, canaries)
 
 
@@ -257,8 +276,8 @@ def _generate(
     seed: CommittedSeed | None,
     progress: Progress,
     engine: Engine | None,
-) -> float:
-    """Charge for the batches that are on disk, and generate the others; the ex-post sum of all of them, in nats."""
+) -> ExPostAccountant | None:
+    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -270,12 +289,13 @@ def _generate(
         ready.model.leave_gpu()  # the workers have models of their own
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, ready, worker.rows))):
+        contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
+        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
             writer.note(done.batch)
             if accountant and done.spent is not None:
                 accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens, worker.epsilon))
-    return accountant.epsilon if accountant else math.inf
+            progress(BatchDone(done.batch, len(batches), done.tokens))
+    return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
@@ -310,18 +330,11 @@ def _larger_batches(config: Config) -> str:
     return f"{setting}; most contexts come of batching.cells with {records} each on average"
 
 
-def _shares(batches: Sequence[int], ready: Ready, rows: int) -> Iterator[list[int]]:
-    """Batches in lists, one for each task. What their contexts need of a pass fills it where there are enough."""
-    share: list[int] = []
-    contexts = 0
-    for batch in batches:
-        share.append(batch)
-        contexts += len(ready.records.batches[batch].contexts)
-        if contexts >= FULL * rows or len(share) >= max(1, len(batches) // TASKS):
-            yield share
-            share, contexts = [], 0
-    if share:
-        yield share
+def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
+    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    filling = math.ceil(FULL * rows / max(1.0, contexts))
+    size = max(1, min(filling, len(batches) // TASKS))
+    yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:

@@ -1,7 +1,8 @@
 """Made-up records whose secret coins audit the run that is released: drawn before it, placed as any record is.
 
-A canary's text is drawn anew until the rule's own hash sends it to the batch that it is for. So its place depends on
-the key and on that text alone, and whether it is in the data moves nothing else.
+A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no other canary is in:
+one that is generated, in one round at least. So its places depend on the key and on that text alone, as a record's do,
+and whether it is in the data moves nothing else.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import cycle, islice
 
-from dpaudit.generation.config import Config
-from dpaudit.generation.partition import Partition, PlacedCanary, groups_of
+from dpaudit.generation.config import NO_LABELS, Config
+from dpaudit.generation.partition import Partition, PlacedCanary
 from dpaudit.generation.records import Record
-from dpaudit.runs import Batching, Canaries, Canary, Clusters, InputError, KeyedHash, RunReader
+from dpaudit.runs import Batching, Canaries, Canary, InputError, RunReader
 from dpaudit.runs.canaries import SALT_BYTES
 
 #: Three of these, over and over, are a canary's text: a model that is shown it goes on with them, and no other text
@@ -55,15 +57,16 @@ def included(canaries: Canaries | None) -> Iterable[Record]:
     return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
 
 
-def with_canaries(parts: Partition, canaries: Canaries | None) -> Partition:
+def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
     """The partition of data that has those that are in it, told which batch has which canary, in or out."""
     if canaries is None:
         return parts
     placed = {
-        canary.batch: PlacedCanary(number, (_record(canary),), canary.included)
+        batch: PlacedCanary(number, (_record(canary),), canary.included)
         for number, canary in enumerate(canaries.canaries)
+        for batch in canary.batches(batching, batching.rounds)
     }
-    return replace(parts, batches=tuple(replace(batch, canary=placed.get(batch.id)) for batch in parts.batches))
+    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, canary=placed.get(batch.id))))
 
 
 def _record(canary: Canary) -> Record:
@@ -71,20 +74,17 @@ def _record(canary: Canary) -> Record:
 
 
 def _drawn(batching: Batching, count: int) -> Canaries:
-    """So many canaries, in as many batches that are drawn at random, each with a coin of its own."""
-    draw, hashing = secrets.SystemRandom(), KeyedHash(bytes.fromhex(batching.key or ""))
-    chosen = set(draw.sample(range(batching.batches), count))
-    texts: dict[int, Record] = {}
-    for group in groups_of(batching, Clusters()):
-        missing = chosen & set(group.ids)
-        while missing:
+    """So many canaries, as many of each label as of any other, and one more of some. Each has a coin of its own."""
+    draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
+    draw.shuffle(labels)
+    taken: set[int] = set()
+    drawn = []
+    for label in islice(cycle(labels), count):
+        batches: tuple[int, ...] = ()
+        while not batches or not taken.isdisjoint(batches):
             text = " ".join(draw.sample(WORDS, WORDS_EACH) * REPEATED)
-            number = hashing.batch(hashing.digest(group.label, text), group.batches or 1)
-            if number < len(group.ids) and group.ids[number] in missing:
-                missing.remove(group.ids[number])
-                texts[group.ids[number]] = Record(group.label, text)
-    drawn = (
-        Canary(label=record.label, text=record.text, batch=batch, included=bool(secrets.randbits(1)))
-        for batch, record in sorted(texts.items())
-    )
+            canary = Canary(label=label, text=text, included=False)
+            batches = canary.batches(batching, batching.rounds)
+        taken.update(batches)
+        drawn.append(canary.model_copy(update={"included": bool(secrets.randbits(1))}))
     return Canaries(salt=secrets.token_hex(SALT_BYTES), canaries=tuple(drawn))

@@ -24,6 +24,7 @@ from dpaudit.runs.manifest import (
     MAX_CENTERS,
     MAX_CONTEXTS,
     MAX_END,
+    MAX_ROUNDS,
     MAX_TEMPLATE,
     MAX_TOKENS,
     Digest,
@@ -144,7 +145,8 @@ class ModelConfig(Fields):
 
     Attributes:
         name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
-        dtype: of weights and activations; logits are float32 either way.
+        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where the device
+            computes in it, about twice as fast, and float32 elsewhere.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
         trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
@@ -154,7 +156,7 @@ class ModelConfig(Fields):
     """
 
     name: Name
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     trained_on_records: TrainedOnRecords = "unknown"
@@ -222,7 +224,9 @@ class PromptConfig(Fields):
 
 #: The fields of batching that are for labels alone, and for clusters.
 _OF_LABELS = ("batches_per_label", "generate_per_label")
-_OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "generate_per_cluster")
+_OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "least_batches", "generate_per_cluster")
+#: How often a canary's text is drawn anew, on average, until no round sends it to another's batch.
+_TRIES = 100
 
 
 class BatchingConfig(Fields):
@@ -230,25 +234,32 @@ class BatchingConfig(Fields):
 
     Attributes:
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
+        rounds: how often the records are hashed again (hashed only), each time under a key of its own. Every record
+            serves once a round, and numbers of batches are those of one round. Settle it before the run: whoever stops
+            early pays for all of them, unless privacy.split_delta.
         batches_per_label: how many batches a label's records are hashed into (hashed only). Without labels this is
             about all records, and so is the next.
         generate_per_label: how many of each label's batches are generated.
         batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
         records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
         most_batches: with records_per_batch, the most batches of a cluster.
+        least_batches: with records_per_batch, the fewest: 1 where null, and a cluster's one batch is no secret.
         generate_per_cluster: with `clustering`, how many of each cluster's batches are generated.
         slots: contexts per batch. Required for paper-slices; several examples per context need slots or cells.
         cells: cells per batch (hashed only). One that holds exactly prompt.examples_per_context records is a context;
             the records of other cells are not shown.
-        key: 64 hexadecimal digits that fix the hash; random when null.
+        key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null, which alone makes it a
+            secret that hides records' batches.
     """
 
     rule: Literal["hashed", "paper-slices"] = "hashed"
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     batches_per_label: Batches | None = None
     generate_per_label: Batches = 1
     batches_per_cluster: Batches | None = None
     records_per_batch: Positive | None = None
     most_batches: Batches | None = None
+    least_batches: Batches | None = None
     generate_per_cluster: Batches = 1
     slots: Slots | None = None
     cells: Slots | None = None
@@ -271,6 +282,8 @@ class BatchingConfig(Fields):
             raise clash("batches_per_label", number, allowed)
         if not hashed and self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        if not hashed and self.rounds > 1:
+            raise clash("rounds", self.rounds, "1 when rule is paper-slices: every round would cut the same slices")
         if self.cells is not None and self.slots is not None:
             raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
         return self
@@ -283,6 +296,11 @@ class BatchingConfig(Fields):
         if self.batches_per_cluster is not None and self.records_per_batch is not None:
             allowed = "null when batches_per_cluster says how many batches there are"
             raise clash("records_per_batch", self.records_per_batch, allowed)
+        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
+            allowed = f"at most most_batches, which is {self.most_batches}"
+            if self.most_batches is None:
+                allowed = "null without records_per_batch and most_batches"
+            raise clash("least_batches", self.least_batches, allowed)
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
@@ -465,6 +483,10 @@ class PrivacyConfig(Fields):
             in the data, which then counts as public.
         canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
             (docs/canaries.md). Each pays as any record does, and is in a batch of its own. Null for none.
+        amplification: secret-batches claims what holds against whoever does not know which batch a record was in,
+            wherever that is less (docs/secret-batches.md); none what holds against whoever knows.
+        split_delta: whether delta is split over the rounds after which the run may be stopped, so that each number of
+            them has an epsilon of its own; else a run that is stopped early costs what all rounds do.
     """
 
     unit: Unit = "record"
@@ -473,6 +495,8 @@ class PrivacyConfig(Fields):
     delta: Delta | None = None
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
+    amplification: Literal["secret-batches", "none"] = "secret-batches"
+    split_delta: bool = False
 
     @model_validator(mode="after")
     def _canaries_could_refute_something(self) -> Self:
@@ -642,6 +666,8 @@ class Config(Fields):
                 (f"clustering.{name}", clusters, labels, "labels"),
                 ("batching.generate_per_cluster", batching.generate_per_cluster, labels * clusters, "clusters in all"),
             ]
+        field, each, groups, _ = parts[-1]
+        parts.append(("batching.rounds", batching.rounds, each * groups, "batches in a round"))
         for field, each, groups, of in parts:
             if each * groups > MAX_BATCHES:
                 there = f"there are {groups:,} {of}, and a run has up to {MAX_BATCHES:,} batches"
@@ -726,9 +752,27 @@ class Config(Fields):
             raise clash("privacy.canaries", canaries, allowed)
         if self.record.contexts is False:
             raise clash("record.contexts", False, "null or true with privacy.canaries")
-        batches = len(self.data.groups) * self.batching.generate_per_label
+        labels, per_label, rounds = len(self.data.groups), self.batching.batches_per_label or 1, self.batching.rounds
+        batches = labels * self.batching.generate_per_label
         if canaries > batches:
             raise clash("privacy.canaries", canaries, f"at most one for each of the {batches} batches")
+        # Of its label, with the others' batches in each round.
+        most = int(per_label * (1 - _TRIES ** (-1 / rounds)))
+        if rounds > 1 and (canaries - 1) // labels > most:
+            why = f"with more, hardly any text has a batch of its own in each of {rounds} rounds"
+            raise clash("privacy.canaries", canaries, f"at most {labels * (most + 1)}: {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_are_of_budgets_of_their_own(self) -> Self:
+        rounds, split = self.batching.rounds, self.privacy.split_delta
+        if rounds > 1 and self.shares_budgets:
+            allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
+            raise clash("batching.rounds", rounds, allowed)
+        if split and rounds == 1:
+            raise clash("privacy.split_delta", True, "false without several batching.rounds")
+        if split and self.mechanism.claim_kind == "ex-post":
+            raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
         return self
 
     @model_validator(mode="after")

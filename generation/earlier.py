@@ -38,6 +38,9 @@ class Earlier:
         if runs and not (config.has_budgets and config.rule == "hashed-records"):
             problem = "this config's contexts have no budgets of their own, or are not a record each."
             raise InputError("--spent", problem, "Give privacy.epsilon, and one example per context.")
+        if runs and config.batching.rounds > 1:
+            problem = f"this config has {config.batching.rounds} batching.rounds, and budgets are of each round."
+            raise InputError("--spent", problem, "Leave out batching.rounds, or --spent.")
         readers = tuple(sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier)))
         commitments = tuple(filter(None, (reader.manifest.commitment for reader in readers)))
         if begun is not None:

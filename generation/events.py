@@ -9,21 +9,18 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True)
 class RecordsPlaced:
-    """Every record has its batch, and no text is generated yet. All of these are private figures.
+    """Every record has its batches, and no text is generated yet. How large these are is not told.
 
     Attributes:
-        repeated: rows of the data whose text and label another row has: they count once.
-        unused: records of the batches to be generated whose cells hold fewer or more than a context shows.
-        fewest, most: how many contexts that hold a record the batches to be generated have.
-        remedy: which setting makes them larger.
+        repeated: rows of the data whose text and label another row has: they count once. A private figure.
+        contexts: that show a record, of a batch on average: by settings and the number of records alone.
+        remedy: which setting makes them more.
         of_none: what a batch without contexts writes.
         left: what share of its budget a context begins with on average; None where no run was before.
     """
 
     repeated: int
-    unused: int
-    fewest: int
-    most: int
+    contexts: float
     remedy: str
     of_none: str
     left: float | None = None
@@ -61,14 +58,10 @@ class BatchStarted:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A token was sampled. `epsilon`: the run's ex-post sum so far, its clusters included, in nats; None for mean.
-
-    It is a private figure.
-    """
+    """A token was sampled. What it cost is not told: a batch's cost tells of its size."""
 
     batch: int
     tokens: int
-    epsilon: float | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,6 @@ class BatchDone:
     batch: int
     batches: int
     tokens: int
-    epsilon: float | None
     resumed: bool = False
 
 

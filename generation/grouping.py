@@ -224,6 +224,7 @@ def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dic
         "counts": counts,
         "records_per_batch": batching.records_per_batch,
         "most_batches": batching.most_batches,
+        "least_batches": batching.least_batches,
     }
 
 
@@ -240,9 +241,10 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
     if len(encoded_centers(centers)[0]) >= MAX_CLUSTERS_BYTES:
         raise _too_large(centers)
     kept = _settings(config).keep or len(centers)
-    each, labels = config.batching.generate_per_cluster, len(config.data.groups)
-    if labels * kept * each > MAX_BATCHES:
-        problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels."
+    each, labels, rounds = config.batching.generate_per_cluster, len(config.data.groups), config.batching.rounds
+    if labels * kept * each * rounds > MAX_BATCHES:
+        problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels"
+        problem += "." if rounds == 1 else f" in each of {rounds:,} rounds."
         remedy = f"Ask for fewer: a run has at most {MAX_BATCHES:,} batches."
         raise InputError("batching.generate_per_cluster", problem, remedy)
 
@@ -255,7 +257,8 @@ def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept:
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
-        batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches)
+        least = batching.least_batches or 1
+        batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches, least)
     else:
         batches = np.full(kept.shape, batching.batches_per_cluster)
     clusters = Clusters(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dpaudit.accounting import ApproximateAccountant, rebalancing_events, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
+from dpaudit.accounting.ex_post_release import amplifies, ex_post_release
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.model_probe import isolation_of
@@ -20,11 +21,13 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     Batching,
     Canaries,
     Claim,
     Clustering,
+    ClusterPlaces,
     Clusters,
     CommittedSeed,
     Data,
@@ -37,9 +40,11 @@ from dpaudit.runs import (
     Prompt,
     Record,
     Sampling,
+    SecretBatches,
     Stopping,
     data_digest,
     read_seed,
+    secret_batches,
 )
 from dpaudit.runs.manifest import MAX_WIDTH, SOFTWARE
 from dpaudit.runs.storage import Location
@@ -99,7 +104,8 @@ def build_manifest(
             **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
         ),
         model=Model(
-            **config.model.model_dump(include={"name", "dtype", "trained_on_records"}),
+            **config.model.model_dump(include={"name", "trained_on_records"}),
+            dtype=str(model.network.dtype).removeprefix("torch."),
             digest=model.digest,
             device=model.device.type,
             rows=rows,
@@ -114,13 +120,13 @@ def build_manifest(
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
         canaries=None if canaries is None else canaries.committed,
-        claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, clustering),
+        claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, batching, clustering),
     )
 
 
 def units(config: Config, records: int, batching: Batching) -> int:
     """How many there are of what a delta must suit: the records; where the claim is per context, slots if more."""
-    slots = batching.batches * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
+    slots = batching.per_round * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
     return max(records, slots)
 
 
@@ -130,9 +136,25 @@ def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
     return rounded_sum(tokens, rounded_sum(counts, centers))
 
 
-def ex_post_claim(config: Config, epsilon: float, clustering: Clustering) -> Claim:
-    """What a run states of itself at its end: its own sum and its clusters' cost, rounded up."""
-    return _claim(config, round_up(ex_post_epsilon(epsilon, clustering)), clustering.delta or 0.0)
+def ex_post_claim(
+    config: Config, manifest: Manifest, clusters: Clusters, exact: float, cost: Callable[[int], Cost]
+) -> Claim:
+    """What a run states of itself at its end, at both levels: its own sum and its clusters' cost, rounded up.
+
+    Args:
+        config: all settings.
+        manifest, clusters: of the run.
+        exact: what all its batches cost whoever knows the records' batches, in nats.
+        cost: of one batch.
+    """
+    privacy, clustering = manifest.privacy, manifest.clustering
+    release, secret = exact, secret_of(config, privacy, manifest.batching, clustering, clusters)
+    if secret is not None and amplifies(privacy.relation, privacy.change(config.rule)):
+        each = manifest.batching.generate_per_cluster
+        places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
+        release = min(exact, ex_post_release(manifest, secret, places, cost))
+    readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
+    return _claim(config, readers, clustering.delta or 0.0, known)
 
 
 def round_up(epsilon: float) -> float:
@@ -153,7 +175,7 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     Raises:
         InputError: names the fields that differ.
     """
-    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn"}
+    own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn", "stopped_after"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
     differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
@@ -182,13 +204,14 @@ def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, con
         raise InputError(path, problem, "Restore the config, or name a new directory.")
 
 
-def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
+def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: bool) -> Batching:
     """How records become contexts and batches.
 
     Args:
         config: all settings.
         clusters: those of each label; empty where the config asks for no clustering.
         key: of the hash, in hexadecimal.
+        secret: whether the key was drawn for this run, from the operating system.
     """
     settings = config.batching
     if config.clustering is None:
@@ -198,11 +221,13 @@ def declared_batching(config: Config, clusters: Clusters, key: str) -> Batching:
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
         rule=config.rule,
-        batches=batches,
+        rounds=settings.rounds,
+        batches=settings.rounds * batches,
         **settings.model_dump(include={"batches_per_label", generated, "slots", "cells"}),
         examples_per_context=config.prompt.examples_per_context,
         labels=config.data.labels or (),
         key=key,
+        allocation=Allocation(kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret),
     )
 
 
@@ -304,6 +329,7 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         delta_from="records" if worked_out else "declared",
         shared_budgets=config.shares_budgets,
         earlier=tuple(earlier),
+        split_delta=config.privacy.split_delta,
     )
 
 
@@ -326,52 +352,60 @@ def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> R
     return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.records_contexts)
 
 
-def claim_beforehand(config: Config, records: int, privacy: Privacy, clustering: Clustering) -> Claim | None:
+def claim_beforehand(
+    config: Config, records: int, privacy: Privacy, batching: Batching, clustering: Clustering
+) -> Claim | None:
     """The config's claim; without one, the guarantee that follows from public settings, where the mechanism has any.
 
     Args:
         config: all settings.
         records: how many there are, see `units`.
-        privacy: see `declared_privacy`.
+        privacy, batching: see `declared_privacy` and `declared_batching`.
         clustering: its cost is part of the claim; what is found later need not be right.
 
     Raises:
         InputError: nothing can be claimed under these settings.
     """
-    accountant = _accountant(config, privacy, clustering)
+    accountant = release_accountant(config, privacy, batching, clustering)
+    if accountant is None:
+        if config.claim is None:
+            return None
+        alike = secret_of(config, privacy, batching, clustering) is None
+        alike |= not amplifies(privacy.relation, privacy.change(config.rule))
+        return _claim(config, config.claim.epsilon, config.claim.delta, config.claim.epsilon if alike else None)
+    delta = _delta(config, records) if config.claim is None else config.claim.delta
+    if not accountant.batch.delta_left(delta / accountant.shares):
+        problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
+        problem += "." if accountant.shares == 1 else f", and each round may take {delta / accountant.shares:g}."
+        raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
+    tokens = config.decoding.most_tokens
+    # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
+    known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
+    release = known if accountant.secret is None else min(known, round_up(accountant.epsilon(tokens, delta)))
     if config.claim is not None:
-        epsilon, delta = config.claim.epsilon, config.claim.delta
-    elif accountant is None:
-        return None
-    elif config.privacy.epsilon is not None and config.privacy.delta is not None:
-        epsilon, delta = config.privacy.epsilon, config.privacy.delta
-    else:
-        delta = _delta(config, records)
-        if not accountant.delta_left(delta):
-            problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}."
-            raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
-        # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
-        epsilon = round_up(accountant.epsilon(config.decoding.most_tokens, delta, "rdp").epsilon)
-    return _claim(config, epsilon, delta)
+        release = config.claim.epsilon
+    elif config.privacy.epsilon is not None:
+        release = config.privacy.epsilon
+    return _claim(config, release, delta, release if accountant.secret is None else max(release, known))
 
 
-def with_budget(config: Config, privacy: Privacy, clustering: Clustering) -> Config:
+def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering: Clustering) -> Config:
     """The config with the budget of each context that its `privacy.epsilon` leaves; without one, as it is.
 
     Args:
         config: all settings.
-        privacy: see `declared_privacy`.
+        privacy, batching: see `declared_privacy` and `declared_batching`.
         clustering: its cost comes first.
 
     Raises:
         InputError: nothing is left.
     """
     epsilon, delta, change = config.privacy.epsilon, config.privacy.delta, privacy.change(config.rule)
-    accountant = _accountant(config, privacy, clustering)
+    accountant = release_accountant(config, privacy, batching, clustering)
     if epsilon is None or delta is None or change is None or accountant is None:
         return config
     try:
-        budget = accountant.most_rho_within(epsilon, delta) / change.budgets**2
+        budget = accountant.most_rho_within(epsilon, delta)
     except ValueError as error:
         raise InputError("privacy.epsilon", f"{error}.", "Raise it, or give clusters less.") from None
     if not budget:
@@ -381,22 +415,59 @@ def with_budget(config: Config, privacy: Privacy, clustering: Clustering) -> Con
     return config.model_copy(update={"mechanism": mechanism})
 
 
-def _accountant(config: Config, privacy: Privacy, clustering: Clustering) -> ApproximateAccountant | None:
-    """Of a config's mechanism with what its clusters cost; None where its cost is not known beforehand."""
+def release_accountant(
+    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
+) -> ReleaseAccountant | None:
+    """Both levels of a config's mechanism with what its clusters cost; None where its cost is not known beforehand."""
     counts, centers = _clustering_epsilons(clustering)
-    return ApproximateAccountant.of(
+    batch = ApproximateAccountant.of(
         config.mechanism,
         privacy.change(config.rule),
         laplace=rebalancing_events(counts, privacy.relation),
         centers=centers,
         centers_delta=clustering.delta or 0.0,
+        rounds=batching.rounds,
     )
+    if batch is None:
+        return None
+    secret, shares = secret_of(config, privacy, batching, clustering), batching.rounds if privacy.split_delta else 1
+    return ReleaseAccountant.of(batch, config.mechanism, privacy, config.rule, secret, shares)
 
 
-def _claim(config: Config, epsilon: float, delta: float) -> Claim:
+def secret_of(
+    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
+) -> SecretBatches | None:
+    """What readers cannot know of a record's batch, where the claim is to rest on it.
+
+    `clusters` are those of the run; without them, as many batches are taken for each as the config says in public.
+    """
+    if config.privacy.amplification == "none":
+        return None
+    stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
+    found = secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
+    return None if isinstance(found, str) else found
+
+
+def expected_clusters(config: Config) -> Clusters:
+    """Clusters of the public number of batches, before any is found: all that a claim rests on."""
+    clustering, batching = config.clustering, config.batching
+    if clustering is None:
+        return Clusters()
+    labels, kept = len(config.data.groups), clustering.keep or clustering.centers or 1
+    each = batching.batches_per_cluster or batching.least_batches or 1
+    return Clusters(method=clustering.method, kept=(tuple(range(kept)),) * labels, batches=((each,) * kept,) * labels)
+
+
+def _claim(config: Config, epsilon: float, delta: float, batch_epsilon: float | None) -> Claim:
     privacy = config.privacy
-    kind = config.mechanism.claim_kind
-    return Claim(epsilon=epsilon, delta=delta, kind=kind, relation=privacy.relation, unit=privacy.unit)
+    return Claim(
+        epsilon=epsilon,
+        batch_epsilon=batch_epsilon,
+        delta=delta,
+        kind=config.mechanism.claim_kind,
+        relation=privacy.relation,
+        unit=privacy.unit,
+    )
 
 
 def _delta(config: Config, records: int) -> float:

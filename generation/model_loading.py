@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from dpaudit.generation.config import ModelConfig
@@ -15,6 +14,7 @@ from dpaudit.generation.models import (
     converted,
     device_of,
     digest_of,
+    dtype_of,
     gguf_file,
     identity_files,
     load_network,
@@ -43,7 +43,7 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else converted(gguf)
-        network, missing = load_network(AutoModelForCausalLM, origin, getattr(torch, config.dtype))
+        network, missing = load_network(AutoModelForCausalLM, origin, dtype_of(config, device))
         if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
             problem = f"{config.name!r} lacks weights of a causal language model."
             raise InputError(FIELD, problem, "Name one that has them.")

@@ -255,6 +255,16 @@ def device_of(config: ModelConfig) -> torch.device:
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
+def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
+    """The dtype of a config's model: what it names, or bfloat16 where the device computes in that by itself."""
+    if config.dtype == "auto":
+        if device.type == "cuda":
+            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions do not say
+        return torch.bfloat16 if known.get("avx512_bf16") or known.get("amx_bf16") else torch.float32
+    return torch.float32 if config.dtype == "float32" else torch.bfloat16
+
+
 def gguf_file(folder: Path) -> Path | None:
     """The .gguf file of a folder that holds one instead of a Hugging Face model."""
     if (folder / "config.json").exists():

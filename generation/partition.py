@@ -1,10 +1,16 @@
-"""Records to contexts and batches. Under the hashed rules a record's place depends on that record alone."""
+"""Records to contexts and batches. Under the hashed rules a record's places depend on that record alone.
+
+In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
+batches is asked for, and forgotten for another: memory does not grow with the rounds.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, overload
 
 from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.records import Record
@@ -23,7 +29,7 @@ class Group:
         label: theirs; empty without labels.
         cluster: index of their centre; None where labels alone group records.
         batches: how many they are hashed into; None where slices are cut instead.
-        ids: of the batches that are generated, the first ones.
+        ids: of the batches that are generated in the first round, the first ones.
     """
 
     label: str
@@ -94,18 +100,52 @@ class Batch:
         return self.label or None
 
 
+class Batches(Sequence[Batch]):
+    """All batches of a run, in order of id. Those of one round are in memory at a time."""
+
+    def __init__(self, batching: Batching, of_round: Callable[[int], tuple[Batch, ...]]) -> None:
+        """Args: `of_round` makes the batches of a round, by its number."""
+        self._batching, self._of_round = batching, lru_cache(maxsize=1)(of_round)
+
+    def __len__(self) -> int:
+        return self._batching.batches
+
+    @overload
+    def __getitem__(self, at: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Batch, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Batch | tuple[Batch, ...]:
+        if isinstance(at, slice):
+            return tuple(self[number] for number in range(len(self))[at])
+        number, place = divmod(range(len(self))[at], self._batching.per_round)
+        return self._of_round(number)[place]
+
+    def changed(self, change: Callable[[Batch], Batch]) -> Batches:
+        """These batches, each changed when it is asked for."""
+        of_round = self._of_round
+        return Batches(self._batching, lambda number: tuple(map(change, of_round(number))))
+
+
 @dataclass(frozen=True)
 class Partition:
-    """All batches in order of id, and every record's place in hash order."""
+    """All batches in order of id, and every record's line of the file `assignment`, in hash order."""
 
-    batches: tuple[Batch, ...]
+    batches: Batches
     assignment: tuple[Assigned, ...]
 
-    @property
-    def unused(self) -> int:
-        """How many records of the generated batches no context shows: those of cells with fewer or more than k."""
-        placed = sum(place.batch is not None for place in self.assignment)
-        return placed - sum(len(context) for batch in self.batches for context in batch.contexts)
+
+class _Member(NamedTuple):
+    """A record to place. `group`: which of the run's it is of, by number; None where it goes nowhere."""
+
+    digest: str
+    record: Record
+    group: int | None
+
+
+#: A record's batch, as an id of the first round, and its slot or cell there; None where it takes part in none.
+_Place = tuple[int | None, int | None]
 
 
 def partition(
@@ -126,34 +166,19 @@ def partition(
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
-    hashing, slots, most = _hashing(batching), batching.slots or 1, batching.examples_per_context
-    groups = {(group.label, group.cluster): group for group in groups_of(batching, clusters)}
-    seen: Counter[str | tuple[int, int]] = Counter()
-    placed = []
-    for digest, record in _by_digest(batching, records):
-        group = groups[record.label, None if centers is None else centers[record]]
-        slot = None
-        if batching.rule == "paper-slices":
-            # The paper's implementation: each label's records, in hash order, cut into slices of fixed size.
-            number, rest = divmod(seen[record.label], slots * most)
-            slot = rest // most
-            seen[record.label] += 1
-        else:
-            number = hashing.batch(digest, group.batches or 1)
-        batch = group.ids[number] if number < len(group.ids) else None
-        if batching.rule == "hashed-slots" and batch is not None:
-            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown.
-            slot = hashing.slot(digest, slots)
-            if seen[batch, slot] == most:
-                batch = None
-            else:
-                seen[batch, slot] += 1
-        elif batching.cells is not None:
-            slot = hashing.slot(digest, batching.cells)
-        user = None if users is None else hashing.user(users[record])
-        before = 0.0 if spent is None else spent.get(user or digest, 0.0)
-        placed.append((record, Assigned(digest, batch, None if batch is None else slot, user, before)))
-    return _parted(batching, clusters, placed)
+    hashing, groups = _hashing(batching), tuple(groups_of(batching, clusters))
+    numbers = {(group.label, group.cluster): number for number, group in enumerate(groups)}
+    members = [
+        _Member(digest, record, numbers[record.label, None if centers is None else centers[record]])
+        for digest, record in _by_digest(batching, records)
+    ]
+
+    def assigned(member: _Member, place: _Place) -> Assigned:
+        user = None if users is None else hashing.user(users[member.record])
+        before = 0.0 if spent is None else spent.get(user or member.digest, 0.0)
+        return Assigned(member.digest, *place, user, before)
+
+    return _parted(batching, groups, members, assigned)
 
 
 def partition_as_recorded(
@@ -163,7 +188,7 @@ def partition_as_recorded(
     assignment: Iterable[Assigned],
     begun: Batching,
 ) -> Partition:
-    """The partition of a run that has begun, read off its assignment: no record is clustered twice.
+    """The partition of a run that has begun, whose assignment says each record's group: none is clustered twice.
 
     A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
 
@@ -173,21 +198,24 @@ def partition_as_recorded(
         begun: the run's own batching, which its assignment has to fit.
 
     Raises:
-        InputError: the assignment names a batch that its record's label has not, or a slot that no batch has.
+        InputError: the assignment names a batch or a group that its record's label has not, or a slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
-    ordered = _by_digest(batching, records)
-    placed = [(record, places.get(digest, Assigned(digest, None, None))) for digest, record in ordered]
-    slots = begun.slots or begun.cells
-    of_label: dict[str, range] = {}  # the batches of a label follow each other
-    for group in groups_of(begun, clusters):
-        of_label[group.label] = range(of_label.get(group.label, group.ids).start, group.ids.stop)
-    for record, place in placed:
-        fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
-        if place.batch is not None and not (place.batch in of_label.get(record.label, ()) and fits):
-            problem = "it puts a record into a batch of another label, or into a place that no batch has."
-            raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
-    return _parted(batching, clusters, placed)
+    groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
+    of_batch = [number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])]
+    slots = begun.slots or begun.cells if one_round else None
+    members = []
+    for digest, record in _by_digest(batching, records):
+        place, number = places.get(digest, Assigned(digest, None, None)), None
+        if place.batch is not None:
+            number = of_batch[place.batch] if place.batch < len(of_batch) else None
+            fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
+            if number is None or groups[number].label != record.label or not fits:
+                problem = "it puts a record into a batch of another label, or into a place that no batch has."
+                raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
+        members.append(_Member(digest, record, number))
+    now = tuple(groups_of(batching, clusters))
+    return _parted(batching, now, members, lambda member, place: Assigned(member.digest, *place))
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
@@ -196,8 +224,7 @@ def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
     if budget is None or not manifest.own_allowances:
         return parts
     shares = allowances(parts.assignment, budget)
-    batches = (replace(batch, budgets=shares.get(batch.id)) for batch in parts.batches)
-    return replace(parts, batches=tuple(batches))
+    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, budgets=shares.get(batch.id))))
 
 
 def _hashing(batching: Batching) -> KeyedHash:
@@ -209,13 +236,61 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
     return sorted((hashing.digest(record.label, record.text), record) for record in records)
 
 
-def _parted(batching: Batching, clusters: Clusters, placed: Sequence[tuple[Record, Assigned]]) -> Partition:
-    """The batches to generate. A slot is a context, empty or not; a cell only if it holds k records."""
+def _parted(
+    batching: Batching,
+    groups: Sequence[Group],
+    members: Sequence[_Member],
+    assigned: Callable[[_Member, _Place], Assigned],
+) -> Partition:
+    """The partition of these records, which are in hash order. With several rounds a line says the group alone."""
+    batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
+    places: Iterable[_Place] = _places(batching, groups, members, 0)
+    if batching.rounds > 1:
+        places = ((member.group, None) for member in members)
+    return Partition(batches, tuple(map(assigned, members, places)))
+
+
+def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
+    """Where each record goes in a round."""
+    hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
+    seen: Counter[str | tuple[int, int]] = Counter()
+    for digest, record, at in members:
+        if at is None:
+            yield None, None
+            continue
+        group, slot = groups[at], None
+        if batching.rule == "paper-slices":
+            # The paper's implementation: each label's records, in hash order, cut into slices of fixed size.
+            place, rest = divmod(seen[record.label], slots * most)
+            slot = rest // most
+            seen[record.label] += 1
+        else:
+            place = hashing.batch(digest, group.batches or 1)
+        if place >= len(group.ids):
+            yield None, None
+            continue
+        batch = group.ids[place]
+        if batching.rule == "hashed-slots":
+            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown.
+            slot = hashing.slot(digest, slots)
+            seen[batch, slot] += 1
+            if seen[batch, slot] > most:
+                yield None, None
+                continue
+        elif batching.cells is not None:
+            slot = hashing.slot(digest, batching.cells)
+        yield batch, slot
+
+
+def _of_round(
+    batching: Batching, groups: Sequence[Group], members: Sequence[_Member], number: int
+) -> tuple[Batch, ...]:
+    """The batches of a round. A slot is a context, empty or not; a cell only if it holds k records."""
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record, place in placed:
-        if place.batch is not None:
+    for member, (batch, slot) in zip(members, _places(batching, groups, members, number), strict=True):
+        if batch is not None:
             # Without slots every record is a context of its own.
-            contexts[place.batch][place.digest if place.slot is None else place.slot].append(record)
+            contexts[batch][member.digest if slot is None else slot].append(member.record)
 
     def filled(batch: int) -> tuple[Context, ...]:
         if batching.rule == "hashed-slots":
@@ -225,6 +300,7 @@ def _parted(batching: Batching, clusters: Clusters, placed: Sequence[tuple[Recor
             return tuple(context for context in found if len(context) == batching.examples_per_context)
         return tuple(found)
 
-    groups = groups_of(batching, clusters)
-    batches = tuple(Batch(each, group.label, group.cluster, filled(each)) for group in groups for each in group.ids)
-    return Partition(batches, tuple(place for _, place in placed))
+    first = number * batching.per_round
+    return tuple(
+        Batch(first + batch, group.label, group.cluster, filled(batch)) for group in groups for batch in group.ids
+    )

@@ -9,17 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dpaudit.accounting.one_run import most_refutable
+from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
+from dpaudit.generation.manifest import expected_clusters, release_accountant
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import ClaimResult
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, Sampling, Step, Vocabulary
+from dpaudit.runs import BatchHeader, Manifest, Sampling, SecretBatches, Step, Vocabulary, secret_batches
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -34,33 +40,60 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
     Raises InputError where `generate` would.
     """
     ready = prepare(config, spent)
-    batches = ready.records.batches
-    contexts = tuple(len(batch.contexts) for batch in batches)
-    prompts, step, stored, tried = _trial(ready)
-    rounds = sum(contexts) / tried if tried else 1.0
+    records, batches = ready.manifest.data.records, ready.manifest.batches
+    contexts = expected.contexts(config, records)
+    prompts, step, fixed, each, tried = _trial(ready)
+    passes = batches * (config.batching.slots or contexts) / tried if tried else 1.0
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
     claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
-    least = min((share for batch in batches for share in batch.budgets or ()), default=mechanism.budget)
+    budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
+    least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
     return Plan(
-        records=ready.manifest.data.records,
+        records=records,
         labels=len(config.data.labels or ()),
+        rounds=ready.manifest.rounds,
+        batches=batches,
         contexts=contexts,
         tokens=tokens,
         longest=config.decoding.longest,
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
+        **_levels(config, ready.manifest),
         withheld="" if claim is None else _why_withheld(ready.manifest),
         sure=None if least is None else mechanism.sure_draws(least),
         left=ready.left,
-        seconds=rounds * (prompts + step * max(0, tokens - texts)),
-        stored=round(stored * tokens * len(batches)),
+        seconds=passes * (prompts + step * max(0, tokens - texts)),
+        stored=round((fixed + each * contexts) * tokens * batches),
         obstacles=tuple(map(str, obstacles)),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
+
+
+def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
+    """What secret batches buy, as far as public settings tell."""
+    claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
+    found: dict[str, Any] = {"equal": "", "fewest": None, "one_label": None, "affordable": None}
+    secret = secret_batches(manifest, privacy.unit, expected_clusters(config))
+    if isinstance(secret, str) or config.privacy.amplification == "none":
+        reason = secret if isinstance(secret, str) else "privacy.amplification is none"
+        return found | {"equal": "" if claim is None else reason}
+    found["fewest"] = min(batches for batches, _ in secret.groups)
+    accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
+    if claim is None or accountant is None or accountant.secret is None:
+        return found
+    labels = len(config.data.groups)
+    if labels > 1 and config.clustering is None:
+        merged = tuple((batches * labels, generated * labels) for batches, generated in secret.groups)
+        together = replace(accountant, secret=SecretBatches(merged, secret.rounds))
+        found["one_label"] = together.epsilon(tokens, claim.delta)
+    if config.claim is not None and not privacy.split_delta:
+        rounds = accountant.most_rounds_within(claim.epsilon, tokens, claim.delta)
+        found["affordable"] = rounds * batching.per_round * -(-tokens // config.decoding.longest)
+    return found
 
 
 def _why_withheld(manifest: Manifest) -> str:
@@ -83,11 +116,12 @@ def _knows_tokenizer(model: LanguageModel) -> bool:
         return False
 
 
-def _trial(ready: Ready) -> tuple[float, float, float, int]:
+def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
     """The first batches that share a pass, for a few steps.
 
     Returns:
-        Seconds until all have a token, seconds a step after that, mean bytes of a step, and their contexts.
+        Seconds until all have a token, seconds a step after that, bytes of a step and of each context in one, and
+        contexts.
     """
     rows, contexts = ready.manifest.model.rows or 1, 0
     chosen: list[int] = []
@@ -109,7 +143,8 @@ def _trial(ready: Ready) -> tuple[float, float, float, int]:
         pass
     elapsed = time.perf_counter() - start
     further = max(1, store.steps - len(chosen)) / max(1, len(chosen))
-    return first, (elapsed - first) / further, store.stored / max(1, store.steps), contexts
+    fixed, each = store.stored / max(1, store.steps), store.of_rows / max(1, store.rows)
+    return first, (elapsed - first) / further, fixed, each, contexts
 
 
 class _Weighed:
@@ -119,7 +154,7 @@ class _Weighed:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.steps = self.stored = 0
+        self.steps = self.stored = self.rows = self.of_rows = 0
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Weighed]:
@@ -128,11 +163,16 @@ class _Weighed:
 
     def write(self, step: Step) -> None:
         """See `Record`."""
-        arrays = (*step.arrays.values(), step.support, step.contexts, step.spent, step.canary)
         self.steps += 1
-        self.stored += sum(array.nbytes for array in arrays if array is not None)
+        self.stored += _bytes(*step.arrays.values(), step.support, step.canary)
+        self.rows += 0 if step.contexts is None else len(step.contexts)
+        self.of_rows += _bytes(step.contexts, step.spent)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
         """See `Record`."""
 
     finish = end_text
+
+
+def _bytes(*arrays: NDArray[Any] | None) -> int:
+    return sum(array.nbytes for array in arrays if array is not None)

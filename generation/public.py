@@ -48,7 +48,7 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     free = free_memory(device_of(asked.model))
     model, prompts, stopping = prompting(asked)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
-    batching, privacy = declared_batching(asked, Clusters(), _KEY), declared_privacy(asked, None)
+    batching, privacy = declared_batching(asked, Clusters(), _KEY, secret=False), declared_privacy(asked, None)
     manifest = build_manifest(
         asked, batching, (), privacy, Clustering(), model, prompts, stopping, declared_sampling(asked.decoding), rows
     )
@@ -75,6 +75,7 @@ def _without_records(config: Config) -> Config:
             remedy = "Leave out the section, and give batching.batches_per_label and batching.generate_per_label."
             raise InputError("clustering.method", problem, remedy)
         each = clusters * config.batching.generate_per_cluster
+    each *= config.batching.rounds
     return config.model_copy(
         update={
             "batching": BatchingConfig(batches_per_label=each, generate_per_label=each, slots=1),

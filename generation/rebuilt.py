@@ -229,8 +229,9 @@ class Rebuilt:
         for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
             if not getattr(batching, field):
                 raise _refused(self._where, f"batching.{field}", "the run does not say this.")
-        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.batches:
-            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s."
+        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.per_round:
+            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s"
+            problem += "." if batching.rounds == 1 else f" in each of {batching.rounds} rounds."
             remedy = "Restore the run, or generate it again."
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 

@@ -309,8 +309,10 @@ class _Replayer(Rebuilt):
         if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]
-        rest = self.partitioned(record for record in self.records if record != gone)
-        pairs = zip(rest.batches, self.partition.batches, strict=True)
-        changed = [new.id for new, old in pairs if new.contexts != old.contexts]
+        rest = self.partitioned(record for record in self.records if record != gone).batches
+        per_round = self._manifest.batching.per_round
+        first = batch.id - batch.id % per_round
+        ids = range(first, first + per_round)  # of its round
+        changed = [number for number in ids if rest[number].contexts != self.partition.batches[number].contexts]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
-        return rest.batches[batch.id].contexts
+        return rest[batch.id].contexts

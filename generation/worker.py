@@ -18,7 +18,6 @@ from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import ex_post_epsilon
 from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
@@ -165,19 +164,16 @@ class Worker:
         self._model, self._prompts = model, prompts
         change = self._manifest.privacy.change(self._manifest.batching.rule)
         beforehand = self._manifest.mechanism.claim_kind == "approximate"
-        self.accountant = None if beforehand else ExPostAccountant(self._manifest.mechanism, change)
+        self.accountant = (
+            None
+            if beforehand
+            else ExPostAccountant(self._manifest.mechanism, change, self._manifest.batching.per_round)
+        )
         self.rows = store.manifest.model.rows or 1
         self._head = Head.of(model.network) if self._manifest.mechanism.over_support else None
         self._passes: Passes | None = None
         self._public_passes: Passes | None = None
         self._open: list[_Open] = []
-
-    @property
-    def epsilon(self) -> float | None:
-        """The ex-post sum of all batches so far and what clusters cost, in nats; None without an accountant."""
-        if not self.accountant:
-            return None
-        return ex_post_epsilon(self.accountant.epsilon, self._manifest.clustering)
 
     def _recorded(self, batch: int, progress: Progress, *, resumed: bool = False) -> Finished:
         """Charge for a batch that is on disk already."""
@@ -328,7 +324,7 @@ class Worker:
                 remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
-                progress(StepDone(batch.batch.id, batch.length, self.epsilon))
+                progress(StepDone(batch.batch.id, batch.length))
                 yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
@@ -412,7 +408,7 @@ class Worker:
     def _finished(self, batch: int, tokens: int, progress: Progress, resumed: bool = False) -> Finished:
         """Close the account of a batch that gets no more tokens, and report it."""
         spent = self.accountant.close(batch) if self.accountant else None
-        progress(BatchDone(batch, self._manifest.batches, tokens, self.epsilon, resumed))
+        progress(BatchDone(batch, self._manifest.batches, tokens, resumed))
         return Finished(batch, tokens, spent)
 
     @property

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from dpaudit.mechanisms import ClaimKind
-from dpaudit.reports import findings, outline, quality
+from dpaudit.reports import findings, levels, outline, quality
 from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
 from dpaudit.results import COUPLED, NEXT_TO_NOTHING, TO_SHOW, AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import exactly, factor
+from dpaudit.results.rounding import exactly
 
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -135,6 +135,8 @@ def _blocks(released: Released) -> Iterator[str]:
     yield from _creation(result)
     yield "## Personal and Sensitive Information"
     yield promise(result, released.kind)
+    if states_epsilon(result, released.kind) and (held := "\n".join(_levels(result))):
+        yield held
     yield "Nothing here promises:"
     yield _items(each.format(groups=_groups(released)) for each in _NOT_PROMISED)
     yield "## Bias, Risks, and Limitations"
@@ -214,12 +216,16 @@ def promise(result: AuditResult, kind: ClaimKind) -> str:
     claim = result.claim
     if claim is None:
         return _WITHHELD
-    times, neighbours = factor(claim.epsilon), outline.neighbours_of(claim)
     return (
         f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
-        f"({escaped(neighbours)}): whatever is said of the texts would be at most {times} times as probable with any "
-        f"such change of the private data, plus {exactly(claim.delta)}.**"
+        f"({escaped(outline.neighbours_of(claim))}).**"
     )
+
+
+def _levels(result: AuditResult) -> Iterator[str]:
+    """Whom each level of the stated epsilon holds against."""
+    for level in levels.holding(result):
+        yield f"- **{level.name}, {escaped(level.figure)}.** {escaped(level.holds)}"
 
 
 def _baseline(released: Released) -> Iterator[str]:

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit.reports import findings
-from dpaudit.reports.costs import digits_for
 from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.html import environment
+from dpaudit.reports.levels import are_apart, digits_for, why_equal
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.terminal import print_caveats
@@ -50,6 +50,9 @@ _BETWEEN = "Neighbours"
 _SHORT = f"Very short: texts of fewer than {VERY_SHORT} tokens, but for empty ones."
 _AFTERWARDS = "Known only after the run, for the text that came out. Private: depends on the data."
 _BEFOREHAND = "Fixed by public settings and δ in advance, for every text that could come out."
+#: Columns of a run's epsilon of one kind: at either level, as recomputed and as claimed.
+_LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Claimed, batch level")
+OF_LEVELS = "Release level: for readers of the texts. Batch level: for whoever knows which batch a record was in."
 _APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
 _SAID_BY = "`dpaudit verify` says them"
 _MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."
@@ -146,7 +149,8 @@ class _Runs:
     def shown(self, run: str, kind: Kind, value: float, delta: float | None = None) -> str:
         """One of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
         claim = self.claims[run]
-        claimed = claim.epsilon if claim is not None and claim.kind == kind and value <= claim.epsilon else None
+        stated_for = () if claim is None or claim.kind != kind else (claim.epsilon, claim.batch_epsilon)
+        claimed = min((each for each in stated_for if each is not None and value <= each), default=None)
         return bound(value, max(self.digits[run, kind], digits_against(value, claimed))) + _beside(delta)
 
 
@@ -168,7 +172,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         if table.brief_note:
             console.print(Text(table.brief_note, style="dim"))
     console.print()
-    console.print(Text(_APART))
+    console.print(Text(f"{OF_LEVELS} {_APART}"))
     console.print(Text(_MORE, style="dim"))
 
 
@@ -213,6 +217,7 @@ def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | No
         caveats=shared,
         tables=tables(comparison),
         in_page=in_page,
+        of_levels=OF_LEVELS,
         warning=PRIVATE_FIGURES if private or comparison.spreads else PRIVATE_REPORT,
     )
 
@@ -253,7 +258,10 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
         of = dict(zip(worst.tokens, worst.epsilon, strict=True))[found.tokens]
         number, tokens = runs.number[run.name], counted(found.tokens, "token")
         epsilon, other = (runs.shown(run.name, "approximate", value) for value in (promised.epsilon[0], of))
-        yield f"Run {number}'s budgets promise ε {epsilon} for any length; worst-case accounting, {other} at {tokens}."
+        yield (
+            f"Run {number}'s budgets promise ε {epsilon} (batch level) for any length; worst-case accounting, {other} "
+            f"at {tokens}."
+        )
         if run.clip is not None and run.budgets.moved:
             moved = run.budgets.moved
             yield (
@@ -276,7 +284,7 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
             lender, spender = found.figures[within].run, found.figures[spent].run
             if tokens is not None and spender not in endless:
                 amount = _amount(tokens, by_name[spender], found.kind)
-                lent = f"run {runs.number[lender]}'s {found.kind} epsilon"
+                lent = f"run {runs.number[lender]}'s {found.kind} epsilon (batch level)"
                 yield f"Within {lent}, run {runs.number[spender]} affords {amount}."
                 break
 
@@ -323,22 +331,26 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
         "ex-post",
-        ("Claimed", "Exact", "Theorem 1", "Saving", "Rise", "Fall", "Total", _BETWEEN),
+        (*_LEVELS, "Exact", "Theorem 1", "Saving", "Rise", "Fall", _BETWEEN),
         rows(lambda run: _ex_post_cells(run, runs)),
         (
-            f"{_AFTERWARDS} "
-            "Exact is the larger of rise and fall; the total adds rebalancing. A δ is that of noised centres.",
+            f"{_AFTERWARDS} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
+            "of rise and fall; the level's total adds rebalancing. A δ is that of noised centres.",
+            *_equal_levels(comparison, "ex-post", runs),
         ),
-        brief=("Claimed", "Total", "Exact", "Theorem 1", "Saving", _BETWEEN),
+        brief=(*_LEVELS[:-1], "Exact", "Theorem 1", "Saving", _BETWEEN),
         brief_note=_AFTERWARDS,
     )
     approximate = ComparisonTable(
         "Approximate DP (epsilon in nats)",
         "approximate",
-        ("Claimed", "Epsilon", "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
+        (*_LEVELS, "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
         rows(lambda run: _approximate_cells(run, runs)),
-        (_BEFOREHAND,),
-        brief=("Claimed", "Epsilon", "By Rényi DP", "Delta", _BETWEEN),
+        (
+            f"{_BEFOREHAND} Lower end, Rényi DP and method are of the batch level.",
+            *_equal_levels(comparison, "approximate", runs),
+        ),
+        brief=(*_LEVELS[:-1], "By Rényi DP", "Delta", _BETWEEN),
         brief_note=_BEFOREHAND,
     )
     empirical = ComparisonTable(
@@ -412,11 +424,18 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
     claim, spent = run.claim, []
     if claim is not None:
-        spent.append(f"{KIND_TITLES[claim.kind]}: ε ≤ {stated(claim.epsilon)} claimed")
-        if (value := _epsilon(run, claim.kind)) is not None:
-            spent.append(f"ε ≤ {runs.shown(run.name, claim.kind, value)} recomputed")
+        found, title = _found(run, claim.kind), KIND_TITLES[claim.kind]
+        apart = are_apart(claim, found)
+        level = ", release level" if apart else ", both levels" * bool(why_equal(found))
+        spent.append(f"{title}{level}: ε ≤ {stated(claim.epsilon)} claimed")
+        if found is not None:
+            spent[-1] += f", {runs.shown(run.name, claim.kind, found.epsilon)} recomputed"
+        if apart:
+            there = [] if claim.batch_epsilon is None else [f"{stated(claim.batch_epsilon)} claimed"]
+            there += [] if found is None else [f"{runs.shown(run.name, claim.kind, found.batch_epsilon)} recomputed"]
+            spent.append(f"batch level: ε ≤ {', '.join(there)}")
         spent += [f"δ = {delta_bound(claim.delta, claim.delta)}"] * bool(claim.delta)
-    return "".join(f"{said}. " for said in filter(None, about)).strip(), ", ".join(spent)
+    return "".join(f"{said}. " for said in filter(None, about)).strip(), "; ".join(spent)
 
 
 def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
@@ -429,29 +448,47 @@ def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
 
 def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     found = run.guarantees.ex_post
-    cells = _cells([ABSENT] * 6)
+    cells = _cells([ABSENT] * 5)
     if found is not None:
         exact, theorem1, rise, fall = (
             runs.shown(run.name, "ex-post", value) for value in (found.exact, found.theorem1, found.rise, found.fall)
         )
-        saved, total = (
-            saving(found.theorem1, found.exact),
-            runs.shown(run.name, "ex-post", found.batch_epsilon, found.delta),
-        )
-        cells = _cells((exact, theorem1, saved, rise, fall, total), "ex-post")
-    return (_claimed(run, "ex-post"), *cells, _neighbours(found, run, "ex-post"))
+        cells = _cells((exact, theorem1, saving(found.theorem1, found.exact), rise, fall), "ex-post")
+    return (*_at_levels(found, run, "ex-post", runs), *cells, _neighbours(found, run, "ex-post"))
 
 
 def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     found = run.guarantees.approximate
-    cells = _cells([ABSENT] * 6)
+    cells = _cells([ABSENT] * 5)
     if found is not None:
-        epsilon, rdp = (runs.shown(run.name, "approximate", value) for value in (found.batch_epsilon, found.batch_rdp))
-        figures = _cells(
-            (epsilon, or_absent(found.batch_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate"
-        )
+        rdp = runs.shown(run.name, "approximate", found.batch_rdp)
+        figures = _cells((or_absent(found.batch_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate")
         cells = (*figures, Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}"))
-    return (_claimed(run, "approximate"), *cells, _neighbours(found, run, "approximate"))
+    return (*_at_levels(found, run, "approximate", runs), *cells, _neighbours(found, run, "approximate"))
+
+
+def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[Cell, ...]:
+    """Cells under _LEVELS."""
+    values = (None, None) if found is None else (found.epsilon, found.batch_epsilon)
+    delta = found.delta if isinstance(found, ExPost) else None
+    claim = run.claim if run.claim is not None and run.claim.kind == kind else None
+    claimed = (None, None) if claim is None else (claim.epsilon, claim.batch_epsilon)
+    beside = f", δ {delta_bound(claim.delta, claim.delta)}" if claim is not None and claim.delta else ""
+    return tuple(
+        Cell(ABSENT) if value is None else Cell(text, kind)
+        for value, text in (
+            *((value, "" if value is None else runs.shown(run.name, kind, value, delta)) for value in values),
+            *((value, "" if value is None else stated(value) + beside) for value in claimed),
+        )
+    )
+
+
+def _equal_levels(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[str]:
+    """Why levels are equal, once for all runs that it is true of."""
+    figures = ((run, _found(run, kind)) for run in comparison.runs)
+    reasons = grouped((why_equal(found), runs.number[run.name]) for run, found in figures if why_equal(found))
+    for reason, numbers in reasons.items():
+        yield f"Run{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {reason}"
 
 
 def _empirical_cells(run: ComparedRun) -> tuple[Cell, ...]:
@@ -477,7 +514,7 @@ def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
                 saved = saving(figure.theorem1, figure.epsilon)
             texts = (epsilon + _beside(figure.delta), theorem1, saved)
         rows.append((runs.number[figure.run], _cells(texts, same.kind)))
-    title = f"{KIND_TITLES[same.kind]} at {length} (nats; {neighbours_of(same.figures[0])})"
+    title = f"{KIND_TITLES[same.kind]} at {length}, batch level (nats; {neighbours_of(same.figures[0])})"
     return ComparisonTable(title, same.kind, header, tuple(rows), (note,))
 
 
@@ -498,7 +535,7 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
         rows.append((runs.number[curve.run], tuple(cells)))
     warned = runs.warnings({runs.number[curve.run] for curve in panel.curves})
     return ComparisonTable(
-        f"{KIND_TITLES[panel.kind]} by length (nats; {neighbours_of(panel)})",
+        f"{KIND_TITLES[panel.kind]} by length, batch level (nats; {neighbours_of(panel)})",
         panel.kind,
         ("By", *(counted(length, "token") for length in lengths)),
         tuple(rows),
@@ -525,7 +562,7 @@ def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
         f"run {runs.label(figure.run)}: {runs.shown(figure.run, figure.kind, figure.epsilon, figure.delta)}"
         for figure in found.figures
     )
-    title = f"Tokens per batch within another run's {found.kind} epsilon"
+    title = f"Tokens per batch within another run's {found.kind} epsilon, batch level"
     return ComparisonTable(title, found.kind, (*budgets, "Neighbours"), tuple(rows), tuple(notes))
 
 
@@ -544,7 +581,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
         costs = f"least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
         described.append(f"run {runs.label(spread.run)}, {counted(spread.batches, 'batch', 'batches')}: {costs}")
     return ComparisonTable(
-        "Exact ex-post cost per batch (nats)",
+        "Exact ex-post cost per batch, batch level (nats)",
         "ex-post",
         ("Least", "Lower quarter", "Median", "Upper quarter", "Most", "Batches", "Neighbours"),
         tuple(rows),
@@ -573,7 +610,8 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
     beside = any(figure.public for column in columns for figure in column.figures)
     rows = []
     for run in chosen:
-        cells = [] if kind is None else [Cell(_total(run, kind, runs) or ABSENT, kind)]
+        totals = None if kind is None else _total(run, kind, runs)
+        cells = [] if totals is None else list(_cells(totals, kind))
         for column in columns:
             found = next((figure for figure in column.figures if figure.run == run.name), None)
             figures = [found.score, found.public, found.ceiling] if found else [None] * 3
@@ -595,7 +633,7 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]
     others = ("Public only", "Real texts") if beside else ("Real texts",)
-    header = [*["Epsilon (nats)"] * (kind is not None), *(name for title in titles for name in (title, *others))]
+    header = [*_LEVELS[: 2 * (kind is not None)], *(name for title in titles for name in (title, *others))]
     title = "Quality of runs without an epsilon" if kind is None else f"Quality beside {kinds[kind]}"
     brief = ("Internal: no epsilon pays for publishing these.", *_added(columns, titles, numbers))
     yield ComparisonTable(
@@ -628,26 +666,20 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
     ]
 
 
-def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> str | None:
-    """A run's epsilon of one kind with its delta; None where it has none."""
-    found = run.guarantees.ex_post if kind == "ex-post" else run.guarantees.approximate
-    value = _epsilon(run, kind)
-    return None if value is None or found is None else runs.shown(run.name, kind, value, found.delta)
+def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
+    """A run's epsilon of one kind with its delta, at the release level and at the batch level; None where none is."""
+    found = _found(run, kind)
+    if found is None:
+        return None
+    return (
+        runs.shown(run.name, kind, found.epsilon, found.delta),
+        runs.shown(run.name, kind, found.batch_epsilon, found.delta),
+    )
 
 
-def _epsilon(run: ComparedRun, kind: Kind) -> float | None:
-    """A run's recomputed epsilon of one kind, in nats; None where it has none."""
-    ex_post, approximate = run.guarantees.ex_post, run.guarantees.approximate
-    if kind == "ex-post":
-        return None if ex_post is None else ex_post.batch_epsilon
-    return None if approximate is None else approximate.epsilon
-
-
-def _claimed(run: ComparedRun, kind: Kind) -> Cell:
-    claim = run.claim
-    if claim is None or claim.kind != kind:
-        return Cell(ABSENT)
-    return Cell(stated(claim.epsilon) + (f", δ {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""), kind)
+def _found(run: ComparedRun, kind: Kind) -> ExPost | Approximate | None:
+    """A run's recomputed figures of one kind; None where it has none."""
+    return run.guarantees.ex_post if kind == "ex-post" else run.guarantees.approximate
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:

@@ -13,7 +13,7 @@ from dpaudit.reports.wording import ABSENT
 from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
-COLUMNS = ("Release", "Kind", "ε approximate", "δ", "ε ex-post")
+COLUMNS = ("Release", "Kind", "ε approx.", "of a batch", "δ", "ε ex-post", "of a batch")
 _SOURCES = {"zcdp": "stated, zCDP", "rdp": "stated, Rényi DP", "approximate": "stated, (ε, δ)"}
 _METHODS = {
     "sum": "added up",
@@ -37,20 +37,28 @@ def _row(release: Release) -> tuple[str, ...]:
     kind = release.aggregator or "run" if release.source == "run" else _SOURCES[release.source]
     if release.rho is not None:
         kind += f", ρ {bound(release.rho)}"
-    approximate, ex_post = release.approximate, release.ex_post
+    approximate = release.approximate
     return (
         one_line(release.name),
         kind,
-        ABSENT if approximate is None else bound(approximate.epsilon),
+        _epsilon(approximate),
+        _epsilon(release.batch_approximate),
         ABSENT if approximate is None else delta_bound(approximate.delta),
-        ABSENT if ex_post is None else bound(ex_post.epsilon),
+        _epsilon(release.ex_post),
+        _epsilon(release.batch_ex_post),
     )
+
+
+def _epsilon(figure: Spent | None) -> str:
+    return ABSENT if figure is None else bound(figure.epsilon)
 
 
 def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
     yield "together", "each kind of epsilon apart: they are never added to each other"
-    for total in (cost.approximate, cost.ex_post):
+    for total, known in ((cost.approximate, cost.batch_approximate), (cost.ex_post, cost.batch_ex_post)):
         yield total.kind, _total(total, len(cost.releases))
+        if known.figure is not None:
+            yield "batch level", f"for whoever knows which batches a record was in: {_figure(known.figure)}"
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:

@@ -11,10 +11,11 @@ from functools import partial
 from itertools import filterfalse
 from typing import NamedTuple
 
+from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
-from dpaudit.results import Approximate, AuditResult, BatchResult, ClaimResult, ExPost, TokenCurve
+from dpaudit.results import AuditResult, BatchResult, TokenCurve
 from dpaudit.results.inspection import StepCost
-from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
+from dpaudit.results.rounding import bound, lower_bound, nearest, saving
 
 #: Fewer batches, or tokens at a place, are drawn one by one: they have neither bins nor quantiles.
 FEWEST_BINNED = 10
@@ -92,17 +93,6 @@ def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
     return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
 
 
-def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
-
-    They are enough for rounding up not to push the run's epsilon past a claim of that kind.
-    """
-    if claim is None or found is None:
-        return DIGITS
-    kind, total = ("ex-post", found.batch_epsilon) if isinstance(found, ExPost) else ("approximate", found.epsilon)
-    return digits_against(total, claim.epsilon if claim.kind == kind else None)
-
-
 def ex_post_digits(result: AuditResult) -> int:
     """Significant digits for every ex-post figure of a report."""
     return digits_for(result.claim, result.guarantees.ex_post)
@@ -172,7 +162,7 @@ def growth_described(result: AuditResult) -> str:
         f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving {saving(curve.theorem1[index], curve.exact[index])}"
         for index in sorted({last // 2, last})
     ]
-    return f"Ex-post epsilon of generation (nats) had no batch gone beyond {'; beyond '.join(said)}."
+    return f"Ex-post epsilon of generation at the batch level (nats) had no batch gone beyond {'; beyond '.join(said)}."
 
 
 def _or_infinite(value: float) -> float:

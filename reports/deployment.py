@@ -7,6 +7,7 @@ import re
 from datetime import date
 
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
 from dpaudit.results import AuditResult, ClaimResult
 from dpaudit.results.publication import (
@@ -96,9 +97,17 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
         why = _EX_POST if tested.kind == "ex-post" else _WITHHELD
         return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters_details=why)
     found = result.guarantees.approximate
-    rho = None if found is None or found.rho is None or not math.isfinite(found.rho) else found.rho
+    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
+    known = found is not None and found.rho is not None and math.isfinite(found.rho)
+    rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
     parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
-    return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters=parameters)
+    held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
+    return Loss(
+        privacy_unit=unit,
+        privacy_unit_details=detail,
+        privacy_parameters=parameters,
+        privacy_parameters_details=held or None,
+    )
 
 
 def _unprotected(result: AuditResult) -> str:

@@ -53,8 +53,8 @@ _EXPLAINED = {
     "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches that reached it. "
     "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward; a bar for "
     f"fewer than {FEWEST_BINNED}, with a dot as the median. Below: how many batches did.",
-    "growth": "Ex-post epsilon of generation (nats), had no batch of the run gone beyond so many tokens. Solid: exact. "
-    "Dashed: by Theorem 1.",
+    "growth": "Ex-post epsilon of generation at the batch level (nats), had no batch of the run gone beyond so many "
+    "tokens. Solid: exact. Dashed: by Theorem 1.",
     "budgets": "Share of contexts that took part in the draw of a token, by its position in the batch. Who is left out "
     "cannot pay for the draw any more, out of a budget of its own. Solid: over all batches. Thin and dashed: in the "
     "batch where fewest took part, at each position.",
@@ -211,7 +211,10 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
     delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
-    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} ({parts}), {outline.neighbours_of(found)}"
+    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} at the batch level ({parts})"
+    if found.amplification.groups:
+        total += f", ε = {bound(found.epsilon, digits)} nats at the release level"
+    total += f", {outline.neighbours_of(found)}"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {outline.headline(result)}. {evidence_asked(result)}"

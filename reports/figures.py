@@ -53,7 +53,15 @@ BUDGETS_CAPTION = (
     "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
     "over n batches. A colour and a marker for each run, a dash for each accountant."
 )
-_BUDGET_AXES: dict[Kind, str] = {"ex-post": "Ex-post epsilon (nats)", "approximate": "Approximate DP epsilon (nats)"}
+_BUDGET_AXES: dict[Kind, str] = {
+    "ex-post": "Ex-post ε, batch level (nats)",
+    "approximate": "Approx. ε, batch level (nats)",
+}
+#: Of configs whose held-out likelihood was measured: what each claims, and what its dearest held-out text would cost.
+_LIKELIHOOD_AXES: dict[Kind, str] = {
+    "ex-post": _BUDGET_AXES["ex-post"],
+    "approximate": "Approx. ε, release level (nats)",
+}
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
 _PROMISED: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.8}
@@ -230,7 +238,7 @@ def growth(result: AuditResult) -> Drawing | None:
     curve, digits = thinned(result.tokens), ex_post_digits(result)
 
     def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post epsilon (nats)")
+        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)")
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
         # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
@@ -444,7 +452,7 @@ def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> D
     if not panels:
         return None
     described = "; ".join(
-        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_BUDGET_AXES[kind].lower()} {bound(epsilon)}, "
+        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_LIKELIHOOD_AXES[kind].lower()} {bound(epsilon)}, "
         f"public prompt alone {rows[place].public_nll.mean:.3f}"
         for kind, points in panels
         for place, epsilon in points
@@ -456,7 +464,7 @@ def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> D
         first = None
         for number, (kind, points) in enumerate(panels, start=1):
             axes = figure.add_subplot(1, len(panels), number, sharey=first)
-            axes.set_xlabel(_BUDGET_AXES[kind].replace(" (", "\n("))
+            axes.set_xlabel(_LIKELIHOOD_AXES[kind].replace(" (", "\n("))
             axes.grid(axis="both")
             if first is None:
                 axes.set_ylabel("Held-out loss (nats a token)")

@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpaudit.reports import budgets, costs, figures, findings, outline, quality, released, wording
+from dpaudit.reports import budgets, costs, figures, findings, levels, outline, quality, released, wording
 from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.released import Piece
 from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
@@ -30,6 +30,7 @@ def render_html(result: AuditResult) -> str:
         result=result,
         outline=outline,
         findings=findings,
+        levels=levels,
         budgets=budgets,
         costs=costs,
         quality=quality,

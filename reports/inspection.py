@@ -17,23 +17,22 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports.costs import cost_of, costliest_first, digits_for, percent
-from dpaudit.reports.outline import neighbours_of
+from dpaudit.reports.costs import cost_of, costliest_first, percent
+from dpaudit.reports.levels import are_apart, digits_for, why_equal
+from dpaudit.reports.outline import claim_words, neighbours_of
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import STATUS_NAMES, or_absent
-from dpaudit.results import BatchResult, ExPost
+from dpaudit.results import Approximate, BatchResult, ExPost
 from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep, StepCost
 from dpaudit.results.rounding import (
     DIGITS,
     bound,
-    bound_against,
     delta_bound,
     digits_against,
     lower_bound,
     nearest,
     saving,
-    stated,
 )
 
 WARNING = "Internal: as sensitive as the private records. Do not share it."
@@ -79,7 +78,7 @@ def _print_run(run: InspectedRun, console: Console) -> None:
         figures = (str(batch.id), f"{batch.contexts:,}", *texts, f"{batch.steps:,}", *_costs(batch, digits))
         rows.append((figures, or_absent(batch.label, _label), ""))
     costed = any(batch.exact is not None for batch in run.batches)
-    title = "Batches by ex-post cost, in nats" if costed else "Batches"
+    title = "Batches by ex-post cost (batch level), in nats" if costed else "Batches"
     header = ("batch", "contexts", *("texts",) * several, "tokens", "exact", "rise", "fall", "Theorem 1", "label")
     _print_table(title, header, rows, len(run.batches), console)
 
@@ -97,23 +96,33 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
     if (claim := run.claim) is None:
         yield "claim", "none: the run is not finished, so it was not audited"
     else:
-        delta = f", δ = {stated(claim.delta)}" if claim.delta else ""
-        yield "claim", f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
+        yield "claim", claim_words(claim)
         yield "audit", f"{run.verdict}"
     if claim is not None and (ex_post := run.ex_post) is not None:
         digits = digits_for(claim, ex_post)
         exact, rise, fall, theorem1 = _costs(ex_post, digits)
-        total, rebalancing = bound(ex_post.batch_epsilon, digits), bound(ex_post.rebalancing, digits)
+        rebalancing = bound(ex_post.rebalancing, digits)
         parts = f"rise {rise}, fall {fall}, Theorem 1 {theorem1}, rebalancing {rebalancing}"
-        yield "ex-post", f"{total} nats; generation exact {exact}, {parts}"
+        yield "ex-post", _at_both_levels(ex_post, digits)
+        yield "", f"{'batch level, ' * are_apart(None, ex_post)}generation exact {exact}, {parts}"
     if claim is not None and (approximate := run.approximate) is not None:
         stands = claim.kind == "approximate"
-        epsilon = bound_against(approximate.epsilon, claim.epsilon if stands else None)
         delta = delta_bound(approximate.delta, claim.delta if stands else None)
-        yield "approximate", f"{epsilon} nats at δ = {delta}, {approximate.method}"
+        shown = _at_both_levels(approximate, digits_for(claim, approximate))
+        yield "approximate", f"{shown} at δ = {delta}, {approximate.method}"
+    if claim is not None and (equal := why_equal(run.ex_post if claim.kind == "ex-post" else run.approximate)):
+        yield "levels", equal
     for check in run.problems:
         words = "; ".join(filter(None, (check.measured or check.title, check.detail)))
         yield STATUS_NAMES[check.status].lower(), f"{one_line(check.id, LABEL_LENGTH)}: {one_line(words, _PROSE)}"
+
+
+def _at_both_levels(found: ExPost | Approximate, digits: int) -> str:
+    """The recomputed epsilons, each with its level."""
+    release, batch = bound(found.epsilon, digits), bound(found.batch_epsilon, digits)
+    if not are_apart(None, found):
+        return f"{release} nats (both levels)"
+    return f"{release} nats (release level), {batch} nats (batch level)"
 
 
 def _print_batch(batch: InspectedBatch, console: Console) -> None:

@@ -25,8 +25,8 @@ NOTE = (
     "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
     "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
     "supports have: under Tokens stands how many, of how many. Losses of different supports cannot be compared. "
-    "ε approx.: of texts as long as the config allows. ε ex-post: of the dearest of these held-out texts, and not of "
-    "sampled ones."
+    "ε approx.: of texts as long as the config allows, at the release level. ε ex-post: of the dearest of these "
+    "held-out texts, and not of sampled ones, at the batch level."
 )
 _NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
 _SETTINGS = {"central": "m"}

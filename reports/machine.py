@@ -15,7 +15,7 @@ from typing import Any
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import AuditResult, CheckResult, finite_or_text
 
 #: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
@@ -122,10 +122,20 @@ def render_sarif(result: AuditResult) -> str:
             "evidence": result.evidence,
             "audience": result.audience,
             "guarantee": one_line(result.guarantee),
+            **_claimed(result),
         },
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _claimed(result: AuditResult) -> dict[str, Any]:
+    """The claim's epsilons, each by its level; nothing without a claim."""
+    if (claim := result.claim) is None:
+        return {}
+    return {"releaseEpsilon": finite_or_text(claim.epsilon)} | (
+        {} if claim.batch_epsilon is None else {"batchEpsilon": finite_or_text(claim.batch_epsilon)}
+    )
 
 
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
-from dpaudit.reports import budgets, findings, outline, quality, wording
+from dpaudit.reports import budgets, findings, levels, outline, quality, wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions_described, growth_described, losses_described
 from dpaudit.reports.released import NO_TEXT, PAGE, Texts
 from dpaudit.reports.text import LABEL_LENGTH, one_line
@@ -61,6 +61,9 @@ def _fenced(text: str, language: str) -> str:
 def _verdict(result: AuditResult) -> Iterator[str]:
     yield f"# {wording.STATUS_MARKS[result.verdict]} {outline.headline(result)}"
     yield f"**{escaped(result.guarantee)}**"
+    if held := levels.holding(result, result.guarantee):
+        yield _items(f"**{level.name}, {escaped(level.figure)}.** {escaped(level.holds)}" for level in held)
+        yield levels.not_covered(result.claim)
     yield from map(escaped, (*outline.empty_bounds(result), *outline.model_caveats(result)))
     yield f"Claim: {escaped(outline.claim_sentence(result))}"
     if result.released is not None and not findings.is_public(result):
@@ -78,8 +81,8 @@ def _claimed(result: AuditResult) -> Iterator[str]:
         yield f"### {wording.KIND_TITLES[block.kind]}"
         yield wording.KIND_MEANINGS[block.kind]
         if block.lines:
-            rows = [tuple(map(escaped, row)) for row in block.rows(result.asked)]
-            yield table(("", *(name for name, _, _ in block.lines)), rows)
+            header, rows = block.table(result.asked)
+            yield table(header, [tuple(map(escaped, row)) for row in rows])
         if block.parts:
             yield _items(f"{name}: {escaped(value)}" for name, value in block.parts)
         if block.kind == "empirical" and outline.attack_curve(result):
@@ -106,6 +109,7 @@ def _node(node: outline.Node, indent: str) -> Iterator[str]:
 
 def _batches(result: AuditResult) -> Iterator[str]:
     costs, columns = batch_costs(result), outline.batch_columns(result)
+    yield wording.OF_THE_BATCH_LEVEL
     if costs is not None:
         yield costs.described()
     note = wording.NO_BATCH_COSTS if costs is None and columns else outline.several_contexts(result) if columns else ""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
-from dpaudit.reports.findings import canaries_said, checks_with, cited, is_public, unmade
+from dpaudit.reports.findings import checks_with, cited, is_public, unmade
+from dpaudit.reports.levels import are_apart, claimed_words, digits_for, secret_batches
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, least_epsilon, neighbours, or_absent
+from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
 from dpaudit.results import (
     NEXT_TO_NOTHING,
     OF_THE_MODEL,
@@ -31,7 +32,6 @@ from dpaudit.results import (
 from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import (
     bound,
-    bound_against,
     delta_bound,
     lower_bound,
     nearest,
@@ -62,10 +62,18 @@ MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
 
-#: The row of what was given to the audit, by the option that gives its figure.
-_AGREED = "Agreed (--epsilon)"
+#: The column of what was given to the audit.
+_AGREED = "Agreed"
+#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
+_RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
 #: Which fields of a claim a line of a kind is about.
-_OPTIONS = {"ε": {"epsilon"}, "δ": {"delta"}, "Neighbours": {"relation", "unit"}}
+_OPTIONS = {
+    _RELEASE: {"epsilon"},
+    _BATCH: {"batch_epsilon"},
+    _EITHER: {"epsilon", "batch_epsilon"},
+    "δ": {"delta"},
+    "Neighbours": {"relation", "unit"},
+}
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
@@ -82,7 +90,6 @@ class KindBlock(NamedTuple):
         lines: a quantity's name, as claimed and as recomputed; empty where this kind was neither.
         parts: what the recomputed figure is made of.
         remark: what is absent or what to mind.
-        brief: the parts again, by a short label each, for where there is little room.
         own: the run's own claim, a cell for each line, where the one that was tested was given to the audit.
     """
 
@@ -90,21 +97,21 @@ class KindBlock(NamedTuple):
     lines: tuple[tuple[str, str, str], ...]
     parts: tuple[tuple[str, str], ...]
     remark: str
-    brief: tuple[tuple[str, str], ...] = ()
     own: tuple[str, ...] = ()
 
-    def rows(self, asked: Sequence[Asked]) -> tuple[tuple[str, ...], ...]:
-        """Claimed, recomputed and agreed, with a cell for each line; agreed are the `asked` fields of the claim."""
+    def table(self, asked: Sequence[Asked]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Return header and rows: each quantity as claimed, recomputed and agreed, which are the `asked` fields."""
         if not self.lines:
-            return ()
+            return (), ()
         names, claimed, recomputed = zip(*self.lines, strict=True)
-        rows = (("Claimed", *(self.own or claimed)), ("Recomputed", *recomputed))
-        if claimed[0] == NOT_CLAIMED:
-            return rows
-        agreed = [
-            cell if _OPTIONS[name] & set(asked) else wording.ABSENT for name, cell in zip(names, claimed, strict=True)
-        ]
-        return (*rows, (_AGREED, *(agreed if asked else (NOT_GIVEN, *agreed[1:]))))
+        columns = [("Claimed", self.own or claimed), ("Recomputed", recomputed)]
+        if claimed[0] != NOT_CLAIMED:
+            agreed = [
+                cell if _OPTIONS[name] & set(asked) else wording.ABSENT
+                for name, cell in zip(names, claimed, strict=True)
+            ]
+            columns.append((_AGREED, tuple(agreed if asked else (NOT_GIVEN, *agreed[1:]))))
+        return ("", *(name for name, _ in columns)), tuple(zip(names, *(cells for _, cells in columns), strict=True))
 
 
 class Column(NamedTuple):
@@ -221,12 +228,17 @@ def kind_blocks(result: AuditResult) -> tuple[KindBlock, ...]:
     blocks = (_ex_post_block(result), _approximate_block(result), _empirical_block(result))
     own, kind = result.own_claim, result.claim.kind if result.claim else None
     if own is not None:
-        cells = (_nats(stated(own.epsilon)), stated(own.delta), neighbours_of(own))
+        cells = _claim_cells(own)
     elif result.asked and is_public(result):
-        cells = (WITHHELD,) * 3
+        cells = dict.fromkeys(_OPTIONS, WITHHELD)
     else:
         return blocks
-    return tuple(block._replace(own=cells) if block.lines and block.kind == kind else block for block in blocks)
+    return tuple(
+        block._replace(own=tuple(cells[name] for name, _, _ in block.lines))
+        if block.lines and block.kind == kind
+        else block
+        for block in blocks
+    )
 
 
 def batch_columns(result: AuditResult) -> tuple[Column, ...]:
@@ -283,12 +295,11 @@ def signed(loss: float) -> str:
 
 def ledger(result: AuditResult, depth: int = 8, breadth: int = 60) -> tuple[Tree, ...]:
     """The composition of each kind as a tree of printable text, bounded in depth and breadth."""
-    claim = _claim_of(result, "approximate")
     # As elsewhere in the report: a loss is measured, an epsilon is a bound.
     shown: dict[Kind, Callable[[float], str]] = {
         "empirical": nearest,
         "ex-post": partial(bound, digits=ex_post_digits(result)),
-        "approximate": partial(bound_against, claimed=claim.epsilon if claim else None),
+        "approximate": partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
     }
     records = result.claim.records_per_user if result.claim else None
     trees = []
@@ -336,7 +347,7 @@ def claim_sentence(result: AuditResult) -> str:
 def claim_words(claim: ClaimResult) -> str:
     """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
-    return f"{claim.kind}, ε ≤ {stated(claim.epsilon)} nats{delta}, {neighbours_of(claim)}"
+    return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
 def neighbours_of(
@@ -418,29 +429,29 @@ def _ex_post_block(result: AuditResult) -> KindBlock:
     claim = _claim_of(result, "ex-post")
     found = result.guarantees.ex_post
     if found is None:
-        lines, remark = _claim_lines(claim), "No ex-post epsilon was computed for this run."
+        lines, remark = _claim_lines(claim, None), "No ex-post epsilon was computed for this run."
         if is_public(result):
-            lines = _claim_lines(claim, WITHHELD, neighbours_of(claim)) if claim else ()
+            lines = _claim_lines(claim, None, WITHHELD)
             remark = "The ex-post epsilon is worked out from the private data, so it is withheld from this report."
         return KindBlock("ex-post", lines, (), remark)
-    exact, theorem1, rise, fall, rebalancing, total = (
+    exact, theorem1, rise, fall, rebalancing = (
         bound(value, ex_post_digits(result))
-        for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing, found.batch_epsilon)
+        for value in (found.exact, found.theorem1, found.rise, found.fall, found.rebalancing)
     )
-    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else None
     saved = saving(found.theorem1, found.exact)
+    of_batch = _of_batch_level(found)
     parts = (
-        ("Generation, exact", _nats(exact)),
-        ("Rise", _nats(rise)),
-        ("Fall", _nats(fall)),
+        (f"Generation, exact{of_batch}", _nats(exact)),
+        (f"Rise{of_batch}", _nats(rise)),
+        (f"Fall{of_batch}", _nats(fall)),
         ("Rebalancing", _nats(rebalancing)),
-        ("Generation, Theorem 1", _nats(theorem1)),
+        (f"Generation, Theorem 1{of_batch}", _nats(theorem1)),
         ("Exact saves (nats)", saved),
+        *_between_levels(found),
     )
-    lines = _claim_lines(claim, _nats(total), neighbours_of(found), delta)
-    brief = ("generation", f"exact {exact}, Theorem 1 {theorem1}, saving {saved}")
-    remark = f"The total is exact + rebalancing. {wording.RISE_AND_FALL}"
-    return KindBlock("ex-post", lines, parts, remark, (brief,))
+    total = "batch level's total" if of_batch else "total"
+    remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
+    return KindBlock("ex-post", _claim_lines(claim, found), parts, remark)
 
 
 def _approximate_block(result: AuditResult) -> KindBlock:
@@ -450,47 +461,58 @@ def _approximate_block(result: AuditResult) -> KindBlock:
         remark = "No approximate guarantee was computed for this run."
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
-        return KindBlock("approximate", _claim_lines(claim), (), remark)
-    epsilon, rdp = (
-        bound_against(value, claim.epsilon if claim else None) for value in (found.epsilon, found.batch_rdp)
-    )
-    delta = delta_bound(found.delta, claim.delta if claim else None)
-    most, tokens = f"{found.tokens:,}", counted(found.tokens, "token")
+        return KindBlock("approximate", _claim_lines(claim, None), (), remark)
+    rdp = bound(found.batch_rdp, digits_for(claim, found))
+    most, of_batch = f"{found.tokens:,}", _of_batch_level(found)
     if found.method == "zcdp":
-        most, tokens = f"any number; a batch has at most {found.tokens:,}", "any number of tokens"
+        most = f"any number; a batch has at most {found.tokens:,}"
     low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
     inside = " inside ε, accounted for jointly" if found.rebalancing else ""
     parts = (
-        ("Accounting method", wording.METHOD_NAMES.get(found.method, one_line(found.method))),
-        ("No accountant can go below", _nats(low)),
-        ("By Rényi DP", _nats(rdp)),
-        ("Tokens accounted for", most),
+        (f"Accounting method{of_batch}", wording.METHOD_NAMES.get(found.method, one_line(found.method))),
+        (f"No accountant can go below{of_batch}", _nats(low)),
+        (f"By Rényi DP{of_batch}", _nats(rdp)),
+        (f"Tokens accounted for{', in each round' if found.amplification.rounds > 1 else ''}", most),
         *[("All tokens", f"rho {bound(found.rho or 0.0)} (zCDP), whatever their number")] * (found.rho is not None),
         ("Rebalancing", _nats(bound(found.rebalancing)) + inside),
         *[("Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ")]
         * bool(found.centers),
         ("Sensitivity", one_line(found.sensitivity)),
+        *_between_levels(found),
         *[
             (
-                f"To {wording.neighbours(other.relation, other.unit, None)}",
+                f"To {wording.neighbours(other.relation, other.unit, None)}{of_batch}",
                 f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}",
             )
             for other in found.others
         ],
     )
-    lines = _claim_lines(claim, _nats(epsilon), neighbours_of(found), delta)
     remark = "Public settings and the claimed δ decide these figures."
     # By budgets what was recomputed is Rényi's, too, and below the claim by rounding alone.
-    if (
-        claim is not None
-        and found.epsilon < found.batch_rdp
-        and found.epsilon < claim.epsilon <= found.batch_rdp * _AS_CLAIMED
-    ):
+    claimed = None if claim is None else claim.epsilon if claim.batch_epsilon is None else claim.batch_epsilon
+    tighter = found.batch_epsilon < found.batch_rdp
+    if tighter and claimed is not None and found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
         remark += (
-            " The claim is by Rényi accounting, which others can repeat; what was recomputed is tighter, and holds."
+            f" The claim{of_batch} is by Rényi accounting, which others can repeat; what was recomputed is tighter, "
+            "and holds."
         )
-    brief = ("accounting", f"{one_line(found.method, LABEL_LENGTH)}; lower end {low}; by Rényi DP {rdp}; {tokens}")
-    return KindBlock("approximate", lines, parts, remark, (brief,))
+    return KindBlock("approximate", _claim_lines(claim, found), parts, remark)
+
+
+def _of_batch_level(found: ExPost | Approximate) -> str:
+    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    return " (batch level)" if found.amplification.groups else ""
+
+
+def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
+    """What lies between the levels, or why nothing does."""
+    between = found.amplification
+    if between.groups:
+        yield "Secret batches", secret_batches(between)
+    if between.assumption:
+        yield "The release level rests on", one_line(between.assumption)
+    if between.reason:
+        yield "Both levels are equal", one_line(between.reason)
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:
@@ -500,30 +522,22 @@ def _empirical_block(result: AuditResult) -> KindBlock:
     if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
         return KindBlock("empirical", (), (), "No loss of a left-out context was computed for this run.")
     parts: list[tuple[str, str]] = []
-    brief: list[tuple[str, str]] = []
     if found.leave_one_out_max is not None:
         largest = nearest(found.leave_one_out_max)
         parts.append(("Largest loss of a left-out context", _nats(largest)))
         parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
         if found.worst:
             worst = found.worst[0]
-            largest = f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"
-            parts.append(("Where, with its sign", largest))
-        brief.append(("measured", f"largest loss {largest}; {counted(found.contexts, 'context')} left out"))
+            parts.append(("Where, with its sign", f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"))
     remark = "Not a guarantee, so it has no claim to stand beside."
     if (attack := found.attack) is not None:
-        least = least_epsilon(attack.epsilon)
-        sure = _sure(attack.confidence)
-        delta = delta_bound(attack.delta)
         parts += [
-            ("Attack: ε at least", f"{_least(attack.epsilon)} {sure}"),
-            ("At δ", delta),
+            ("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"),
+            ("At δ", delta_bound(attack.delta)),
             ("Without allowing for chance", _nats(nearest(attack.estimate))),
             ("Texts on either side", f"{attack.trials:,}"),
             ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
         ]
-        said = f"{least} {sure} at delta {delta}, {counted(attack.trials, 'text')} a side"
-        brief += [("attack", said), ("", LOWER_BOUND)]
         remark = LOWER_BOUND
     if (canaries := found.canaries) is not None:
         parts += [
@@ -531,9 +545,8 @@ def _empirical_block(result: AuditResult) -> KindBlock:
             ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
             ("And at most, were all right", _least(canaries.most)),
         ]
-        brief.append(("canaries", canaries_said(canaries)))
         remark = f"{remark} {OF_CANARIES}"
-    return KindBlock("empirical", (), tuple(parts), remark, tuple(brief))
+    return KindBlock("empirical", (), tuple(parts), remark)
 
 
 def _least(epsilon: float) -> str:
@@ -594,16 +607,37 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
     return result.claim if result.claim is not None and result.claim.kind == kind else None
 
 
+def _claim_cells(claim: ClaimResult) -> dict[str, str]:
+    """What a claim states, by the name of its line."""
+    epsilon = _nats(stated(claim.epsilon))
+    batch = NOT_CLAIMED if claim.batch_epsilon is None else _nats(stated(claim.batch_epsilon))
+    return {
+        _RELEASE: epsilon,
+        _BATCH: batch,
+        _EITHER: epsilon,
+        "δ": stated(claim.delta),
+        "Neighbours": neighbours_of(claim),
+    }
+
+
 def _claim_lines(
-    claim: ClaimResult | None, epsilon: str | None = None, neighbour: str | None = None, delta: str | None = None
+    claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
 ) -> tuple[tuple[str, str, str], ...]:
-    if claim is None and epsilon is None:
+    """Each quantity of a kind as claimed and as recomputed; `otherwise` stands for what was not recomputed."""
+    if claim is None and found is None:
         return ()
-    claimed = (NOT_CLAIMED,) * 3
-    if claim is not None:
-        claimed = (_nats(stated(claim.epsilon)), stated(claim.delta), neighbours_of(claim))
-    found = (epsilon or NOT_COMPUTED, delta or ("none" if epsilon else NOT_COMPUTED), neighbour or NOT_COMPUTED)
-    return tuple(zip(("ε", "δ", "Neighbours"), claimed, found, strict=True))
+    claimed = dict.fromkeys(_OPTIONS, NOT_CLAIMED) if claim is None else _claim_cells(claim)
+    recomputed = dict.fromkeys(_OPTIONS, otherwise)
+    if claim is not None and found is None and otherwise == WITHHELD:
+        recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
+    if found is not None:
+        digits = digits_for(claim, found)
+        release, batch = (_nats(bound(value, digits)) for value in (found.epsilon, found.batch_epsilon))
+        delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
+        recomputed = {_RELEASE: release, _BATCH: batch, _EITHER: release}
+        recomputed |= {"δ": delta, "Neighbours": neighbours_of(found)}
+    levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
+    return tuple((name, claimed[name], recomputed[name]) for name in (*levels, "δ", "Neighbours"))
 
 
 def _nats(figure: str) -> str:

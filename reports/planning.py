@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
 from dpaudit.reports.outline import claim_words
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.plan import Plan
-from dpaudit.results.rounding import lower_bound
+from dpaudit.results.rounding import bound, lower_bound
 
+#: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
+_SOME_EMPTY = 6
 _EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
 
 
@@ -25,14 +28,12 @@ def print_plan(plan: Plan, name: str, console: Console) -> None:
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
-    fewest, most, batches = min(plan.contexts, default=0), max(plan.contexts, default=0), len(plan.contexts)
-    held = counted(most, "context") if fewest == most else f"{fewest:,} to {counted(most, 'context')}"
-    empty = sum(not contexts for contexts in plan.contexts)
-    without = f", {empty:,} without any" if empty else ""
+    batches, held = plan.batches, f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}"
+    rounds = f" in {plan.rounds:,} rounds" if plan.rounds > 1 else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
-    yield "batches", f"{counted(batches, 'batch', 'batches')} of {held}{without}"
-    if empty:
-        yield "warning", f"{counted(empty, 'batch', 'batches')} without a record would pass for texts of this data"
+    yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, of some {held} contexts each on average"
+    if plan.contexts < _SOME_EMPTY:
+        yield "warning", "a batch may have no record at all, and its text would pass for one of this data"
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches
@@ -40,6 +41,16 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "texts", f"{batches:,}, {at_most}"
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
+    if plan.equal:
+        yield "", f"both levels are equal: {plan.equal}"
+    elif plan.claim is not None:
+        yield "", "release level: for readers of the texts; batch level: for whoever knows a record's batch"
+    if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
+        yield "warning", few_batches(plan.fewest, plan.labels)
+    if plan.one_label is not None:
+        yield "labels", f"the same records under one label: epsilon {bound(plan.one_label)} (release level)"
+    if plan.affordable is not None:
+        yield "rounds", f"the claim pays for {counted(plan.affordable, 'text')} in rounds (batching.rounds)"
     if plan.withheld:
         yield "public", f"no report or card for readers outside states this claim: {plan.withheld}"
     if plan.sure is not None:

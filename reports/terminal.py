@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.reports import findings, outline, quality
+from dpaudit.reports import findings, levels, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, wrapped
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import bound_against, delta_bound, exponential, lower_bound, stated
+from dpaudit.results.rounding import bound, delta_bound, exponential, lower_bound, stated
 
 _STYLES: dict[Status, str] = {
     "fail": "bold red",
@@ -71,18 +71,22 @@ def print_summary(result: AuditResult, console: Console) -> None:
 
 
 def epsilons(result: AuditResult) -> str:
-    """The claimed epsilon and the recomputed one, where it can be relied on, with the claim's delta; else empty."""
-    claim, guarantees = result.claim, result.guarantees
+    """What is claimed at either level, what was recomputed where it can be relied on, and delta; empty without a claim.
+
+    One figure stands for both levels where they are equal.
+    """
+    claim, found = result.claim, levels.found_of(result)
     if claim is None:
         return ""
-    found: float | None = None
-    if claim.kind == "ex-post" and guarantees.ex_post is not None:
-        found = guarantees.ex_post.batch_epsilon
-    elif claim.kind == "approximate" and guarantees.approximate is not None:
-        found = guarantees.approximate.epsilon
-    said = f"Claimed ε ≤ {stated(claim.epsilon)}"
-    if found is not None and not outline.caution(result):
-        said += f", recomputed ε ≤ {bound_against(found, claim.epsilon)}"
+    apart = levels.are_apart(claim, found)
+    digits, shown = levels.digits_for(claim, found), found if not outline.caution(result) else None
+    said = f"{levels.RELEASE + ': claimed' if apart else 'Claimed'} ε ≤ {stated(claim.epsilon)}"
+    if shown is not None:
+        said += f", recomputed ε ≤ {bound(shown.epsilon, digits)}"
+    if apart:
+        claimed = [] if claim.batch_epsilon is None else [f"claimed ε ≤ {stated(claim.batch_epsilon)}"]
+        found_there = [] if shown is None else [f"recomputed ε ≤ {bound(shown.batch_epsilon, digits)}"]
+        said += f". {levels.BATCH}: {', '.join([*claimed, *found_there]) or 'none stated'}"
     return said + (f", δ = {delta_bound(claim.delta, claim.delta)}" if claim.delta else "")
 
 
@@ -147,15 +151,16 @@ def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]
         for label, text in texts:
             print_pair(one_line(label, LABEL_LENGTH), one_line(text) or "(empty)", console, most=2)
         if result.verdict == "pass" and result.claim is not None:
-            times = f"{exponential(result.claim.epsilon)} times"
+            times = f"by at most a factor of {exponential(result.claim.epsilon)}"
             if result.claim.kind == "approximate":
                 least = delta_bound(result.claim.delta, result.claim.delta)
-                meant.append(f"whatever comes out of the {name.lower()} at most {times} as probable, but for {least}")
+                meant.append(f"the probability of any result of the {name.lower()} {times} (plus {least})")
             else:
-                private = "a figure to be kept like the records"
-                meant.append(f"these very texts of the {name.lower()} at most {times} more or less so, {private}")
+                private = "keep that figure as closely as the records"
+                meant.append(f"that of these very texts of the {name.lower()} {times}; {private}")
     if meant:
-        console.print(Text(f"What that means: one record more or less makes {', and '.join(meant)}.", style="bold"))
+        what = "What that means, for readers of the texts: one record more or less changes"
+        console.print(Text(f"{what} {', and '.join(meant)}.", style="bold"))
 
 
 def print_quality(found: Quality, console: Console) -> None:

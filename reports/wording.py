@@ -66,6 +66,7 @@ PUBLIC_REPORT: Final = (
 
 LOWER_BOUND: Final = (
     "The attack's ε is a lower bound: an (ε, δ) guarantee below it, for all outputs, is refuted, with that confidence. "
+    "It is of the batch level, for whoever attacks knows the batch. "
     "An ex-post claim is held against each text's own bound instead. "
     "A lower bound is no guarantee itself, and another attack may find more."
 )
@@ -76,8 +77,8 @@ OF_CANARIES: Final = (
 )
 
 KINDS_APART: Final = (
-    "Three kinds of figure, each on its own. They do not add up and are not interchangeable: "
-    "a loss can only be checked against the bound."
+    "Three kinds of figure: they do not add up, and none can stand for another. "
+    "Agreed: what was given to the audit, as with --epsilon."
 )
 
 NOT_COMPARABLE: Final = (
@@ -90,6 +91,11 @@ RISE_AND_FALL: Final = (
     "Rise: how much more probable a neighbour can have made these very texts. Fall: how much less probable. Each is "
     "summed over the tokens on its own, and the exact cost is the larger sum. Theorem 1 adds up the larger of the two "
     "token by token, after bounding each more loosely."
+)
+
+OF_THE_BATCH_LEVEL: Final = (
+    "Costs of batches and of tokens are of the batch level: they count as if everybody knew which batch a record was "
+    "in."
 )
 
 LOSS_SIGN: Final = (
@@ -195,6 +201,11 @@ GLOSSARY: Final[dict[str, str]] = {
     "Epsilon (ε)": "How far the odds of an output can shift when the data changes by one unit: by a factor of e^ε at "
     "most. Smaller is more private.",
     "Nats": "The unit of every epsilon and cost here: natural logarithms. One nat is a factor of e, about 2.718.",
+    "Release level": "For readers of the texts, who do not know which batch a record was in: that is drawn in secret "
+    "and at random, so a text says less about any one record. An ε without a level is of this one.",
+    "Batch level": "For whoever does know a record's batch, because they have the key, the assignment or the run "
+    "directory. Costs of batches and tokens, lower ends, attacks and losses of left-out contexts are of this level.",
+    "Round": "One pass over all records under a secret key of its own, which puts every record into one batch.",
     "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
     "none, but for what noised cluster centres spent.",
     "Ex-post": KIND_MEANINGS["ex-post"] + " The number must not be published as it is.",

@@ -36,6 +36,7 @@ from dpaudit.accounting import (
     ApproximateAccountant,
     ChangScales,
     ExPostAccountant,
+    ReleaseAccountant,
     rebalancing_epsilon,
     rebalancing_events,
 )
@@ -57,10 +58,11 @@ from dpaudit.mechanisms import (
     median_sides,
     with_anchor,
 )
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import Approximate, AuditResult, CheckResult
 from dpaudit.results.replay import PublicParts, PublicReplay
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     BatchHeader,
     Batching,
@@ -86,6 +88,7 @@ from dpaudit.runs import (
     RunReader,
     RunWriter,
     Sampling,
+    SecretBatches,
     Step,
     Stopping,
     Vocabulary,
@@ -108,6 +111,10 @@ settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
 KEY = "5eed" * 16
+#: Of each label, where every record serves in several rounds.
+ROUNDED_RECORDS = 30
+#: Of approximate claims.
+DELTA = RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -149,7 +156,10 @@ class Spec:
     are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
     batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
     With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
-    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four.
+    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
+    counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
+    the claim is of both levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
+    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are hashed as the first.
     """
 
     aggregator: str = "median"
@@ -190,6 +200,13 @@ class Spec:
     private_tokens: int | None = None
     tested: str = "honest"
     clusters: str = "none"
+    least_batches: int | None = None
+    secret: bool = False
+    key: str = KEY
+    rounds: int = 1
+    stopped: int | None = None
+    split: bool = False
+    one_key: bool = False
     rules: DecodingRules = NO_RULES
     canaries: int = 0
     amplified: float = 1.0
@@ -215,7 +232,21 @@ class Spec:
         return len(self.sizes) // len(self.labels)
 
     def label(self, batch: int) -> str:
-        return self.labels[batch // self.per_label]
+        return self.labels[batch % len(self.sizes) // self.per_label]
+
+    @cached_property
+    def contexts_of(self) -> tuple[int, ...]:
+        """The number of contexts of each batch that is generated."""
+        if self.rounds == 1:
+            return self.sizes
+        hashes = [self._hash.of_round(0 if self.one_key else number) for number in range(self.stopped or self.rounds)]
+        placed = Counter(
+            (number, each.batch, keyed.batch(each.digest, self.per_label + SPARE))
+            for number, keyed in enumerate(hashes)
+            for each in self.assignment
+        )
+        places = itertools.product(range(len(hashes)), range(len(self.labels)), range(self.per_label))
+        return tuple(placed[place] for place in places)
 
     def divided_by(self, contexts: int) -> float:
         return {"divisor": self.divisor, "contexts": contexts or 1.0, "larger": max(contexts, self.divisor)}[
@@ -279,7 +310,6 @@ class Spec:
                 Canary(
                     label=self.label(batch),
                     text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
-                    batch=batch,
                     included=bool(coin),
                 )
                 for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
@@ -311,6 +341,7 @@ class Spec:
             else None,
             records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
             most_batches=MOST_BATCHES if self.rebalanced else None,
+            least_batches=self.least_batches,
         )
 
     def grouping(self) -> Clusters:
@@ -366,11 +397,13 @@ class Spec:
                 records_per_user=self.records_per_user,
                 shared_budgets=bool(self.users),
                 earlier=(KEY,) if self.before else (),
+                split_delta=self.split,
             ),
             mechanism=self.mechanism,
             batching=Batching(
                 rule=self.rule,
-                batches=len(self.sizes),
+                rounds=self.rounds,
+                batches=self.rounds * len(self.sizes),
                 batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
                 generate_per_label=None if self.places else self.per_label,
                 generate_per_cluster=self.per_label // 2 if self.places else None,
@@ -378,7 +411,8 @@ class Spec:
                 cells=self.cells,
                 examples_per_context=2 if self.cells else 1,
                 labels=self.labels,
-                key=KEY,
+                key=self.key,
+                allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
             clustering=self.clustering(),
             origins=Origins(batching="public", settings="public"),
@@ -392,7 +426,7 @@ class Spec:
                 contexts=self.keeps_contexts,
             ),
             data=Data(
-                records=RECORDS,
+                records=len(self.assignment),
                 user="who" if self.unit == "user" else None,
                 digest=data_digest(each.digest for each in self.assignment),
             ),
@@ -404,22 +438,28 @@ class Spec:
 
     @cached_property
     def assignment(self) -> tuple[Assigned, ...]:
-        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch."""
+        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch.
+
+        Of several rounds some records of each label, by their groups.
+        """
+        if self.rounds > 1:
+            of_labels = [itertools.islice(self._digests(label), ROUNDED_RECORDS) for label in self.labels]
+            found = [Assigned(digest, group, None) for group, digests in enumerate(of_labels) for digest in digests]
+            return tuple(sorted(found, key=lambda assigned: assigned.digest))
         places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
         if self.cells:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
         found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
-        for canary in self.made_up.canaries if self.made_up else ():
+        for batch, canary in enumerate(self.made_up.canaries if self.made_up else ()):
             if canary.included:
-                first = next(number for number, place in enumerate(found) if place.batch == canary.batch)
-                digest = self._hash.digest(canary.label, canary.text)
-                found[first] = Assigned(digest, canary.batch, None)
+                first = next(number for number, place in enumerate(found) if place.batch == batch)
+                found[first] = Assigned(self._hash.digest(canary.label, canary.text), batch, None)
         found = [self._paid_by(place, number) for number, place in enumerate(found)]
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
-        spare = (d for d in digests["a"] if self._hash.batch(d, most) >= generated)
+        spare = (d for d in digests["a"] if self._hash.of_round(0).batch(d, most) >= generated)
         rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
         found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
@@ -440,7 +480,7 @@ class Spec:
 
     @property
     def _hash(self) -> KeyedHash:
-        return KeyedHash(bytes.fromhex(KEY))
+        return KeyedHash(bytes.fromhex(self.key))
 
     def _digests(self, label: str) -> Iterator[str]:
         """Digests of a label's records, one after the other; the seed makes them those of another data set."""
@@ -449,19 +489,46 @@ class Spec:
     def goes(self, digest: str, batch: int, slot: int | None) -> bool:
         """Whether the hash sends a record of the batch's label there."""
         number, count = self.place(batch)
-        if self._hash.batch(digest, count) != number:
+        keyed = self._hash.of_round(0)
+        if keyed.batch(digest, count) != number:
             return False
-        return slot is None or self._hash.slot(digest, self.cells or max(self.sizes)) == slot
+        return slot is None or keyed.slot(digest, self.cells or max(self.sizes)) == slot
+
+    @property
+    def release(self) -> ReleaseAccountant:
+        """Both levels of what settings bound; they are equal without secret batches."""
+        if not self.secret:
+            return replace(self.release_of(SecretBatches(((1, 1),))), one=None, secret=None)
+        count = (self.least_batches or PUBLIC_BATCHES) if self.places else self.per_label + SPARE
+        generated = self.per_label // 2 if self.places else self.per_label
+        return self.release_of(SecretBatches(((count, min(count, generated)),)))
+
+    def release_of(self, secret: SecretBatches) -> ReleaseAccountant:
+        """Both levels, were these what nobody but the curator knows."""
+        centers, spent = self.centers_cost
+        events = rebalancing_events(self.counts_epsilon, self.relation)
+        rounds = (self.split and self.stopped) or self.rounds
+        batch = ApproximateAccountant.of(
+            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent, rounds=rounds
+        )
+        assert batch is not None
+        hashed = "hashed-records" if self.rule == "paper-slices" else self.rule
+        one = ApproximateAccountant.of(self.mechanism, context_change("record", "add_remove", hashed))
+        records = (self.records_per_user or 1) * (2 if self.relation == "replace" else 1)
+        shares = self.rounds if self.split else 1
+        return ReleaseAccountant(batch, one, replace(secret, rounds=rounds), records, shares)
 
     def _mean_claim(self) -> Claim:
-        delta, (centers, spent) = RECORDS**-1.1, self.centers_cost
-        events = rebalancing_events(self.counts_epsilon, self.relation)
-        accountant = ApproximateAccountant.of(
-            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent
+        tokens = self.stopping.most_tokens
+        batch = self.release.batch_level(tokens, DELTA, "rdp").epsilon
+        return Claim(
+            epsilon=self.release.epsilon(tokens, DELTA) if self.secret else batch,
+            batch_epsilon=batch if self.secret else None,
+            delta=DELTA,
+            kind="approximate",
+            relation=self.relation,
+            unit=self.unit,
         )
-        assert accountant is not None
-        epsilon = accountant.epsilon(self.stopping.most_tokens, delta, "rdp").epsilon
-        return Claim(epsilon=epsilon, delta=delta, kind="approximate", relation=self.relation, unit=self.unit)
 
 
 #: Each kind of run's own, which works out once what it needs.
@@ -924,14 +991,18 @@ class Generator:
         self.random = np.random.default_rng(spec.seed)
         self.tokenizer = word_tokenizer(spec.vocabulary, broken=spec.rules.no_line_breaks)
         self.rules = spec.manifest.forbidden_tokens(self.tokenizer.to_str())
-        self.accountant = ExPostAccountant(spec.mechanism, spec.change) if spec.aggregator == "median" else None
+        self.accountant: ExPostAccountant | None = None
+        if spec.aggregator == "median":
+            self.accountant = ExPostAccountant(spec.mechanism, spec.change, len(spec.sizes))
         self.spent: dict[int, Values] = {}
         self.tests: dict[int, Tests] = {}
         self.commitment, self.steps = "", Counter[int]()
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
-        public = np.random.default_rng([spec.seed, batch // spec.per_label, len(text)]).normal(size=spec.vocabulary)
+        public = np.random.default_rng([spec.seed, spec.labels.index(spec.label(batch)), len(text)]).normal(
+            size=spec.vocabulary
+        )
         public *= not spec.unscored_public
         allowed = public.copy()
         allowed[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
@@ -1026,9 +1097,9 @@ class Generator:
         """A text's steps; or the best of several drafts."""
         drafts = []
         for _ in range(self.spec.drafts if self.spec.included(batch) else 1):
-            steps = [self.step(batch, self.spec.sizes[batch])]
+            steps = [self.step(batch, self.spec.contexts_of[batch])]
             while self._goes_on([step.token for step in steps], left):
-                steps.append(self.step(batch, self.spec.sizes[batch], [step.token for step in steps]))
+                steps.append(self.step(batch, self.spec.contexts_of[batch], [step.token for step in steps]))
             drafts.append(steps)
         favourite = min if self.spec.least_likely else max
         return drafts[0] if len(drafts) == 1 else favourite(drafts, key=self._favour)
@@ -1052,7 +1123,7 @@ class Generator:
         spec = self.spec
         canary = batch if batch < spec.canaries else None
         place = spec.label(batch), spec.cluster(batch)
-        return BatchHeader(batch, spec.sizes[batch], *place, spec.shares.get(batch), canary)
+        return BatchHeader(batch, spec.contexts_of[batch], *place, spec.shares.get(batch), canary)
 
     def _goes_on(self, tokens: list[int], left: int) -> bool:
         return self._before_stop(tokens) is None and len(tokens) < min(left, self.spec.max_tokens)
@@ -1087,7 +1158,9 @@ class Generator:
 
     def run(self, path: Path) -> None:
         with self.create(path) as writer:
-            for batch in range(len(self.spec.sizes)):
+            if self.spec.stopped:
+                writer.stop_after(self.spec.stopped)
+            for batch in range(len(self.spec.contexts_of)):
                 self.batch(writer, batch)
             writer.finish(self.claim())
 
@@ -1275,12 +1348,21 @@ class Run:
         assert ex_post is not None
         return ex_post.exact
 
-    @cached_property
+    @property
     def approximate(self) -> float:
-        """The approximate epsilon that an audit of the untouched run recomputes."""
+        """The approximate epsilon that an audit of the untouched run recomputes, at the release level."""
+        return self._approximate.epsilon
+
+    @property
+    def batch_level(self) -> float:
+        """And at the batch level."""
+        return self._approximate.batch_epsilon
+
+    @cached_property
+    def _approximate(self) -> Approximate:
         approximate = self.audit().guarantees.approximate
         assert approximate is not None
-        return approximate.epsilon
+        return approximate
 
 
 def checks_of(result: AuditResult) -> dict[str, CheckResult]:

@@ -31,7 +31,7 @@ from dpaudit.runs.manifest import MAX_NUMBER
 pytestmark = pytest.mark.usefixtures("empty_figures")
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "runs" / "bbc-median"
-BUDGET = ["budget", "--aggregator", "mean", "--clip", "9", "--temperature", "1.5"]
+BUDGET = ["budget", "--clip", "9", "--temperature", "1.5"]
 
 
 def no_constant(name):
@@ -747,7 +747,7 @@ TABLE = [
     (256, 2.9, (689, 604, 645)),
 ]
 BUDGET_KEYS = {
-    *("tokens", "epsilon", "delta", "method", "rho", "relation", "epsilon_lower"),
+    *("tokens", "batch_epsilon", "delta", "method", "rho", "relation", "batch_lower"),
     *("batch_size", "divisor", "group_size", "sensitivity", "rebalancing_epsilon"),
 }
 
@@ -766,9 +766,9 @@ def test_budget_gives_the_papers_output_tokens():
             assert found.keys() == BUDGET_KEYS
             assert found["tokens"] == tokens
             assert found["delta"] == pytest.approx(records**-1.1)
-            assert found["epsilon"] <= epsilon
+            assert found["batch_epsilon"] <= epsilon
             assert budget(size, records, "--tokens", tokens) == found
-            assert budget(size, records, "--tokens", tokens + 1)["epsilon"] > epsilon
+            assert budget(size, records, "--tokens", tokens + 1)["batch_epsilon"] > epsilon
 
 
 def test_budget_under_replace_buys_about_a_quarter():
@@ -782,19 +782,19 @@ def test_budget_by_the_optimal_method():
     found = budget(64, 108000, "--tokens", 367, "--method", "optimal")
     assert found.keys() == BUDGET_KEYS
     assert found["method"] == "optimal"
-    assert found["epsilon_lower"] < found["epsilon"] <= 9.30
-    assert found["epsilon"] < 1.005 * found["epsilon_lower"]
+    assert found["batch_lower"] < found["batch_epsilon"] <= 9.30
+    assert found["batch_epsilon"] < 1.005 * found["batch_lower"]
     by_rdp = budget(64, 108000, "--tokens", 367)
-    assert by_rdp["epsilon_lower"] is None
+    assert by_rdp["batch_lower"] is None
     assert by_rdp["rho"] == found["rho"]
 
 
 def test_budget_with_rebalancing_is_joint():
     found = budget(64, 108000, "--tokens", 367, "--rebalancing-epsilon", 0.1)
-    assert found["epsilon"] == pytest.approx(9.906, abs=0.0005)
+    assert found["batch_epsilon"] == pytest.approx(9.906, abs=0.0005)
     assert found["rebalancing_epsilon"] == 0.1
     afforded = budget(64, 108000, "--epsilon", 9.9, "--rebalancing-epsilon", 0.1)
-    assert (afforded["tokens"], afforded["epsilon"] <= 9.9) == (366, True)
+    assert (afforded["tokens"], afforded["batch_epsilon"] <= 9.9) == (366, True)
 
 
 def test_budget_says_which_sensitivity_it_used():
@@ -841,19 +841,19 @@ def test_budget_by_the_optimal_method_says_its_lower_end():
     found = budget(64, 108000, "--tokens", 50, "--method", "optimal")
     said = in_words("--tokens", 50, "--method", "optimal")
     low = float(said.partition("No accountant can go below ")[2].rstrip(".\n"))
-    assert found["epsilon_lower"] - 1e-4 < low <= found["epsilon_lower"]
+    assert found["batch_lower"] - 1e-4 < low <= found["batch_lower"]
 
 
 def test_budget_has_both_ends_of_a_million_tokens():
     found = budget(64, 108000, "--tokens", 10**6, "--method", "optimal")
     assert found["method"] == "optimal"
-    assert found["epsilon_lower"] < found["epsilon"] < 1.01 * found["epsilon_lower"]
+    assert found["batch_lower"] < found["batch_epsilon"] < 1.01 * found["batch_lower"]
 
 
 def test_budget_states_no_lower_end_where_none_is_known():
     options = ["--tokens", 1, "--delta", 0.0468, "--method", "optimal"]
     found = budget(64, 20, *options)
-    assert found["epsilon_lower"] is None and found["epsilon"] > 0
+    assert found["batch_lower"] is None and found["batch_epsilon"] > 0
     assert "is not known" in in_words(*options, "--records", 20)
     assert "go below" not in in_words("--tokens", 1, "--delta", 0.5, "--method", "optimal", "--records", 1)
 
@@ -902,7 +902,6 @@ def test_budget_refuses_unusable_settings(dpaudit):
         ["--tokens", "1", "--temperature", "-1"],
         ["--tokens", "1", "--records", "0"],
         ["--tokens", "1", "--records", "1"],
-        ["--tokens", "1", "--aggregator", "median"],
         ["--tokens", "1", "--method", "guess"],
     ):
         code, out, err = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, *options)
@@ -920,7 +919,7 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
     for method in ("rdp", "optimal"):
         asked = ("--epsilon", 3, "--method", method, "--json")
         found = strict_json(answer(dpaudit, "--tokens", 20, *asked))
-        assert found["tokens"] == 20 and found["epsilon"] <= 3
+        assert found["tokens"] == 20 and found["batch_epsilon"] <= 3
         size = found["batch_size"]
         assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 20
         assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 20
@@ -949,13 +948,51 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     assert answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0).rstrip().endswith("in all 0.")
 
 
+def in_rounds(dpaudit, *options):
+    asked = ("--batch-size", 32, "--tokens", 64, *options, "--json")
+    code, out, _ = dpaudit("budget", "--clip", 2, "--temperature", 1, "--records", 1230, "--delta", 1e-5, *asked)
+    assert code == 0
+    return strict_json(out)
+
+
+def test_budget_of_rounds_has_both_levels(dpaudit):
+    found = in_rounds(dpaudit, "--texts", 1217)
+    assert (found["rounds"], found["texts"], found["batches"]) == (33, 1254, 38), "rounds are whole"
+    assert 1.99 < found["epsilon"] <= 2 < found["batch_epsilon"]
+    few = in_rounds(dpaudit, "--labels", 3, "--rounds", 1)
+    assert few["one_label"]["epsilon"] < few["epsilon"] < few["batch_epsilon"] < 2
+    own = in_rounds(dpaudit, "--individual", "--epsilon", 2, "--rounds", 4)
+    alone = strict_json(answer(dpaudit, "--individual", "--epsilon", 2, "--batch-size", 32, "--json"))
+    assert own["texts"] == 152 and own["budget"] > alone["budget"]
+
+
+@pytest.mark.slow
+def test_an_epsilon_buys_texts_in_budgets_of_rounds(dpaudit):
+    found = in_rounds(dpaudit, "--labels", 1, "--epsilon", 2)
+    assert (found["texts"], found["rounds"]) == (1254, 33) and found["epsilon"] <= 2
+    assert [each["texts"] for each in found["menu"]] == [5548, 1254, 152]
+    assert in_rounds(dpaudit, "--rounds", 34)["epsilon"] > 2, "one more does not fit"
+    none = in_rounds(dpaudit, "--labels", 1, "--epsilon", 0.01)
+    assert (none["rounds"], none["texts"]) == (0, 0) and none["epsilon"] > 0.01
+
+
+def test_budget_warns_of_few_batches(dpaudit):
+    asked = ("--clip", 2, "--temperature", 1, "--records", 600, "--batch-size", 32, "--tokens", 64, "--rounds", 1)
+    for labels, said in ((6, "into 3 batches"), (18, "into 1 batch:"), (4, "")):
+        code, _, err = dpaudit("budget", *asked, "--labels", labels)
+        assert code == 0 and (said in " ".join(err.split()) if said else not err), err
+
+
 def test_budget_says_what_it_cannot_answer(dpaudit):
     for options, said in (
-        (["--aggregator", "median", "--epsilon", 1, "--batch-size", 3], "nothing is fixed beforehand"),
         (["--individual", "--tokens", 3, "--batch-size", 3], "needs --epsilon"),
         (["--individual", "--epsilon", 3, "--batch-size", 3, "--divisor", "actual"], "needs a fixed divisor"),
         (["--individual", "--epsilon", 3, "--batch-size", 3, "--method", "optimal"], "leave out --method"),
         (["--epsilon", 3], "give --epsilon and --tokens"),
+        (["--epsilon", 3, "--texts", 9, "--tokens", 9, "--batch-size", 3], "one of --epsilon, --texts and --rounds"),
+        (["--rounds", 3, "--batch-size", 32], "need --batch-size and --tokens"),
+        (["--rounds", 3, "--tokens", 9, "--batch-size", 3, "--batches", 4, "--generated", 5], "cannot be generated"),
+        (["--rounds", 3, "--tokens", 9, "--batch-size", 3000], "do not fill a batch"),
         (["--epsilon", 1e-6, "--tokens", 99999], "more than 1,048,576 contexts"),
         (["--individual", "--epsilon", 1, "--batch-size", 3, "--rebalancing-epsilon", 2], "the rebalancing alone"),
     ):
@@ -971,12 +1008,12 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
         code, out, _ = dpaudit(*BUDGET, "--batch-size", size, "--records", 1000, *options, *question, "--json")
         assert code == 0
         found = strict_json(out)
-        if found["tokens"] == 3 and found["epsilon"] != "inf":  # the plain sum of the ranges may still be a float
+        if found["tokens"] == 3 and found["batch_epsilon"] != "inf":  # the plain sum of the ranges may still be a float
             settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
             pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
-            assert pure <= found["epsilon"] < math.inf
+            assert pure <= found["batch_epsilon"] < math.inf
         else:
-            assert (found["tokens"], found["epsilon"]) in [(3, "inf"), (0, 0.0)]
+            assert (found["tokens"], found["batch_epsilon"]) in [(3, "inf"), (0, 0.0)]
 
 
 # --- the program -----------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def kept_by_counts(noisy: NDArray[np.int64], keep: int) -> NDArray[np.int64]:
 
 
 def batches_by_counts(
-    noisy: NDArray[np.int64], kept: NDArray[np.integer], records_per_batch: float, most: int
+    noisy: NDArray[np.int64], kept: NDArray[np.integer], records_per_batch: float, most: int, least: int = 1
 ) -> NDArray[np.int64]:
     """How many batches the records of each kept cluster are hashed into, for about so many records a batch.
 
@@ -102,25 +102,26 @@ def batches_by_counts(
         noisy: int64 [labels, k], counts after their noise.
         kept: int [labels, keep], the centres that are kept.
         records_per_batch: wanted, positive.
-        most: batches a cluster, at least 1.
+        most: batches a cluster.
+        least: the same, from 1 to `most`.
 
     Returns:
-        int64 [labels, keep], each between 1 and `most`.
+        int64 [labels, keep], each between `least` and `most`.
 
     Raises:
-        ValueError: `records_per_batch` or `most` is out of its range, or `kept` is of other labels.
+        ValueError: `records_per_batch` or `least` is out of its range, or `kept` is of other labels.
     """
-    if not 0 < records_per_batch < math.inf or most < 1:
-        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and most {most} at least 1")
+    if not 0 < records_per_batch < math.inf or not 1 <= least <= most:
+        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and least {least} 1 to {most}")
     if len(kept) != len(noisy):
         raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels")
     weights = np.maximum(np.take_along_axis(noisy, kept, axis=1), 0)
     totals = np.maximum(noisy.sum(axis=1, keepdims=True), 0)
-    # Without a positive count among them there is nothing to share out by: 1 batch each.
+    # Without a positive count among them there is nothing to share out by: the fewest batches each.
     records = totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     with np.errstate(over="ignore"):  # an infinite number is more than `most` too
         wanted = np.rint(records / records_per_batch)
-    batches: NDArray[np.int64] = np.clip(wanted, 1, most).astype(np.int64)
+    batches: NDArray[np.int64] = np.clip(wanted, least, most).astype(np.int64)
     return batches
 
 

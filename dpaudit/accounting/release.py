@@ -31,6 +31,9 @@ from dpaudit.accounting.profiles import (
 )
 from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.risk import AttackCurve
+from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
+from dpaudit.runs.manifest import Privacy
+from dpaudit.runs.secrecy import SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
@@ -42,39 +45,15 @@ _MUCH = 50.0
 _EVERYTHING = Profile(1.0, np.ones(2))
 
 
-@dataclass(frozen=True)
-class SecretBatches:
-    """How many batches a record may be in, as far as readers know.
+def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
+    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
+    distinct = sorted(set(secret.groups))
+    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
 
-    Attributes:
-        groups: the distinct (batches B, generated g) pairs of the groups of one round, ascending. A group is a label, a
-            cluster, or one of both: whose a record is follows from the record.
-        rounds: R that are accounted for, under fresh keys.
 
-    Raises:
-        ValueError: there is no group or round, or a pair is none of a group.
-    """
-
-    groups: tuple[tuple[int, int], ...]
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.groups or self.rounds < 1:
-            raise ValueError("there is at least one group, and one round")
-        for batches, generated in self.groups:
-            if batches < 1 or not 0 <= generated <= batches:
-                raise ValueError(f"{generated} of {batches} batches cannot be generated")
-
-    @property
-    def costliest(self) -> tuple[tuple[int, int], ...]:
-        """The pairs that no other one covers (docs/mathematics.md, "Secret batches")."""
-        distinct = sorted(set(self.groups))
-        return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
-
-    @property
-    def hides_nothing(self) -> bool:
-        """Whether a group has one batch, which is generated: then both levels are equal."""
-        return (1, 1) in self.groups
+def _hides_nothing(secret: SecretBatches) -> bool:
+    """Whether a group has one batch, which is generated: then both levels are equal."""
+    return (1, 1) in secret.groups
 
 
 def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -105,6 +84,31 @@ class ReleaseAccountant:
     records: int = 1
     shares: int = 1
 
+    @classmethod
+    def of(
+        cls,
+        batch: ApproximateAccountant,
+        mechanism: Mechanism,
+        privacy: Privacy,
+        rule: BatchingRule,
+        secret: SecretBatches | None,
+        shares: int = 1,
+    ) -> ReleaseAccountant:
+        """Of a run's mechanism, unit, relation and batching rule; both levels are equal where nothing is secret.
+
+        Args:
+            batch: the batch level of that unit and relation.
+            mechanism, privacy, rule: as run.json has them.
+            secret: how many batches readers cannot tell apart.
+            shares: see the class.
+        """
+        change, own = privacy.change(rule), context_change("record", "add_remove", rule)
+        one = ApproximateAccountant.of(mechanism, own)
+        if secret is None or change is None or own is None or one is None:
+            return cls(batch, records=1 if change is None else change.budgets, shares=shares)
+        records = privacy.records_per_user or 1 if privacy.unit == "user" else 1
+        return cls(batch, one, secret, records * (2 if privacy.relation == "replace" else 1), shares)
+
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:
             raise ValueError(f"a unit has {self.records} records and delta {self.shares} shares: at least one each")
@@ -133,7 +137,7 @@ class ReleaseAccountant:
         known = self.batch_level(tokens, delta).epsilon
         if self.one is None or self.secret is None or not 0 < known < math.inf:
             return ""
-        if self.secret.hides_nothing:
+        if _hides_nothing(self.secret):
             return "a group has one batch, so nobody wonders which batch its records are in"
         if self.epsilon(tokens, delta) < known:
             return ""
@@ -187,7 +191,7 @@ class ReleaseAccountant:
         share = self._share(delta)
         most = self.batch.most_rho_within(epsilon, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return low
         # epsilon is about a power of rho: by the last two that were tried, a little short of the mark.
         guess, power, last = self._normal_rho(epsilon, share), 0.75, None
@@ -215,7 +219,7 @@ class ReleaseAccountant:
         def within(rounds: int) -> bool:
             return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
 
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return largest(within, 1)
         share = self._share(delta)
         rounds, tried = self._normal_rounds(epsilon, tokens, share), None
@@ -243,7 +247,7 @@ class ReleaseAccountant:
         least = _least(delta, rounds, self.records)
         by_group = (
             [most_rounds(each, delta / self.records**2, within) for each in _of_round(one, pair, tokens, least)]
-            for pair in secret.costliest
+            for pair in costliest(secret)
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
 
@@ -293,7 +297,7 @@ class ReleaseAccountant:
 
     def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
         """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
         return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
 
@@ -366,7 +370,7 @@ def _texts(
     if not delta:
         return ()
     least = _least(delta, secret.rounds, records)
-    groups = [_of_round(one, pair, tokens, least) for pair in secret.costliest]
+    groups = [_of_round(one, pair, tokens, least) for pair in costliest(secret)]
     return tuple(
         _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
         for profiles in zip(*groups, strict=True)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from dpaudit.audit.factors import next_to_nothing
 from dpaudit.checks import Facts
+from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
+from dpaudit.checks.levels import ASSUMPTIONS
 from dpaudit.results import COUPLED, NEXT_TO_NOTHING, OF_THE_MODEL, TRAINED_NO, TRAINED_UNKNOWN, CheckResult
 
 _DECLARED = "What the run declares is taken as true where no check looks behind it."
@@ -32,8 +34,20 @@ _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
 _USERS_BY_COLUMN = "Whose a record is follows from a column of the data that the run names, and is taken as true."
+_ASSUMED = {each: f"The release level rests on an assumption: {each}." for each in ASSUMPTIONS}
+_COUNTED = (
+    "Several records of one person count one after another; so do several releases of the same records, and every key "
+    "that was drawn again after somebody looked."
+)
+_WEAK_CHANNELS = (
+    "The release level does not cover what times, halved passes, failures, or which of two workers finished first may "
+    "tell of the batches' sizes: publish none of it."
+)
 _FIXED = frozenset(
     {
+        _COUNTED,
+        _WEAK_CHANNELS,
+        *_ASSUMED.values(),
         *OF_THE_MODEL,
         _EARLIER,
         _DECLARED,
@@ -58,6 +72,11 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
     if empty and claim.kind == "ex-post":
         which = f"batch {empty[0]} has" if len(empty) == 1 else f"{len(empty):,} batches have"
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
+    levels = recomputed_levels(facts)
+    if levels is not None and levels.amplified:
+        yield _ASSUMED[levels.amplification.assumption]
+        yield _COUNTED
+        yield _WEAK_CHANNELS
     # With "yes" there is no pass.
     yield TRAINED_NO if facts.manifest.model.trained_on_records == "no" else TRAINED_UNKNOWN
     if facts.manifest.recorded is not None and (cells := facts.manifest.batching.cells) is not None:

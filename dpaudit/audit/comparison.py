@@ -40,6 +40,7 @@ from dpaudit.results import (
     Spread,
     TokenCurve,
 )
+from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import Batching, Privacy, Prompt
 from dpaudit.runs.rules import DecodingRules
 
@@ -158,11 +159,21 @@ class _ExPostRun:
 
 @dataclass(frozen=True)
 class _ApproximateRun:
-    """`accountant` is None where the run states no settings that its guarantee could be worked out from."""
+    """Of the batch level, as what a number of tokens buys is.
+
+    Attributes:
+        accountant: of all rounds; None where the run states no settings that its guarantee could be worked out from.
+        shares: over how many stopping points delta is split.
+    """
 
     figure: RunEpsilon
     found: Approximate
     accountant: ApproximateAccountant | None
+    shares: int = 1
+
+    def share(self, delta: float) -> float:
+        """What one stopping point has of a delta, rounded down."""
+        return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
 
     @property
     def length(self) -> int:
@@ -172,17 +183,18 @@ class _ApproximateRun:
         if tokens == self.found.tokens:
             return self.figure
         assert self.accountant is not None
-        shorter = self.accountant.epsilon(tokens, self.found.delta, self._method).epsilon
+        shorter = self.accountant.epsilon(tokens, self.share(self.found.delta), self._method).epsilon
         # A shorter run costs no more than the whole one.
-        return self.figure.model_copy(update={"epsilon": min(shorter, self.found.epsilon)})
+        return self.figure.model_copy(update={"epsilon": min(shorter, self.found.batch_epsilon)})
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
             return _no_answer(_NO_SETTINGS)
-        if self.accountant.budgets_epsilon(budget.delta) <= budget.epsilon:
+        delta = self.share(budget.delta)
+        if self.accountant.budgets_epsilon(delta) <= budget.epsilon:
             return _no_answer(_ANY_NUMBER)
         try:
-            tokens = self.accountant.affordable_tokens(budget.epsilon, budget.delta, self._method)
+            tokens = self.accountant.affordable_tokens(budget.epsilon, delta, self._method)
         except ValueError as error:
             return _no_answer(str(error))
         return Afforded(tokens=tokens, all_generated=False, reason="")
@@ -191,17 +203,20 @@ class _ApproximateRun:
         """By either accountant, whichever the run's own figure is by: settings alone decide both. And by budgets."""
         assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
-        by_budgets = self.accountant.budgets_epsilon(self.found.delta)
+        delta = self.share(self.found.delta)
+        by_budgets = self.accountant.budgets_epsilon(delta)
         if math.isfinite(by_budgets):
             yield _curve(self, "budgets", dict.fromkeys(together, by_budgets))
         for method in get_args(Method):
             known: dict[int, float] = {}
-            epsilons = replace(self.accountant, most_rho=math.inf).epsilons(together, self.found.delta, method)
+            epsilons = replace(self.accountant, most_rho=math.inf).epsilons(together, delta, method)
             for length, epsilon in zip(together, epsilons, strict=True):
                 if epsilon is not None:
                     # The run's own figure comes from a finer grid, and a shorter run costs no more than the whole one.
                     own = (
-                        self.found.epsilon if method == self.found.method and length <= self.found.tokens else math.inf
+                        self.found.batch_epsilon
+                        if method == self.found.method and length <= self.found.tokens
+                        else math.inf
                     )
                     known[length] = min(epsilon, own)
             if known:
@@ -253,12 +268,14 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         relation=found.relation,
         unit=found.unit,
         records_per_user=found.records_per_user,
-        epsilon=found.batch_epsilon if isinstance(found, ExPost) else found.epsilon,
+        epsilon=found.batch_epsilon,
         theorem1=None,
         delta=found.delta or None,
     )
     if isinstance(found, Approximate):
-        return _ApproximateRun(figure, found, _accountant(result, found))
+        batching, privacy = _batching(result), _part(result, "privacy", Privacy)
+        shares = batching.rounds if batching is not None and privacy is not None and privacy.split_delta else 1
+        return _ApproximateRun(figure, found, _accountant(result, found), shares)
     mechanism = _part(result, "mechanism", Mechanism)
     if mechanism is None or mechanism.aggregator.by_theorem1:
         # It is about medians: a mean run has no such figure beside its exact one.
@@ -274,7 +291,7 @@ def _no_figure(kind: str) -> str:
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
     """None where the run states no settings that are valid, or where they bound nothing."""
     mechanism = _part(result, "mechanism", Mechanism)
-    batching, privacy = _part(result, "batching", Batching), _part(result, "privacy", Privacy)
+    batching, privacy = _batching(result), _part(result, "privacy", Privacy)
     if mechanism is None or batching is None or privacy is None:
         return None
     change = privacy.change(batching.rule, found.unit, found.relation)
@@ -285,9 +302,24 @@ def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountan
     # Rebalancing as the event that costs most however the noise was shared out over the counts.
     laplace = rebalancing_events(found.rebalancing, "add_remove")
     accountant = ApproximateAccountant.of(
-        mechanism, change, laplace=laplace, centers=found.centers, centers_delta=found.centers_delta
+        mechanism,
+        change,
+        laplace=laplace,
+        centers=found.centers,
+        centers_delta=found.centers_delta,
+        rounds=found.amplification.rounds,
     )
     return accountant if accountant is None or accountant.delta_left(found.delta) else None
+
+
+def _batching(result: AuditResult) -> Batching | None:
+    """How the run batched its records, under some key: results lack the run's, from which no figure follows."""
+    manifest = result.run.get("manifest")
+    stated = manifest.get("batching") if isinstance(manifest, Mapping) else None
+    if not isinstance(stated, Mapping):
+        return None
+    keyed = {"manifest": {"batching": {**stated, "key": "00" * KEY_BYTES}}}
+    return _part(result.model_copy(update={"run": keyed}), "batching", Batching)
 
 
 def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import get_args
 
-from dpaudit.accounting import ApproximateAccountant, Parts, RenyiTable, joint_epsilon, rounded_sum
+from dpaudit.accounting import Parts, ReleaseAccountant, RenyiTable, joint_epsilon, rounded_sum
+from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import AuditResult, Continued, ExPost, JointCost, Release, Shared, Spent, Total
 from dpaudit.results.rounding import stated
-from dpaudit.runs import Claim, InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
+from dpaudit.runs import (
+    Claim,
+    InputError,
+    Manifest,
+    RunReader,
+    SecretBatches,
+    continuation_problem,
+    most_spent,
+    secret_batches,
+    spent_by,
+)
 from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
@@ -22,6 +35,7 @@ _BEFOREHAND = (
     "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
     "releases of these records are named."
 )
+_TELLS = "each tells of the other's batches, so that every total has them at the batch level."
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
 _RARELY = 1e-9
 
@@ -39,13 +53,35 @@ class _Run:
     found: ExPost
 
     @property
-    def accountant(self) -> ApproximateAccountant | None:
-        """Of the run by itself; None where only the data shows its cost, or nothing bounds it."""
-        claim, manifest = self.claim, self.manifest
+    def bounded(self) -> bool:
+        """Whether public settings bound what it costs."""
+        return self.accountant(0.5, []) is not None
+
+    def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
+        """Of the run by itself, at both levels; None where only the data shows its cost, or nothing bounds it.
+
+        Args:
+            delta: in (0, 1); the least that matters.
+            known: runs whose batches nothing may be made of here: they have their key in common with another.
+        """
+        claim, manifest = self.claim.model_copy(update={"delta": delta}), self.manifest
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         if change is None or not math.isfinite(self.grouping.epsilon):
             return None
-        return self.grouping.accountant(manifest.mechanism, change)
+        hidden = None if self.name in known else self.secret
+        return release_accountant(manifest, claim, self.grouping, change, hidden)
+
+    @cached_property
+    def secret(self) -> SecretBatches | None:
+        """What readers of its texts cannot know of a record's batch; None where both levels are equal."""
+        found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
+        return None if isinstance(found, str) else found
+
+    def ex_post(self, level: Level) -> float:
+        """What generation cost without its clusters, in nats, rounded up."""
+        if level == "batch":
+            return self.found.exact
+        return min(self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf))
 
     @cached_property
     def spent(self) -> dict[str, float]:
@@ -95,15 +131,25 @@ def compose_runs(
     _require_different(runs)
     shared = _shared(runs)
     delta, chains = delta or _default_delta(runs, statements), _chains(runs)
+    known = _of_one_key(runs)
+    totals = {
+        level: (
+            _approximate(chains, statements, shared, delta, level, known),
+            _ex_post(runs, statements, shared, level, known),
+        )
+        for level in get_args(Level)
+    }
     return JointCost(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=_approximate(chains, statements, shared, delta),
-        ex_post=_ex_post(runs, statements, shared),
+        approximate=totals["release"][0],
+        ex_post=totals["release"][1],
+        batch_approximate=totals["batch"][0],
+        batch_ex_post=totals["batch"][1],
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
-        notes=tuple(_notes(runs, chains)),
+        notes=tuple(_notes(runs, chains, known)),
     )
 
 
@@ -178,6 +224,13 @@ def _require_different(runs: Sequence[_Run]) -> None:
                 raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
 
 
+def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
+    """Runs whose batches were secret, but for a key that another of them has: each tells of the other's."""
+    keys = Counter(run.manifest.batching.key for run in runs)
+    of_others = {key for key, count in keys.items() if key is not None and count > 1}
+    return frozenset(run.name for run in runs if run.manifest.batching.key in of_others and run.secret is not None)
+
+
 def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
     groups: dict[str, list[_Run]] = {}
     for run in runs:
@@ -197,28 +250,33 @@ def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
 def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
     """None where nothing states one."""
     theirs = [each.approximate.delta for each in statements if each.approximate is not None]
-    delta = max(run.claim.delta if run.accountant is not None else 0.0 for run in runs)
+    delta = max(run.claim.delta if run.bounded else 0.0 for run in runs)
     delta = reduce(rounded_sum, theirs, delta)
     return delta if 0 < delta < 1 else None
 
 
 def _release(run: _Run, delta: float | None) -> Release:
-    approximate, accountant = run.result.guarantees.approximate, run.accountant
-    figure = None
+    approximate, accountant = run.result.guarantees.approximate, None if delta is None else run.accountant(delta, [])
+    figure = known = None
     if approximate is not None:
-        figure = Spent(epsilon=approximate.epsilon, delta=approximate.delta)
+        figure, known = (
+            Spent(epsilon=epsilon, delta=approximate.delta)
+            for epsilon in (approximate.epsilon, approximate.batch_epsilon)
+        )
     elif accountant is not None and delta is not None:
-        found = accountant.epsilon(run.manifest.stopping.most_tokens, delta)
-        figure = Spent(epsilon=found.epsilon, delta=delta)
+        tokens = run.manifest.stopping.most_tokens
+        figure = Spent(epsilon=accountant.epsilon(tokens, delta), delta=delta)
+        known = Spent(epsilon=accountant.batch_level(tokens, delta).epsilon, delta=delta)
+    found, finite = run.found, math.isfinite(run.found.batch_epsilon)
     return Release(
         name=run.name,
         source="run",
         aggregator=run.manifest.mechanism.aggregator.name,
         records_per_user=run.result.claim.records_per_user if run.result.claim else None,
         approximate=figure,
-        ex_post=Spent(epsilon=run.found.batch_epsilon, delta=run.found.delta)
-        if math.isfinite(run.found.batch_epsilon)
-        else None,
+        ex_post=Spent(epsilon=found.epsilon, delta=found.delta) if finite else None,
+        batch_approximate=known,
+        batch_ex_post=Spent(epsilon=found.batch_epsilon, delta=found.delta) if finite else None,
     )
 
 
@@ -226,7 +284,14 @@ def _stated(statement: Statement) -> Release:
     given = statement.approximate
     figure = None if given is None else Spent(epsilon=given.epsilon, delta=given.delta)
     rho = None if statement.zcdp is None else statement.zcdp.rho
-    return Release(name=statement.name, source=statement.kind, rho=rho, approximate=figure, ex_post=None)
+    return Release(
+        name=statement.name,
+        source=statement.kind,
+        rho=rho,
+        approximate=figure,
+        ex_post=None,
+        batch_approximate=figure,
+    )
 
 
 def parts_of(statement: Statement) -> Parts:
@@ -239,23 +304,30 @@ def parts_of(statement: Statement) -> Parts:
 
 
 def _approximate(
-    chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared], delta: float | None
+    chains: Sequence[Sequence[_Run]],
+    statements: Sequence[Statement],
+    shared: Sequence[Shared],
+    delta: float | None,
+    level: Level,
+    known_batches: Collection[str],
 ) -> Total:
-    """The joint guarantee of all that have one."""
-    later = _charged_with_others([run for chain in chains for run in chain if run.accountant is not None], shared)
+    """The joint guarantee of a level of all that have one."""
+    later = _charged_with_others([run for chain in chains for run in chain if run.bounded], shared)
+    least = (0.5 if delta is None else delta) / sum(map(len, chains))  # each part's own tail is told beside the others'
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []
     for chain in chains:
-        accountants = {run.name: run.accountant for run in chain}
+        accountants = {run.name: run.accountant(least, known_batches) for run in chain}
         known = {name: accountant for name, accountant in accountants.items() if accountant is not None}
         without += [name for name in accountants if name not in known]
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
-            parts.append(Parts(rho=max(accountant.most_rho for accountant in known.values())))
+            parts.append(Parts(rho=max(accountant.batch.most_rho for accountant in known.values())))
         else:
             tokens = chain[0].manifest.stopping.most_tokens
-            clusterless = (a.without_clusters() if name in later else a for name, a in known.items())
-            parts += [accountant.parts(tokens) for accountant in clusterless]
+            for name, one in known.items():
+                charged = replace(one, batch=one.batch.without_clusters()) if name in later else one
+                parts.append(charged.batch.parts(tokens) if level == "batch" else charged.parts(tokens, least))
         named += known
     parts += map(parts_of, statements)
     named += [statement.name for statement in statements]
@@ -281,22 +353,34 @@ def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[
     return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
 
 
-def _ex_post(runs: Sequence[_Run], statements: Sequence[Statement], shared: Sequence[Shared]) -> Total:
-    """The sum over the runs, each with its clusters unless another is charged with them."""
+def _ex_post(
+    runs: Sequence[_Run],
+    statements: Sequence[Statement],
+    shared: Sequence[Shared],
+    level: Level,
+    known_batches: Collection[str],
+) -> Total:
+    """The sum of a level over the runs, each with its clusters unless another is charged with them."""
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
     reason = f"No ex-post figure has {_listed(without)}." if without else ""
     if len(known) < 2:
         return Total(kind="ex-post", reason=reason)
-    costs = [run.found.exact if run.name in later else run.found.batch_epsilon for run in known]
+    costs = []
+    for run in known:
+        cost = run.ex_post("batch" if run.name in known_batches else level)
+        costs.append(cost if run.name in later else rounded_sum(cost, run.found.rebalancing))
     deltas = [run.found.delta for run in known if run.name not in later]
     figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
     return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]]) -> list[str]:
+def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> list[str]:
     notes = [_BEFOREHAND]
+    if known:
+        names = _listed([run.name for run in runs if run.name in known])
+        notes.append(f"{names} hashed records by a key that another run here has, too: {_TELLS}")
     if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
         said = (
             "went on from what earlier runs had spent, which are not all named here, from which another run did too, "

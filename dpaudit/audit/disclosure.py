@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.audit.caveats import public_caveats
-from dpaudit.audit.factors import change, next_to_nothing
+from dpaudit.audit.factors import NOT_HERS, change, next_to_nothing
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND, command_for
@@ -87,16 +87,17 @@ def _sentence(result: AuditResult, withheld: str) -> str:
     if result.claim.kind == "approximate":
         return result.guarantee
     origin = "given to the audit" if result.asked else "fixed before the run"
-    claim = result.claim
+    claim, found = result.claim, result.guarantees.ex_post
+    whose = "" if found is None or found.amplification.reason else f"{NOT_HERS}, "
     if claim.delta:
         said = (
-            f"{change(claim)}, no set of outcomes would be more probable than with a factor e^epsilon on each outcome, "
-            f"plus {exactly(claim.delta)}, and for this outcome epsilon is at most {exactly(claim.epsilon)}"
+            f"{whose}{change(claim)}, no set of outcomes would be more probable than with a factor e^epsilon on each "
+            f"outcome, plus {exactly(claim.delta)}, and for this outcome epsilon is at most {exactly(claim.epsilon)}"
         )
     else:
         said = (
-            f"{change(claim)}, these very texts would have come out with a probability that differs by at most a "
-            f"factor {factor(claim.epsilon)}"
+            f"{whose}{change(claim)}, these very texts would have come out with a probability that differs by at most "
+            f"a factor {factor(claim.epsilon)}"
         )
     return (
         f"The claim stated here was {origin}, was checked, and holds for this data and these texts: {said}. "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import product
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.checks import Facts
 from dpaudit.checks.canaries import guesses
+from dpaudit.checks.levels import Levels
 from dpaudit.mechanisms import Kind, Relation, Unit, context_change
 from dpaudit.results import (
     Approximate,
@@ -34,6 +36,9 @@ from dpaudit.results import (
     TokenCurve,
 )
 
+#: Names of the ledger's roots.
+_RELEASE_LEVEL, _BATCH_LEVEL = "pipeline at the release level", "pipeline at the batch level"
+_BOTH_LEVELS = "pipeline at either level"
 #: Batches that the ledger lists; reports have the others.
 LISTED = 50
 #: Of a run that cannot be read, and of an audit that is not for everybody.
@@ -56,21 +61,23 @@ class KindError(ValueError):
 
 def approximate(facts: Facts) -> Approximate | None:
     """(epsilon, delta) at the claim's delta, fixed by public settings; None where the run has no such guarantee."""
-    accountant, best = facts.beforehand, facts.approximate
-    if accountant is None or best is None:
+    accountant, best, levels = facts.release, facts.approximate, facts.approximate_levels
+    if accountant is None or best is None or levels is None:
         return None
     mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.most_tokens
     unbounded = "nothing bounds how one unit changes the contexts"
+    rho = accountant.batch.budgets_rho
     return Approximate(
         **neighbours(facts),
-        epsilon=best.epsilon,
-        batch_epsilon=best.epsilon,
+        epsilon=levels.release,
+        batch_epsilon=levels.batch,
         batch_lower=best.epsilon_lower,
-        batch_rdp=accountant.epsilon(tokens, facts.claim.delta, "rdp").epsilon,
+        batch_rdp=accountant.batch_level(tokens, facts.claim.delta, "rdp").epsilon,
+        amplification=levels.amplification,
         delta=facts.claim.delta,
         method=best.method,
         tokens=tokens,
-        rho=None if math.isinf(accountant.most_rho) else accountant.most_rho,
+        rho=None if math.isinf(rho) else rho,
         sensitivity=unbounded if facts.change is None else mechanism.aggregator.sensitivity(facts.change),
         rebalancing=facts.grouping.counts,
         centers=facts.grouping.centers,
@@ -109,13 +116,15 @@ def figures(cost: Cost | None) -> dict[str, Any]:
 
 def ex_post(facts: Facts) -> ExPost:
     """The run's ex-post figures for the claim's relation and unit; infinite where the record bounds nothing."""
+    levels = facts.ex_post_levels
     return ExPost(
         **neighbours(facts),
-        epsilon=facts.ex_post_total,
+        epsilon=levels.release,
         **figures(facts.ex_post_cost),
         rebalancing=facts.grouping.epsilon,
-        batch_epsilon=facts.ex_post_total,
+        batch_epsilon=levels.batch,
         delta=facts.grouping.delta,
+        amplification=levels.amplification,
     )
 
 
@@ -219,16 +228,18 @@ def _of(facts: Facts, kind: Kind) -> Callable[..., LedgerEntry]:
 
 
 def _approximate_tree(facts: Facts) -> LedgerEntry | None:
-    accountant, found, tokens = facts.beforehand, facts.approximate, facts.manifest.stopping.most_tokens
-    if accountant is None or found is None or facts.change is None:
+    both, found, tokens = facts.release, facts.approximate, facts.manifest.stopping.most_tokens
+    if both is None or found is None or facts.change is None:
         return None
-    left, drawn = accountant.delta_left(found.delta), found.epsilon
+    left, drawn = both.batch.delta_left(found.delta), found.epsilon
     if facts.grouping.epsilon and math.isfinite(found.epsilon):
-        drawn = accountant.without_clusters().epsilon(tokens, left).epsilon
-    approximately = _of(facts, "approximate")
-    if accountant.gaussian is not None:
-        noise = f"noise of multiplier {accountant.gaussian.multiplier:.4g}, sampled at {accountant.gaussian.rate:g}"
-        said = f"any one batch: {tokens} tokens by {noise}, {found.method} composition"
+        drawn = replace(both, batch=both.batch.without_clusters()).batch_level(tokens, left).epsilon
+    approximately, rounds = _of(facts, "approximate"), both.batch.rounds
+    batch_of = "any one batch" if rounds == 1 else f"any one batch in each of {rounds:,} rounds"
+    if both.batch.gaussian is not None:
+        gaussian = both.batch.gaussian
+        noise = f"noise of multiplier {gaussian.multiplier:.4g}, sampled at {gaussian.rate:g}"
+        said = f"{batch_of}: {tokens} tokens by {noise}, {found.method} composition"
         return _approximate_pipeline(facts, found, approximately(said, drawn, _DOCS, delta=left))
     token = approximately(
         "a token: its losses lie in an interval of this length, so it is at least that private by itself",
@@ -239,11 +250,12 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
         if facts.manifest.mechanism.budget is None:
             spent, where = "its private tokens and their tests", f"{_DOCS}#sparse-vector"
-        batch = approximately(f"any one batch: {spent}, however many tokens it has", drawn, where, delta=left)
+        batch = approximately(f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left)
     else:
-        drawn_by = f"any one batch: {tokens} tokens, {found.method} composition"
+        drawn_by = f"{batch_of}: {tokens} tokens, {found.method} composition"
+        omitted = tokens * rounds - 1
         batch = approximately(
-            drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=tokens - 1
+            drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=omitted
         )
     return _approximate_pipeline(facts, found, batch)
 
@@ -251,8 +263,20 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
 def _approximate_pipeline(facts: Facts, found: Composition, batch: LedgerEntry) -> LedgerEntry:
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
     parts = [*_grouping(facts, "approximate"), generation]
-    whole = f"{_DOCS}#ledger"
-    return _of(facts, "approximate")("pipeline", found.epsilon, whole, delta=found.delta, rule="joint", children=parts)
+    of, levels = _of(facts, "approximate"), facts.approximate_levels
+    assert levels is not None  # as there is a figure
+    whole = of(_BATCH_LEVEL, found.epsilon, f"{_DOCS}#ledger", delta=found.delta, rule="joint", children=parts)
+    return _at_release_level(facts, levels, whole, found.delta)
+
+
+def _at_release_level(facts: Facts, levels: Levels, whole: LedgerEntry, delta: float) -> LedgerEntry:
+    """The tree's root: what readers learn who do not know a record's batch; the pipeline itself without secrets."""
+    if not levels.amplified:
+        return whole.model_copy(update={"name": _BOTH_LEVELS})
+    of = _of(facts, whole.kind)
+    named = ", ".join(f"{generated:,} of {batches:,}" for batches, generated in levels.amplification.groups)
+    name = f"{_RELEASE_LEVEL}: her batch is one of secret ones, generated: {named}"
+    return of(name, levels.release, f"{_DOCS}#secret-batches", delta=delta, rule="joint", children=[whole])
 
 
 def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
@@ -262,15 +286,22 @@ def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
     # Entries are made of those alone that are listed: a run may have very many batches.
     costliest = heapq.nlargest(LISTED, costs, key=lambda batch: max(costs[batch].rise, costs[batch].fall))
     batches = [_of_batch(facts, batch, costs[batch]) for batch in costliest]
-    contexts, omitted = facts.ex_post.change.contexts, len(costs) - len(batches)
-    if contexts == 1:
+    contexts, omitted, rounds = facts.ex_post.change.contexts, len(costs) - len(batches), facts.manifest.rounds
+    if contexts == 1 and rounds == 1:
         generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", omitted)
     else:
-        name = f"generation: the costliest way of spreading {contexts} contexts over the batches"
+        way = f"way of spreading {contexts} contexts over the batches" if contexts > 1 else "batch"
+        every = f" of each of {rounds:,} rounds, added up" if rounds > 1 else ""
         generation = _of(facts, "ex-post")(
-            name, facts.ex_post_cost.exact, f"{_DOCS}#runs", rule="joint", children=batches, omitted=omitted
+            f"generation: the costliest {way}{every}",
+            facts.ex_post_cost.exact,
+            f"{_DOCS}#runs",
+            rule="joint",
+            children=batches,
+            omitted=omitted,
         )
-    return total("pipeline", [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
+    whole = total(_BATCH_LEVEL, [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
+    return _at_release_level(facts, facts.ex_post_levels, whole, whole.delta or 0.0)
 
 
 def _of_batch(facts: Facts, batch: int, cost: Cost) -> LedgerEntry:

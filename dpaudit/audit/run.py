@@ -22,7 +22,7 @@ import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.audit.budgets import BudgetSums
 from dpaudit.audit.caveats import caveats
-from dpaudit.audit.factors import change
+from dpaudit.audit.factors import NOT_HERS, NOT_KNOWN, at_batch_level, change
 from dpaudit.audit.guarantees import (
     NOTHING,
     CurveSums,
@@ -38,7 +38,7 @@ from dpaudit.audit.samples import DearTokens, released_texts
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
-from dpaudit.checks.claim import recomputed_epsilon
+from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.committed_seed import SeededDraws
 from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
@@ -107,12 +107,16 @@ _ALL_PARTS = "Give --seed-file FILE once for each part."
 
 @dataclass(frozen=True)
 class Question:
-    """What to test instead of the run's own claim; None keeps the run's own value."""
+    """What to test instead of the run's own claim; None keeps the run's own value.
+
+    With an epsilon and no `batch_epsilon` nothing is asked of the batch level.
+    """
 
     epsilon: float | None = None
     delta: float | None = None
     relation: str | None = None
     unit: str | None = None
+    batch_epsilon: float | None = None
 
     @property
     def asked(self) -> tuple[Asked, ...]:
@@ -122,7 +126,9 @@ class Question:
     def asked_of(self, claim: Claim) -> Claim:
         """The claim with this question's values in place of its own. Raises pydantic's ValidationError."""
         asked = {name: value for name, value in vars(self).items() if value is not None}
-        return Claim.model_validate(claim.model_dump() | asked)
+        # Of the batch level the run's own word says nothing beside another epsilon.
+        unsaid = {} if self.epsilon is None else {"batch_epsilon": None}
+        return Claim.model_validate(claim.model_dump() | unsaid | asked)
 
 
 def audit_run(
@@ -349,7 +355,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 
 
 def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen: list[CheckResult]) -> str:
-    claim, aggregation = facts.claim, f"{facts.manifest.mechanism.aggregator.title.capitalize()} aggregation"
+    aggregation = f"{facts.manifest.mechanism.aggregator.title.capitalize()} aggregation"
     if verdict == "error":
         return "No guarantee can be stated: the run cannot be read as a whole."
     if verdict == "fail":
@@ -364,28 +370,42 @@ def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen:
             return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
         reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
         return f"The claim does not hold: {reasons}. Do not release these texts under it."
-    changed = change(_claim_result(facts))
+    return " ".join(_levels_said(facts, f"{aggregation} "))
+
+
+def _levels_said(facts: Facts, aggregation: str) -> Iterator[str]:
+    """The guarantee of a pass: at the release level, and at the batch level where that is another."""
+    claim, changed = facts.claim, change(_claim_result(facts))
     epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
-    recomputed = recomputed_epsilon(facts)
-    found = bound_against(math.inf if recomputed is None else recomputed, claim.epsilon)
+    levels = recomputed_levels(facts)
+    assert levels is not None  # as the claim passed
+    found, of = bound_against(levels.release, claim.epsilon), " at the release level" * levels.amplified
     if claim.kind == "ex-post":
+        whose = f" {NOT_HERS}," if levels.amplified else ""
         if claim.delta:
-            return (
-                f"{aggregation} on noised clusters: {changed}, no set of outcomes would be "
+            yield (
+                f"{aggregation}on noised clusters:{whose} {changed}, no set of outcomes would be "
                 f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
-                f"is at most {epsilon} (ex-post, recomputed as {found}; other outcomes have other ones, and "
+                f"is at most {epsilon}{of} (ex-post, recomputed as {found}; other outcomes have other ones, and "
                 "delta is about sets of outcomes, not about this one)."
             )
-        return (
-            f"{aggregation} would have produced these very texts with a probability that "
-            f"differs by at most a factor {factor(claim.epsilon)} {changed} (ex-post, recomputed as {found}; for "
-            "this data and these texts only)."
+        else:
+            yield (
+                f"{aggregation}would have produced these very texts with a probability that "
+                f"differs by at most a factor {factor(claim.epsilon)}{whose} {changed} (ex-post{of and ',' + of}, "
+                f"recomputed as {found}; for this data and these texts only)."
+            )
+    else:
+        whose = f" {NOT_KNOWN}" if levels.amplified else ""
+        yield (
+            f"{aggregation}is ({epsilon}, {delta})-differentially private{whose}: {changed}, no set "
+            f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP"
+            f"{of and ',' + of}, whatever the data; recomputed as {found})."
         )
-    return (
-        f"{aggregation} is ({epsilon}, {delta})-differentially private: {changed}, no set "
-        f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP, "
-        f"whatever the data; recomputed as {found})."
-    )
+    if levels.amplified:
+        yield at_batch_level(claim.batch_epsilon, levels.batch)
+    elif levels.amplification.reason:
+        yield f"Both levels are equal: {levels.amplification.reason}."
 
 
 def _summary(facts: Facts) -> dict[str, Any]:
@@ -548,7 +568,7 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
     """The accountant of a run's ex-post cost; None where nothing bounds the change, or it is too large to work out."""
     if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
-    return ExPostAccountant(manifest.mechanism, change)
+    return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)
 
 
 def objections(view: StepView) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The audit's checks. Importing this package registers all of them."""
 
 from dpaudit.checks import (  # noqa: F401
+    amplification,
     budgets,
     canaries,
     claim,

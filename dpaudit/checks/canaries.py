@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 
 import numpy as np
 
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, FoundCanary
 from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import nearest, rounded_up
@@ -57,44 +58,34 @@ def coins_are_kept(facts: Facts) -> Outcome:
 
 def _problems(facts: Facts, canaries: Canaries) -> Iterator[str]:
     """What contradicts the coins."""
+    due: dict[int, int] = {}
     for number, canary in enumerate(canaries.canaries):
-        if problem := _misplaced(facts, number, canary) or _contradicted(facts, canary):
-            yield f"canary {number}: {problem}"
-    places = [canary.batch for canary in canaries.canaries]
-    if any(place >= following for place, following in pairwise(places)):
-        yield "canaries share a batch, or are out of order"
-    numbers = {batch: header.canary for batch, header in facts.headers.items() if header.canary is not None}
-    for batch in sorted(numbers.keys() - set(places)):
-        yield f"batch {batch} has a canary that {CANARIES} does not send there"
-    count, included = len(places), sum(canary.included for canary in canaries.canaries)
+        for batch in _batches(facts, canary):
+            if problem := _contradicted(facts, canary, batch):
+                yield f"canary {number}: {problem}"
+            if batch in due:
+                yield f"canaries {due[batch]} and {number} share batch {batch}"
+            due[batch] = number
+        if (_digest(facts.manifest, canary) in facts.placement.watched) != canary.included:
+            found = "in, and the assignment lacks it" if canary.included else "out, and the assignment has it"
+            yield f"canary {number}: it is {found}"
+    for batch, header in facts.headers.items():
+        if header.canary != due.get(batch):
+            yield f"batch {batch} has not the canary, or none, that {CANARIES} and the hash send there"
+    count, included = len(canaries.canaries), sum(canary.included for canary in canaries.canaries)
     if 2 * tail([0.5] * count, max(included, count - included)) <= _UNFAIR:
         yield f"{included} of {count} coins say in, which no fair coins do"
 
 
-def _misplaced(facts: Facts, number: int, canary: Canary) -> str:
-    """Why a canary is not where its hash and its coin send it; empty where it is."""
-    batching, header = facts.manifest.batching, facts.headers.get(canary.batch)
-    if header is not None and (header.canary != number or header.label != (canary.label or None)):
-        return f"batch {canary.batch} has another label, or not this canary"
-    if batching.batches_per_label is not None and batching.generate_per_label is not None:
-        place = _hashing(facts.manifest).batch(_digest(facts.manifest, canary), batching.batches_per_label)
-        if place != canary.batch % batching.generate_per_label:
-            return f"its hash does not send it to batch {canary.batch}"
-    digest = _digest(facts.manifest, canary)
-    if (digest in facts.placement.watched) != canary.included:
-        return "it is in, and the assignment lacks it" if canary.included else "it is out, and the assignment has it"
-    return ""
-
-
-def _contradicted(facts: Facts, canary: Canary) -> str:
-    """Why the contributions that were recorded contradict a coin; empty where they do not."""
-    found = facts.found_canaries.get(canary.batch)
+def _contradicted(facts: Facts, canary: Canary, batch: int) -> str:
+    """Why the contributions that a batch of a canary's recorded contradict its coin; empty where they do not."""
+    found = facts.found_canaries.get(batch)
     if found is None or (canary.included and found.among):
         return ""
     if canary.included:
-        return f"it is in, and no recorded context of batch {canary.batch} contributes what it does"
+        return f"it is in, and no recorded context of batch {batch} contributes what it does"
     if found.among and found.telling:
-        return f"it is out, and a recorded context of batch {canary.batch} contributes what it does"
+        return f"it is out, and a recorded context of batch {batch} contributes what it does"
     return ""
 
 
@@ -106,11 +97,7 @@ def canary_digests(manifest: Manifest, canaries: Canaries | None) -> frozenset[s
 
 
 def _digest(manifest: Manifest, canary: Canary) -> str:
-    return _hashing(manifest).digest(canary.label, canary.text)
-
-
-def _hashing(manifest: Manifest) -> KeyedHash:
-    return KeyedHash(bytes.fromhex(manifest.batching.key or ""))
+    return KeyedHash(bytes.fromhex(manifest.batching.key or "")).digest(canary.label, canary.text)
 
 
 @dataclass(frozen=True)
@@ -118,7 +105,7 @@ class Guesses:
     """The coins, guessed by the sign of each log-ratio: in where the texts are likelier with the canary.
 
     Attributes:
-        losses: log-ratios with the canary and without it, in nats, by batch.
+        losses: log-ratios with the canary and without it, in nats, by the canary's number: of all its batches.
         right: how many of the guesses are right.
     """
 
@@ -142,13 +129,23 @@ def guesses(facts: Facts) -> Guesses | None:
         return None
     losses: dict[int, float] = {}
     right = 0
-    for canary in facts.canaries.canaries:
-        found = facts.found_canaries.get(canary.batch)
-        if found is None or not math.isfinite(loss := _loss(found, canary)):
+    for number, canary in enumerate(facts.canaries.canaries):
+        loss = math.fsum(_losses(facts, canary).values())
+        if not math.isfinite(loss):
             return None
-        losses[canary.batch] = loss
+        losses[number] = loss
         right += (loss > 0) == canary.included
     return Guesses(losses, right)
+
+
+def _losses(facts: Facts, canary: Canary) -> dict[int, float]:
+    """A canary's log-ratios by its batches; NaN where there is none."""
+    found = {batch: facts.found_canaries.get(batch) for batch in _batches(facts, canary)}
+    return {batch: math.nan if each is None else _loss(each, canary) for batch, each in found.items()}
+
+
+def _batches(facts: Facts, canary: Canary) -> tuple[int, ...]:
+    return canary.batches(facts.manifest.batching, facts.manifest.rounds)
 
 
 def _loss(found: FoundCanary, canary: Canary) -> float:
@@ -170,9 +167,10 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 def coins_are_hidden(facts: Facts) -> Outcome:
     """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
 
-    Either is refuted where so many are right with a probability of 0.00005 at most, and the record where so few are,
-    for whoever sees the texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held
-    against its batch's ex-post bound, too.
+    Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
+    so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
+    texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held against its
+    batch's ex-post bound, too.
     """
     expected = "guesses that are right as often as log-ratios on record leave them to be, and the claim does"
     if facts.manifest.canaries is None:
@@ -180,7 +178,7 @@ def coins_are_hidden(facts: Facts) -> Outcome:
     found = guesses(facts)
     if found is None:
         return Outcome("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
-    if beyond := next(_beyond(facts, found), ""):
+    if beyond := next(_beyond(facts), ""):
         return Outcome("fail", beyond, expected)
     shown = f"{found.right} of {found.coins} coins guessed right"
     tests = dict(_tests(facts, found))
@@ -204,18 +202,19 @@ def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, flo
     opposite = tail([1 - chance for chance in chances], coins - right)
     yield "the record's log-ratios", (min(1.0, 2 * min(tail(chances, right), opposite)), 2 * tail(chances, coins))
     if claim.kind == "approximate" and claim.relation == "add_remove":
-        epsilon, delta = claim.epsilon, claim.delta
+        epsilon, delta = batch_claim(facts), claim.delta
         values = (p_value(epsilon, delta, coins, coins, number) for number in (right, coins))
-        yield f"the claim of {rounded_up(epsilon)}", (next(values), next(values))
+        yield f"the claim of {rounded_up(epsilon)} at the batch level", (next(values), next(values))
 
 
-def _beyond(facts: Facts, found: Guesses) -> Iterator[str]:
+def _beyond(facts: Facts) -> Iterator[str]:
     """Log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
-    if facts.ex_post is None:
+    if facts.ex_post is None or facts.canaries is None:
         return
     mechanism = facts.manifest.mechanism
     rounding = 8 * mechanism.clip / mechanism.temperature * float(np.finfo(facts.manifest.record.dtype).eps)
-    for batch, loss in found.losses.items():
+    losses = (_losses(facts, canary).items() for canary in facts.canaries.canaries)
+    for batch, loss in chain.from_iterable(losses):
         bound = facts.batch_cost(batch).exact
         if not abs(loss) <= bound + _SLACK + rounding * facts.lengths[batch]:
             yield f"batch {batch}: a log-ratio of {loss:.6g} where at most {bound:.6g}"

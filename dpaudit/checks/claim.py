@@ -7,12 +7,16 @@ so that a failed claim.epsilon comes with its cause.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin
+from dpaudit.checks.levels import Level, Levels
+from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin, not_applicable
+from dpaudit.results import Amplification
 from dpaudit.results.rounding import bound_against, rounded_up, stated
 
 _CLAIMS, _MATHEMATICS = "docs/claims.md", "docs/mathematics.md"
@@ -37,15 +41,47 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     claim = facts.claim
     what = f"{claim.kind}, per {claim.unit}, {claim.relation}"
     expected = f"epsilon at most {claim.epsilon!r} ({what})"
-    recomputed = recomputed_epsilon(facts)
-    if recomputed is None:
+    found = recomputed_levels(facts)
+    if found is None:
         aggregator = facts.manifest.mechanism.aggregator.name
         detail = f"A {aggregator} run gives no {claim.kind} figure to hold the claim against."
         return Outcome("fail", "no such figure", expected, detail)
     # Written so that a NaN fails.
-    if recomputed <= claim.epsilon:
-        return Outcome("pass", f"epsilon {bound_against(recomputed, claim.epsilon)}", expected)
-    return Outcome("fail", f"epsilon {rounded_up(recomputed)}", expected, _why_exceeded(facts, recomputed))
+    if found.release <= claim.epsilon:
+        reason = found.amplification.reason
+        said = f"Both levels are equal: {reason}." if reason else ""
+        return Outcome("pass", f"epsilon {bound_against(found.release, claim.epsilon)}", expected, said)
+    return Outcome("fail", f"epsilon {rounded_up(found.release)}", expected, _why_exceeded(facts, found))
+
+
+@RunCheck(
+    id="claim.batch-epsilon",
+    title="The recomputed epsilon of one batch does not exceed the claimed one",
+    fails="The recomputed epsilon of one batch exceeds the claimed one, or there is none",
+    evidence=1,
+    why=(
+        "Whoever has the key, the assignment or the run directory knows which batch a record was in. Against them the "
+        "larger figure holds, and they are told a smaller one."
+    ),
+    remedy="Do not release under this claim. Claim what a batch costs, or claim nothing at the batch level.",
+    reference="docs/mathematics.md#secret-batches",
+)
+def batch_epsilon_is_covered(facts: Facts) -> Outcome:
+    """Epsilon recomputed at the batch level, against whoever knows a record's batch, against the claimed one."""
+    claim = facts.claim
+    if claim.batch_epsilon is None:
+        return not_applicable(
+            "epsilon at most what is claimed of a batch", "The claim says nothing of the batch level."
+        )
+    expected = f"epsilon at most {claim.batch_epsilon!r} at the batch level"
+    found = recomputed_levels(facts)
+    if found is None:
+        return Outcome("fail", "no such figure", expected, "The run gives no figure to hold the claim against.")
+    if found.batch <= claim.batch_epsilon:
+        return Outcome("pass", f"epsilon {bound_against(found.batch, claim.batch_epsilon)}", expected)
+    taken = "The claim takes the figure of the release level for it. " if found.release <= claim.batch_epsilon else ""
+    detail = f"{taken}{_why_exceeded(facts, found, 'batch')}"
+    return Outcome("fail", f"epsilon {rounded_up(found.batch)}", expected, detail)
 
 
 @RunCheck(
@@ -72,7 +108,10 @@ def delta_is_small(facts: Facts) -> Outcome:
         )
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
     filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
-    shown = sum(header.contexts for header in facts.headers.values()) if filled else 0
+    by_round: Counter[int] = Counter()  # in each of which every record serves once
+    for batch, header in facts.headers.items():
+        by_round[batch // facts.manifest.batching.per_round] += header.contexts
+    shown = max(by_round.values(), default=0) if filled else 0
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
     records = max(2, facts.manifest.data.records, shown)
     limit = 1 / records
@@ -129,16 +168,28 @@ def settings_are_public(facts: Facts) -> Outcome:
     return judge_origin(facts.manifest.origins.settings, "settings")
 
 
-def recomputed_epsilon(facts: Facts) -> float | None:
-    """Epsilon in nats for the claim's kind, relation and unit; None where the run has no such figure."""
+def recomputed_levels(facts: Facts) -> Levels | None:
+    """Epsilon in nats for what is claimed, at both levels; None where the run has no figure of the claim's kind."""
     if facts.claim.kind not in facts.manifest.mechanism.kinds:
         return None
     if facts.claim.kind == "ex-post":
-        return facts.ex_post_total
-    return facts.approximate.epsilon if facts.approximate else math.inf
+        return facts.ex_post_levels
+    return facts.approximate_levels or Levels(math.inf, math.inf, Amplification())
 
 
-def _why_exceeded(facts: Facts, recomputed: float) -> str:
+def batch_claim(facts: Facts) -> float:
+    """What holds against whoever knows a record's batch, by the claim or, where that says nothing of it, as recomputed.
+
+    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place.
+    """
+    claim, found = facts.claim, recomputed_levels(facts)
+    stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
+    if found is None or not found.amplified:
+        return min(claim.epsilon, stated)
+    return found.batch if claim.batch_epsilon is None else stated
+
+
+def _why_exceeded(facts: Facts, found: Levels, level: Level = "release") -> str:
     claim, rule = facts.claim, facts.manifest.batching.rule
     if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
         return (
@@ -158,9 +209,11 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
         return f"{facts.grouping.unbounded} Generate with public centres, or claim for the declared relation and unit."
     if facts.unbounded or len(facts.headers) != facts.manifest.batches:
         return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
+    recomputed, reason = found.at(level), found.amplification.reason
     if math.isfinite(recomputed):
         supported = rounded_up(recomputed)
-        return f"Do not release under this claim. The claim that this record supports is epsilon {supported}."
+        why = f" Both levels are equal: {reason}." if reason and level == "release" else ""
+        return f"Do not release under this claim. The claim that this record supports is epsilon {supported}.{why}"
     return "Do not release under this claim: nothing in the record bounds it."
 
 
@@ -176,11 +229,11 @@ def _why_exceeded(facts: Facts, recomputed: float) -> str:
 def everything_is_counted(facts: Facts) -> Outcome:
     """A claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
     expected = "the maximum over batches, for all tokens that a batch may have, with what clusters cost"
-    mend = _instead(facts)
-    for rule, figure in _partial_figures(facts) if mend else ():
-        if _explains(facts, figure):
-            found = f"epsilon {facts.claim.epsilon!r} is covered by {rule} only ({rounded_up(figure)})"
-            return Outcome("fail", found, expected, mend)
+    for short in too_small(facts):
+        for rule, figure in _partial_figures(facts, short.level):
+            if short.explained_by(figure):
+                found = f"{short} is covered by {rule} only ({rounded_up(figure)})"
+                return Outcome("fail", found, expected, short.instead)
     return Outcome("pass", "no partial sum explains the claim", expected)
 
 
@@ -199,43 +252,67 @@ def every_batch_counts(facts: Facts) -> Outcome:
     expected = f"{declared} batches in the maximum"
     if len(facts.headers) != declared:
         return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
-    mend = _instead(facts)
-    if mend and facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
+    if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
         costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
-        if any(_explains(facts, cost) for cost in costs[:-1]):
-            left_out = sum(cost > facts.claim.epsilon for cost in costs)
-            found = f"{left_out} of {declared} batches cost more than the claim"
-            return Outcome("fail", found, expected, mend)
+        for short in too_small(facts) if facts.manifest.rounds == 1 else ():
+            if any(short.explained_by(cost) for cost in costs[:-1]):
+                left_out = sum(cost > short.claimed for cost in costs)
+                found = f"{left_out} of {declared} batches cost more than the claim"
+                return Outcome("fail", found, expected, short.instead)
     return Outcome("pass", f"{declared} batches", expected)
 
 
-def _instead(facts: Facts) -> str:
-    """What to claim where the claim is too small; empty where it is not, or nothing else is known to hold."""
-    recomputed = recomputed_epsilon(facts)
-    if recomputed is None or not facts.claim.epsilon < recomputed < math.inf:
-        return ""
-    return f"The figure that covers everything is epsilon {rounded_up(recomputed)}."
+@dataclass(frozen=True)
+class TooSmall:
+    """A figure of the claim that is smaller than what was recomputed, both in nats.
+
+    Attributes:
+        level: that it is of.
+        claimed, due: it, and what covers everything, which is finite.
+    """
+
+    level: Level
+    claimed: float
+    due: float
+
+    def __str__(self) -> str:
+        return f"{'epsilon' if self.level == 'release' else 'batch_epsilon'} {self.claimed!r}"
+
+    @property
+    def instead(self) -> str:
+        """What to claim."""
+        return f"The figure that covers everything is epsilon {rounded_up(self.due)}."
+
+    def explained_by(self, figure: float) -> bool:
+        """Whether a wrong figure would have been rounded up to what is claimed."""
+        return figure <= self.claimed <= figure * (1 + _STATED) + _STATED
 
 
-def _explains(facts: Facts, figure: float) -> bool:
-    """Whether a wrong figure would have been rounded up to the claim."""
-    return figure <= facts.claim.epsilon <= figure * (1 + _STATED) + _STATED
+def too_small(facts: Facts) -> Iterator[TooSmall]:
+    """The figures of the claim that are; none where nothing else is known to hold."""
+    found, claim = recomputed_levels(facts), facts.claim
+    stated: tuple[tuple[Level, float | None], ...] = (("release", claim.epsilon), ("batch", claim.batch_epsilon))
+    for level, claimed in stated:
+        if found is not None and claimed is not None and claimed < found.at(level) < math.inf:
+            yield TooSmall(level, claimed, found.at(level))
 
 
-def _partial_figures(facts: Facts) -> Iterator[tuple[str, float]]:
-    """Wrong sums by the rule that gives them, in nats."""
-    spent, alone = facts.grouping, "generation without its clusters"
+def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
+    """Wrong sums of a level by the rule that gives them, in nats."""
+    spent, alone, found = facts.grouping, "generation without its clusters", recomputed_levels(facts)
     clustered = spent.epsilon and facts.change is not None
     if facts.claim.kind == "ex-post":
+        generation = facts.generation_levels.at(level)
         if clustered:
-            yield alone, facts.ex_post_cost.exact
-            yield alone, rounded_sum(facts.ex_post_cost.exact, spent.counts)
-        if costs := [facts.batch_cost(batch) for batch in facts.headers]:
-            exact = math.fsum(cost.exact for cost in costs) / len(costs)
-            theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs)
+            yield alone, generation
+            yield alone, rounded_sum(generation, spent.counts)
+        costs = [facts.batch_cost(batch) for batch in facts.headers]
+        if costs and (level == "batch" or not (found is not None and found.amplified)):
+            exact = math.fsum(cost.exact for cost in costs) / len(costs) * facts.manifest.rounds
+            theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs) * facts.manifest.rounds
             yield "the mean over batches", rounded_sum(exact, spent.epsilon)
             yield "the mean over batches of Theorem 1", rounded_sum(theorem1, spent.epsilon)
-    elif facts.beforehand is not None and facts.change is not None:
+    elif facts.release is not None and facts.change is not None:
         stopping, longest = facts.manifest.stopping, max(facts.lengths.values(), default=0)
         most = stopping.most_tokens
         partial = [(alone, most)] if clustered else []
@@ -243,7 +320,10 @@ def _partial_figures(facts: Facts) -> Iterator[tuple[str, float]]:
             partial.append((f"a single text of {stopping.max_tokens} tokens", stopping.max_tokens))
         if 0 < longest < most:
             partial.append((f"the realised length of {longest} tokens", longest))
-        tokens_alone = facts.beforehand.without_clusters()
+        texts_alone = replace(facts.release, batch=facts.release.batch.without_clusters())
         for rule, tokens in partial:
-            for method in get_args(Method):
-                yield rule, tokens_alone.epsilon(tokens, facts.claim.delta, method).epsilon
+            if level == "release" and found is not None and found.amplified:
+                yield rule, texts_alone.epsilon(tokens, facts.claim.delta)
+            else:
+                for method in get_args(Method):
+                    yield rule, texts_alone.batch_level(tokens, facts.claim.delta, method).epsilon

@@ -23,6 +23,8 @@ WITHHELD = "withheld: a path on the machine of the run"
 _IN_EVERY_TEXT = "It acts on every text, and no epsilon here includes that. Do not release these texts."
 
 _BATCHING = (
+    "allocation",
+    "rounds",
     "batches",
     "batches_per_label",
     "generate_per_label",
@@ -57,7 +59,10 @@ def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
         said["batching"] |= {name: batching[name] for name in _BATCHING if name in batching}
         if manifest["clustering"].get("records_per_batch") is not None:
             del said["batching"]["batches"]  # follows from noisy counts
-    said["clustering"] = {"method": manifest["clustering"]["method"]}
+        said |= {name: manifest[name] for name in ("stopped_after",) if name in manifest}
+    said["privacy"] |= {name: privacy[name] for name in ("split_delta",) if name in privacy}
+    clustering = manifest["clustering"]
+    said["clustering"] = {name: clustering[name] for name in ("method", "least_batches") if clustering.get(name)}
     said["model"] = {"trained_on_records": manifest["model"]["trained_on_records"]}
     said["sampling"] = {"generator": manifest["sampling"]["generator"]}
     if origins["settings"] == "public":

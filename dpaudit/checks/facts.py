@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, rounded_sum
+from dpaudit.accounting import Composition, Cost, ExPostAccountant, ReleaseAccountant
+from dpaudit.accounting.ex_post_release import ex_post_release
+from dpaudit.checks.levels import (
+    Levels,
+    amplification_of,
+    approximate_levels,
+    not_ex_post,
+    release_accountant,
+)
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -29,7 +37,9 @@ from dpaudit.runs import (
     InputError,
     Manifest,
     RunReader,
+    SecretBatches,
     Step,
+    secret_batches,
 )
 from dpaudit.runs.layout import steps_file
 from dpaudit.runs.rules import Ids
@@ -709,25 +719,54 @@ class Facts:
             return INFINITE
         return self.ex_post.cost
 
-    @property
-    def ex_post_total(self) -> float:
-        """Epsilon that an ex-post claim must cover, in nats: of generation, and of the clusters before it."""
-        return rounded_sum(self.ex_post_cost.exact, self.grouping.epsilon)
+    @cached_property
+    def secrecy(self) -> SecretBatches | str:
+        """What readers of the texts cannot know of a record's batch; or why both levels are equal."""
+        return secret_batches(self.manifest, self.claim.unit, self.clusters)
 
     @cached_property
-    def beforehand(self) -> ApproximateAccountant | None:
-        """What public settings alone bound: the most tokens of a batch, not realised ones, and clusters.
+    def generation_levels(self) -> Levels:
+        """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
+        return self.generation_by(self.secrecy)
+
+    @property
+    def ex_post_levels(self) -> Levels:
+        """Epsilon that an ex-post claim must cover at either level: of generation, and of the clusters before it."""
+        return self.generation_levels.beside(self.grouping.epsilon)
+
+    def generation_by(self, secrecy: SecretBatches | str) -> Levels:
+        """The ex-post cost of generation, were this what readers cannot know of a record's batch."""
+        exact = release = self.ex_post_cost.exact
+        reason = secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
+        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
+            release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
+        return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
+
+    @cached_property
+    def release(self) -> ReleaseAccountant | None:
+        """Both levels of what public settings alone bound: the most tokens of a batch, not realised ones, and clusters.
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
-        found = self.grouping.accountant(self.manifest.mechanism, self.change)
-        return found if 0 < self.claim.delta < 1 else None
+        return self.release_by(self.secrecy)
+
+    def release_by(self, secrecy: SecretBatches | str) -> ReleaseAccountant | None:
+        """The same, were this what readers cannot know of a record's batch."""
+        secret = None if isinstance(secrecy, str) else secrecy
+        return release_accountant(self.manifest, self.claim, self.grouping, self.change, secret)
 
     @cached_property
     def approximate(self) -> Composition | None:
-        """The approximate guarantee at the claim's delta; None where there is none."""
+        """The approximate guarantee of the batch level at the claim's delta; None where there is none."""
         tokens = self.manifest.stopping.most_tokens
-        return None if self.beforehand is None else self.beforehand.epsilon(tokens, self.claim.delta)
+        return None if self.release is None else self.release.batch_level(tokens, self.claim.delta)
+
+    @cached_property
+    def approximate_levels(self) -> Levels | None:
+        """It at both levels; None likewise."""
+        if self.release is None:
+            return None
+        return approximate_levels(self.release, self.manifest, self.claim.delta, self.secrecy)
 
 
 class _Mergeable(Protocol):
@@ -750,4 +789,4 @@ def known_places(manifest: Manifest, clusters: Clusters | None) -> ClusterPlaces
     each = manifest.batching.generate_per_cluster
     if clusters is None or each is None or clusters.method == "none":
         return None
-    return ClusterPlaces(clusters, each)
+    return ClusterPlaces(clusters, each, manifest.rounds)

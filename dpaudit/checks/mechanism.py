@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpaudit.checks.claim import recomputed_epsilon
+from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.neighbors import ROUNDED, logits_agree, rounding_hides
 from dpaudit.checks.registry import NOT_LOADED, Outcome, RunCheck, StepCheck, not_applicable, replayed_by
@@ -112,12 +112,12 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     expected = "bounds for what one unit does to the contexts under the batching rule"
     if claim.unit == "context":
         return not_applicable(expected, "The claim is per context.")
-    recomputed = recomputed_epsilon(facts)
-    if rule in COME_AND_GO or recomputed is None or recomputed <= claim.epsilon:
+    recomputed = recomputed_levels(facts)
+    if rule in COME_AND_GO or recomputed is None or recomputed.release <= claim.epsilon:
         return Outcome("pass", f"{claim.unit}, {claim.relation}, under {rule}", expected)
     found = f"{claim.unit}, {claim.relation}, under {rule}, and epsilon {claim.epsilon!r}"
     holds = (
-        f"Under {rule} the epsilon that holds is {rounded_up(recomputed)}. "
+        f"Under {rule} the epsilon that holds is {rounded_up(recomputed.release)}. "
         if facts.change is not None
         else f"Under {rule} no epsilon holds for a {claim.unit}. "
     )

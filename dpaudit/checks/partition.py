@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.rebalancing import counts_are_noised
@@ -17,19 +18,24 @@ from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHas
 
 @RunCheck(
     id="partition.disjoint",
-    title="Every record is in one batch and one context at most",
+    title="Every record is in one batch and one context of a round at most",
     fails="A record is counted twice, or the assignment contradicts the batches",
     evidence=1,
-    why="A batch costs what it costs because no other batch has its records. A record counted twice pays only once.",
+    why="A batch costs what it costs because no other of its round has its records. One counted twice pays only once.",
     remedy="The record contradicts itself. Generate the run again; do not release this one.",
     reference="docs/run-directory.md",
 )
 def records_are_placed_once(facts: Facts) -> Outcome:
-    """The assignment against the manifest's number of records and the batches' numbers of contexts."""
+    """The assignment against the manifest's number of records and the batches' numbers of contexts.
+
+    With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
+    """
     expected = "digests ascending without repetition, as many as records; contexts as the batches have them"
     placed = facts.placement
     if placed.error is not None:
         return Outcome("fail", "the assignment cannot be read", expected, str(placed.error))
+    if facts.manifest.batching.rounds > 1 and facts.manifest.clustering.method != "none" and facts.places is None:
+        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
     problem = placed.problem or _contradiction(facts)
     if problem:
         return Outcome("fail", problem, expected)
@@ -38,6 +44,8 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     if not placed.records and facts.manifest.data.records:
         return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
     found, batching = f"{placed.records} records", facts.manifest.batching
+    if batching.rounds > 1:
+        found += f" in {counted_rounds(facts.manifest)}"
     if batching.rule == "hashed-cells":
         shown = batching.examples_per_context * placed.contexts.total()
         found += f"; {shown} of the {placed.by_batch.total()} in generated batches are shown"
@@ -79,10 +87,12 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
         return Outcome("fail", "the assignment cannot be read", expected, str(facts.placement.error))
     if facts.placement.misplaced:
         return Outcome("fail", facts.placement.misplaced, expected)
-    records = facts.manifest.data.records
+    found = f"{facts.manifest.data.records} records"
+    if batching.rounds > 1:
+        found += f" in {counted_rounds(facts.manifest)}"
     if facts.replay is not None:
-        return Outcome("pass", f"{records} records, placed anew from the data", expected, evidence=3)
-    return Outcome("pass", f"{records} records, from their digests", expected)
+        return Outcome("pass", f"{found}, placed anew from the data", expected, evidence=3)
+    return Outcome("pass", f"{found}, from their digests", expected)
 
 
 @RunCheck(
@@ -141,6 +151,11 @@ def users_have_no_more_records(facts: Facts) -> Outcome:
     return Outcome("pass" if within else "fail", f"a user has up to {most}", expected, named)
 
 
+def counted_rounds(manifest: Manifest) -> str:
+    """How many rounds there are, and were to be."""
+    return f"{manifest.rounds} rounds" + f" of {manifest.batching.rounds}" * (manifest.stopped_after is not None)
+
+
 def _seen_to_move(facts: Facts) -> str:
     """What a recorder saw when it emptied records, in words."""
     seen = None if facts.manifest.recorded is None else facts.manifest.recorded.batches
@@ -173,7 +188,10 @@ def _contradiction(facts: Facts) -> str | None:
             continue
         implied = batching.slots if slots else placed.contexts[batch]
         if header.contexts != implied:
-            return f"batch {batch} has {header.contexts} contexts, and {implied} by its rule and the assignment"
+            here = f"batch {batch}"
+            if batching.rounds > 1:
+                here += f", of round {batch // batching.per_round},"
+            return f"{here} has {header.contexts} contexts, and {implied} by its rule and the assignment"
     if placed.records and placed.records != data.records:
         return f"{placed.records} records are assigned, and data.records is {data.records}"
     if placed.records and data.digest not in (None, placed.digest):
@@ -192,7 +210,7 @@ class Placement:
         problem: the first line that cannot be right, whatever the rule.
         misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
         contexts: how many contexts the lines make, by batch.
-        by_batch: how many lines name each batch.
+        by_batch: how many lines name each batch, or with several rounds send their records to it.
         watched: where the records of some digests went: all of these that have a line.
     """
 
@@ -214,16 +232,21 @@ class Placement:
 def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watched: Collection[str] = ()) -> Placement:
     """Read a run's assignment once. Memory grows with contexts and cells in use, not with the records.
 
+    With several rounds it grows with the records, and not with rounds but for the number of contexts of each batch.
     `places` is None where records are not clustered, or where the batches' places are not known. `watched`: digests.
     """
     placement, manifest = Placement(), reader.manifest
     known = places is not None or manifest.clustering.method == "none"
     can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
-    rule = _Rule(manifest.batching, places) if can_be_run else None
+    several = manifest.batching.rounds > 1
+    rule = _Rule(manifest.batching, places) if can_be_run and not several else None
+    lines: _Lines = _Grouped(manifest, places) if several else _Places(manifest.batching, placement.contexts)
     try:
-        placement.digest = data_digest(_digests(reader, placement, rule, frozenset(watched)))
+        placement.digest = data_digest(_digests(reader, placement, lines, rule, frozenset(watched)))
     except InputError as error:
         placement.error = error.alone()
+    if isinstance(lines, _Grouped):
+        lines.place(placement)
     return placement
 
 
@@ -234,16 +257,18 @@ def lacking(manifest: Manifest) -> str | None:
     return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
 
 
-def _digests(reader: RunReader, placement: Placement, rule: _Rule | None, watched: frozenset[str]) -> Iterator[str]:
+def _digests(
+    reader: RunReader, placement: Placement, lines: _Lines, rule: _Rule | None, watched: frozenset[str]
+) -> Iterator[str]:
     """Pass on the records' digests, and note what their lines say."""
-    places, previous = _Places(reader.manifest.batching, placement.contexts), ""
+    previous, one_round = "", reader.manifest.batching.rounds == 1
     for assigned in reader.assignment():
         placement.records += 1
-        if assigned.batch is not None:
+        if assigned.batch is not None and one_round:
             placement.by_batch[assigned.batch] += 1
         if assigned.digest in watched:
             placement.watched[assigned.digest] = assigned.batch
-        problem = places.problem(assigned)
+        problem = lines.problem(assigned)
         if assigned.digest <= previous:
             problem = "its record's digest is repeated or out of order"
         previous = assigned.digest
@@ -252,6 +277,60 @@ def _digests(reader: RunReader, placement: Placement, rule: _Rule | None, watche
         if rule is not None and placement.misplaced is None and (problem := rule.problem(assigned)):
             placement.misplaced = f"line {placement.records} of the assignment: {problem}"
         yield assigned.digest
+
+
+class _Lines(Protocol):
+    """What reads the lines of an assignment."""
+
+    def problem(self, assigned: Assigned) -> str | None:
+        """Take in a line, and say why it cannot be right."""
+        ...
+
+
+class _Grouped:
+    """The lines of a run with several rounds: each has its record's group, and the places of all rounds follow."""
+
+    def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
+        """`places` is None without clusters, and where these are not known: then no group is."""
+        self._manifest, self._members = manifest, list[tuple[str, int]]()
+        batching = manifest.batching
+        if places is not None:
+            self._groups = places.groups
+        elif manifest.clustering.method == "none":
+            each, count = batching.generate_per_label or 1, batching.batches_per_label or 1
+            self._groups = [(range(n * each, (n + 1) * each), count) for n in range(len(batching.labels) or 1)]
+        else:
+            self._groups = []
+
+    def problem(self, assigned: Assigned) -> str | None:
+        """See `_Lines`."""
+        if assigned.slot is not None:
+            return "it has a slot, which each round gives it anew"
+        if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
+            return f"it names no group of {len(self._groups)}" if self._groups else "it names no group"
+        if self._groups:
+            self._members.append((assigned.digest, assigned.batch))
+        return None
+
+    def place(self, placement: Placement) -> None:
+        """Hash all records in every round that was generated, and count contexts and records of its batches."""
+        batching = self._manifest.batching
+        master, slots = KeyedHash(bytes.fromhex(batching.key or "")), batching.slots or batching.cells
+        for number in range(self._manifest.rounds):
+            keyed, held = master.of_round(number), Counter[int | tuple[int, int]]()
+            for digest, group in self._members:
+                ids, count = self._groups[group]
+                place = keyed.batch(digest, count)
+                if place < len(ids):
+                    batch = number * batching.per_round + ids[place]
+                    held[batch if slots is None else (batch, keyed.slot(digest, slots))] += 1
+            for where, records in held.items():
+                batch = where[0] if isinstance(where, tuple) else where
+                placement.by_batch[batch] += records
+                if batching.rule == "hashed-cells":  # a cell is a context where it holds exactly so many
+                    placement.contexts[batch] += records == batching.examples_per_context
+                else:
+                    placement.contexts[batch] += records if slots is None else 1
 
 
 class _Places:
@@ -292,7 +371,7 @@ class _Rule:
     """
 
     def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
-        self._hash = KeyedHash(bytes.fromhex(batching.key or ""))
+        self._hash = KeyedHash(bytes.fromhex(batching.key or "")).of_round(0)
         self._places, self._batches = places, batching.batches
         self._per_label, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
         if places is not None:

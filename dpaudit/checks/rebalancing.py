@@ -240,7 +240,8 @@ def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) ->
         return f"{where} keeps other centres than the {clustering.keep} of its highest noisy counts"
     if clustering.records_per_batch is None or clustering.most_batches is None:
         return None
-    batches = batches_by_counts(noisy, kept, clustering.records_per_batch, clustering.most_batches)
+    least = clustering.least_batches or 1
+    batches = batches_by_counts(noisy, kept, clustering.records_per_batch, clustering.most_batches, least)
     if where := _differs(facts, batches, np.array(clusters.batches, dtype=np.int64)):
         return f"{where} has clusters of other numbers of batches than its noisy counts give"
     return None
@@ -285,7 +286,7 @@ def _placed(facts: Facts) -> Counter[int]:
     if facts.places is None or placement.records != facts.manifest.data.records or placement.problem is not None:
         return found
     for batch, records in placement.by_batch.items():
-        if batch < len(facts.places):
+        if batch < facts.places.per_round:  # each record is there again in the next round
             found[facts.places[batch].label] += records
     return found
 

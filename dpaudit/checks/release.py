@@ -86,7 +86,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     reference="docs/claims.md",
 )
 def batches_follow_a_public_rule(facts: Facts) -> Outcome:
-    """The number of batches, and each one's label and cluster, against the declared number for each of them."""
+    """The number of a round's batches, and each one's label and cluster, against the declared number for each."""
     batching, clustered = facts.manifest.batching, facts.manifest.clustering.method != "none"
     kind = "cluster" if clustered else "label"
     each = batching.generate_per_cluster if clustered else batching.generate_per_label
@@ -94,16 +94,19 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
         expected = f"a number of batches per {kind} that was fixed without the data"
         remedy = f"Declare batching.generate_per_{kind}, and generate that many of every {kind}."
         return Outcome("skip", "no rule is declared", expected, remedy)
-    expected = f"the first {each} of each {kind}'s batches"
+    several = f" in each of {facts.manifest.rounds} rounds" if batching.rounds > 1 else ""
+    expected = f"the first {each} of each {kind}'s batches{several}"
     labels, places = batching.labels or (None,), facts.places if clustered else None
     if clustered and places is None:
         return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
-    due = each * len(labels) if places is None else len(places)
+    per_round = each * len(labels) if places is None else places.per_round
+    due = per_round * facts.manifest.rounds
     expected += f": {due} in all"
-    if batching.batches != due:
-        return Outcome("fail", f"{batching.batches} batches", expected)
+    if batching.per_round != per_round:
+        return Outcome("fail", f"{batching.per_round} batches{' a round' if several else ''}", expected)
     for batch, header in facts.headers.items():
-        if batch >= due or header.label != labels[batch // each if places is None else places[batch].label]:
+        of_label = batch % per_round // each if places is None else places[batch].label if batch < due else 0
+        if batch >= due or header.label != labels[of_label]:
             return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
         if places is not None and header.cluster != places[batch].center:
             return Outcome("fail", f"batch {batch} has another cluster than its number implies", expected)

@@ -50,9 +50,10 @@ _LISTED = 10
     help="A finished run of the same records: go on with what it left of their budgets. Repeat it for each.",
 )
 @click.option(
-    "--show-epsilon",
-    is_flag=True,
-    help="Show what the texts cost so far, ex-post. To stop or repeat a run because of it voids its claim.",
+    "--stop-after",
+    type=click.IntRange(min=1),
+    metavar="ROUNDS",
+    help="Finish so many of batching.rounds, and the run with them. It costs what all rounds do (docs/generation.md).",
 )
 @click.option(
     "--unverified",
@@ -67,7 +68,7 @@ def generate(
     dry_run: bool,
     public_only: bool,
     spent: tuple[Location, ...],
-    show_epsilon: bool,
+    stop_after: int | None,
     unverified: bool,
     engine: Engine | None,
     as_json: bool,
@@ -90,7 +91,7 @@ def generate(
 
     if (out is None) != dry_run:
         raise click.UsageError("Give --out, or --dry-run without it.")
-    if dry_run and (public_only or show_epsilon or engine):
+    if dry_run and (public_only or stop_after or engine):
         raise click.UsageError("--dry-run takes --spent and --unverified alone.")
     if str(out).startswith("memory:"):
         raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
@@ -103,6 +104,8 @@ def generate(
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     if public_only and spent:
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
+    if public_only and stop_after:
+        raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
     if isinstance(out, Path):  # the directory itself may be a run that is gone on with
         spare_runs(out.parent, (), "Name another directory with --out.")
     settings = load_config(config)
@@ -112,7 +115,7 @@ def generate(
         _show_plan(config, settings, unverified, spent, as_json)
         return
     try:
-        generate_run(settings, out, last_part(out), engine, public_only, show_epsilon, unverified, spent)
+        generate_run(settings, out, last_part(out), engine, public_only, unverified, spent, stop_after)
     except InputError as error:
         raise in_config(config, error) from None
     with output():
@@ -172,9 +175,9 @@ def generate_run(
     title: str,
     engine: Engine | None = None,
     public_only: bool = False,
-    show_epsilon: bool = False,
     unverified: bool = False,
     spent: Sequence[Location] = (),
+    stop_after: int | None = None,
 ) -> None:
     """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`.
 
@@ -189,11 +192,11 @@ def generate_run(
     from dpaudit.generation.public import generate_public
 
     with progress_bars("tokens") as bars:
-        shown = _Shown(bars, title, config.decoding.most_tokens, "done" if public_only else "on disk", show_epsilon)
+        shown = _Shown(bars, title, config.decoding.most_tokens, "done" if public_only else "on disk")
         if public_only:
             generate_public(config, out, shown)
         else:
-            run_algorithm(config, out, shown, engine, spent=spent, redraw=unverified)
+            run_algorithm(config, out, shown, engine, spent=spent, redraw=unverified, stop_after=stop_after)
 
 
 def _require_labels(config: Config) -> None:
@@ -257,13 +260,13 @@ def _show_plan(path: Path, config: Config, unverified: bool, spent: Sequence[Loc
 class _Shown:
     """How far a run is, on a bar, or in a line for each batch where there is none. It is called with every event."""
 
-    def __init__(self, bars: Progress, title: str, steps: int, ended: str, show_epsilon: bool) -> None:
+    def __init__(self, bars: Progress, title: str, steps: int, ended: str) -> None:
         """Args: tokens that a batch takes at most; where one that has ended is."""
-        self._bars, self._title, self._steps, self._ended, self._show_epsilon = bars, title, steps, ended, show_epsilon
+        self._bars, self._title, self._steps, self._ended = bars, title, steps, ended
         self._task = bars.add_task(f"{title}: loading", total=None)
         self._done = self._written = self._spared = 0
         self._under_way: dict[int, int] = {}
-        self._batches = self._epsilon = ""
+        self._batches = ""
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -289,14 +292,14 @@ class _Shown:
                 self._update(event.batches)
             case events.StepDone():
                 self._under_way[event.batch] = event.tokens
-                self._cost(event.epsilon)
+                self._go_on()
             case events.BatchDone():
                 # Neither a text that ended early nor one that was there already takes its steps now.
                 tokens = 0 if event.resumed else event.tokens
                 self._under_way.pop(event.batch, None)
                 self._done, self._written = self._done + 1, self._written + tokens
                 self._spared += self._steps - tokens
-                self._cost(event.epsilon)
+                self._go_on()
                 self._update(event.batches)
                 if self._bars.disable:
                     note(f"{self._batches} are {self._ended}")
@@ -304,15 +307,11 @@ class _Shown:
     def _update(self, batches: int) -> None:
         self._batches = f"{self._title}: {self._done}/{batches} batches"
         total = batches * self._steps - self._spared
-        self._bars.update(self._task, description=self._batches + self._epsilon, total=total)
+        self._bars.update(self._task, description=self._batches, total=total)
 
-    def _cost(self, epsilon: float | None) -> None:
-        from dpaudit.results.rounding import decimals
-
-        if self._show_epsilon and epsilon is not None:
-            self._epsilon = f", epsilon {decimals(epsilon, 3)}"
+    def _go_on(self) -> None:
         completed = self._written + sum(self._under_way.values())
-        self._bars.update(self._task, description=self._batches + self._epsilon, completed=completed)
+        self._bars.update(self._task, completed=completed)
 
 
 def _tell_resumed(title: str, resumed: RunResumed) -> None:
@@ -330,15 +329,13 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:
-    """What the records' places show before anything is spent. Counts are private: for this terminal, not the record."""
-    from dpaudit.reports.text import counted
+    """What is known before anything is spent. Nothing of what the key made of it: then it could be drawn until it does.
 
+    Counts are private: for this terminal, not the record.
+    """
     if placed.repeated:
         rows = "1 row repeats" if placed.repeated == 1 else f"{placed.repeated:,} rows repeat"
         note(f"{title}: {rows} another in text and label and {'counts' if placed.repeated == 1 else 'count'} once")
-    if placed.unused:
-        unused = counted(placed.unused, "record")
-        note(f"{title}: cells with fewer or more records than a context shows leave {unused} of these batches unused")
     if placed.left is not None:
         note(f"{title}: earlier runs left contexts {100 * placed.left:.0f}% of their budgets on average")
         if placed.left < NOTHING_LEFT:
@@ -346,13 +343,10 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
                 f"dpaudit: warning: {title}: that is next to nothing: hardly any context takes part. A larger "
                 "privacy.epsilon leaves more; plan it beforehand, for what was spent is private."
             )
-    if placed.fewest >= FEW:
+    if placed.contexts >= FEW:
         return
-    held = counted(placed.most, "context") if placed.most else "no context"
-    if placed.fewest != placed.most:
-        held = f"{placed.fewest:,} to {held}"
-    empty = f" An empty batch writes {placed.of_none} at full price." if placed.fewest == 0 else ""
     tell(
-        f"dpaudit: warning: {title}: batches to be generated hold {held}; {WELL} or more do well.{empty} "
-        f"{placed.remedy}, by a public number of records: by these counts it is chosen_from.batching: private."
+        f"dpaudit: warning: {title}: so many records make some {placed.contexts:.2g} contexts a batch on average; "
+        f"{WELL} or more do well. A batch without any writes {placed.of_none} at full price. {placed.remedy}, by a "
+        "public number of records: by one that was counted it is chosen_from.batching: private."
     )

@@ -277,7 +277,14 @@ def audit_options(command: Command) -> Command:
     """
 
     @_of_claim(
-        "--epsilon", type=FiniteRange(min=0, max=MOST_EPSILON), help="Test this epsilon instead of the claimed one."
+        "--epsilon",
+        type=FiniteRange(min=0, max=MOST_EPSILON),
+        help="Test this epsilon instead of the claimed one, at the release level: for readers of the texts.",
+    )
+    @_of_claim(
+        "--batch-epsilon",
+        type=FiniteRange(min=0, max=MOST_EPSILON),
+        help="Test this epsilon at the batch level, which holds against whoever knows a record's batch.",
     )
     @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
     @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
@@ -321,6 +328,7 @@ def audit_options(command: Command) -> Command:
     @wraps(command)
     def asked(
         epsilon: float | None,
+        batch_epsilon: float | None,
         delta: float | None,
         relation: str | None,
         unit: str | None,
@@ -339,7 +347,7 @@ def audit_options(command: Command) -> Command:
 
             rules = read_policy(policy)
             evidence = max(evidence, rules.policy.evidence or 0)
-        question = Question(epsilon, delta, relation, unit)
+        question = Question(epsilon, delta, relation, unit, batch_epsilon)
         command(question=question, held=Held(commitment, head), policy=rules, evidence=evidence, **others)
 
     return asked

@@ -390,10 +390,11 @@ class _Numpy:
 def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[list[list[str]], list[list[int]]]:
     """Batches of one text for each cell that holds exactly one, and of an empty one for each other; and the latter."""
     keyed = KeyedHash(key)
+    places = keyed.of_round(0)
     held: dict[tuple[int, int], list[str]] = {}
     for text in sorted(set(texts) - {""}):
         digest = keyed.digest("", text)
-        held.setdefault((keyed.batch(digest, batches), keyed.slot(digest, cells)), []).append(text)
+        held.setdefault((places.batch(digest, batches), places.slot(digest, cells)), []).append(text)
     shown = [
         [found[0] if len(found := held.get((batch, cell), [])) == 1 else "" for cell in range(cells)]
         for batch in range(batches)
@@ -404,9 +405,9 @@ def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[lis
 def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[Assigned]:
     """Where each text went, in ascending order of digests. Under slices equal texts are numbered; else they are one."""
     if batching.cells is not None:
-        digests = sorted(keyed.digest("", text) for text in set(texts) - {""})
+        digests, places = sorted(keyed.digest("", text) for text in set(texts) - {""}), keyed.of_round(0)
         return [
-            Assigned(digest, keyed.batch(digest, batching.batches), keyed.slot(digest, batching.cells))
+            Assigned(digest, places.batch(digest, batching.batches), places.slot(digest, batching.cells))
             for digest in digests
         ]
     seen: Counter[str] = Counter()

@@ -87,7 +87,8 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
         raise ValueError(f"generated must be 1 to batches ({batches}), not {generated}")
     key = batching_key()
     keyed = KeyedHash(key)
-    placed = [(digest, keyed.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
+    places = keyed.of_round(0)
+    placed = [(digest, places.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
     assignment = [Assigned(digest, number if number < generated else None, slot=None) for digest, number, _ in placed]
     return HashedRecords(
         batching=Batching(

@@ -94,6 +94,21 @@ def _most(name: str) -> Callable[[Facts], Found]:
     return judge
 
 
+def _batch(facts: Facts) -> Found:
+    """Of the batch level, against which a claim of the release level holds too where both are equal."""
+    most, claim = facts.policy.batch_epsilon, facts.result.claim
+    assert claim is not None
+    assert most is not None
+    guarantees = facts.result.guarantees
+    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    equal = found is None or bool(found.amplification.reason)
+    stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
+    wanted = f"at most {exactly(most)} at the batch level"
+    if stated is None:
+        return Found("fail", "nothing is claimed there", wanted)
+    return Found("pass" if stated <= most else "fail", f"batch_epsilon {exactly(stated)}", wanted)
+
+
 def _same(name: str) -> Callable[[Facts], Found]:
     def judge(facts: Facts) -> Found:
         wanted, claim = getattr(facts.policy, name), facts.result.claim
@@ -191,11 +206,18 @@ def _trained(facts: Facts) -> Found:
     return Found("pass" if said == facts.policy.trained_on_records else "fail", said, "no, by the run's word")
 
 
-_TEST = "Test the claim that was agreed (--epsilon, --delta, --relation, --unit), or do not release."
+_TEST = "Test the claim that was agreed (--epsilon, --batch-epsilon, --delta, --relation, --unit), or do not release."
 _SIGN = "Sign with a key that the policy names."
 RULES = {
     "epsilon": Rule(
         "Epsilon is within the policy", "Epsilon is larger than the policy allows", 1, _TEST, _most("epsilon")
+    ),
+    "batch_epsilon": Rule(
+        "The epsilon of a batch is within the policy",
+        "The epsilon of a batch is larger than the policy allows, or not claimed",
+        1,
+        _TEST,
+        _batch,
     ),
     "delta": Rule("Delta is within the policy", "Delta is larger than the policy allows", 1, _TEST, _most("delta")),
     "kinds": Rule(

@@ -95,7 +95,7 @@ def verify_folder(
         folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files links into `blobs`).
         key: whose signature is asked for; None looks at no signature.
         level: the evidence that the audit must rest on at least.
-        question: the claim that the audit must have tested: at most its epsilon and delta, its relation, its unit.
+        question: the claim that the audit must have tested: at most its epsilons and delta, its relation, its unit.
         policy: that the run must have been held to, and whose signers must have signed.
         commitment: that the run's must be: what `dpaudit generate` printed before the first token, in hexadecimal.
 
@@ -405,8 +405,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     if claim.epsilon is None or claim.delta is None or claim.relation is None or claim.unit is None:
         yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
         return
-    for name, stated, most in (("epsilon", claim.epsilon, question.epsilon), ("delta", claim.delta, question.delta)):
-        if most is not None and not stated <= most:
+    if question.batch_epsilon is not None and claim.batch_epsilon is None:
+        yield "The claim says nothing of the batch level, and one is asked for."
+    stated_and_asked = (
+        ("epsilon", claim.epsilon, question.epsilon),
+        ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),
+        ("delta", claim.delta, question.delta),
+    )
+    for name, stated, most in stated_and_asked:
+        if most is not None and stated is not None and not stated <= most:
             yield f"The claim states {name} {exactly(stated)}, and at most {exactly(most)} is asked for."
     for name, of, wanted in (("relation", claim.relation, question.relation), ("unit", claim.unit, question.unit)):
         if wanted is not None and of != wanted:

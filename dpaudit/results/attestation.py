@@ -61,13 +61,16 @@ class StatedClaim(Attested):
 
     Attributes:
         kind: what sort of statement it makes.
-        epsilon, delta: epsilon in nats; None where they are withheld.
+        epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
+            nats; None where they are withheld.
+        batch_epsilon: at the batch level, against whoever does; None where the claim says nothing of it, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
         withheld: why they are; None where they are not.
     """
 
     kind: ClaimKind
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    batch_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     relation: Relation | None = None
     unit: Unit | None = None

@@ -14,7 +14,7 @@ from dpaudit.results.quality import Quality
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
-Asked = Literal["epsilon", "delta", "relation", "unit"]
+Asked = Literal["epsilon", "batch_epsilon", "delta", "relation", "unit"]
 
 
 def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:

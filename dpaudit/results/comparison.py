@@ -15,7 +15,8 @@ class RunEpsilon(Result):
     """One run's epsilon, in nats, with what it cannot be read without.
 
     Attributes:
-        epsilon: of everything, rebalancing and centres included; for ex-post by the exact cost of generation.
+        epsilon: at the batch level, of everything, rebalancing and centres included; for ex-post by the exact cost of
+            generation.
         theorem1: the same by the paper's bound, beside an exact one; None for mean runs, and where the kind has none.
         delta: None where the kind has none.
     """

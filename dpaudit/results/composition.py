@@ -20,8 +20,11 @@ class Release(Result):
         aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
         rho: of a stated zCDP guarantee, in nats.
-        approximate: for every output; None for a run that has none, and for zCDP and Renyi DP, which have no one delta.
-        ex_post: for the output that there is, depends on the records, and is private; None where there is none.
+        approximate: for every output, at the release level; None for a run that has none, and for zCDP and Renyi DP,
+            which have no one delta.
+        ex_post: for the output that there is, at the release level; depends on the records, and is private; None where
+            there is none.
+        batch_approximate, batch_ex_post: the same at the batch level.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Release(Result):
     rho: float | None = None
     approximate: Spent | None
     ex_post: Spent | None
+    batch_approximate: Spent | None = None
+    batch_ex_post: Spent | None = None
 
 
 class Total(Result):
@@ -86,8 +91,11 @@ class JointCost(Result):
     """What two or more releases of the same records cost together. Kinds of epsilon are never added to each other.
 
     Attributes:
-        approximate: a statement about all outputs, whatever the data. It may be published.
-        ex_post: one about the outputs that there are. Private.
+        approximate: a statement about all outputs, whatever the data, at the release level: against whoever does not
+            know which batches a record was in. It may be published.
+        ex_post: one about the outputs that there are, at that level: for someone who knows all other records and their
+            batches in every run, but not hers. Private.
+        batch_approximate, batch_ex_post: the same at the batch level, against whoever knows all batches.
         continued: runs that have budgets of their records in common.
         notes: what else the totals rest on, as sentences.
     """
@@ -98,6 +106,8 @@ class JointCost(Result):
     releases: tuple[Release, ...]
     approximate: Total
     ex_post: Total
+    batch_approximate: Total
+    batch_ex_post: Total
     shared: tuple[Shared, ...]
     continued: tuple[Continued, ...] = ()
     notes: tuple[str, ...]

@@ -26,7 +26,8 @@ class Policy(Fields):
     Attributes:
         policy_version: of this format.
         name: what the house calls it. It is published with the texts.
-        epsilon: the largest that a claim may state, in nats.
+        epsilon: the largest that a claim may state at the release level, in nats.
+        batch_epsilon: the largest that it may state at the batch level, where that is another; in nats.
         delta: the largest that a claim may state.
         kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
@@ -43,6 +44,7 @@ class Policy(Fields):
     policy_version: FirstVersion
     name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=100)] | None = None
     epsilon: _NotNegative | None = None
+    batch_epsilon: _NotNegative | None = None
     delta: _Share | None = None
     kinds: Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=2, strict=False)] | None = None
     relation: Relation | None = None

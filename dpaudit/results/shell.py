@@ -23,5 +23,9 @@ def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
     """The options that give these fields of a claim, each after a space; empty where it is withheld."""
     if claim is None:
         return ""
-    values = {"epsilon": stated(claim.epsilon), "delta": stated(claim.delta)}
-    return "".join(f" --{name} {values.get(name) or getattr(claim, name)}" for name in names)
+    values = {name: getattr(claim, name) for name in names}
+    return "".join(
+        f" --{name.replace('_', '-')} {value if isinstance(value, str) else stated(value)}"
+        for name, value in values.items()
+        if value is not None
+    )

@@ -1,4 +1,8 @@
-"""Where each record went: a line per record, private, in the file `assignment`; and the rule that sends it there."""
+"""Where each record went: a line per record, private, in the file `assignment`; and the rule that sends it there.
+
+Of a run with several rounds the file has no batches: where a record goes in each follows from its digest, its group and
+the round's key, so that the file, and whoever reads it, need not grow with the rounds.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ class Assigned:
     Attributes:
         digest: of the record, keyed.
         batch, slot: None where it takes part in no generated batch. Under `hashed-cells` the slot is the record's cell,
-            whether it is shown or not: that follows from how many share it.
+            whether it is shown or not: that follows from how many share it. Of a run with several rounds `batch` is
+            the record's group instead, a label's or a cluster's, by the order of their batches' ids; no slot is said.
         user: keyed digest of whose record it is, where a user's records share a budget.
         spent: what the record, or its user where they share, has spent of its budget in earlier runs, in nats of rho.
     """

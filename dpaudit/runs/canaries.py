@@ -13,25 +13,38 @@ from typing import Annotated
 from pydantic import Field
 
 from dpaudit.mechanisms import Fields
-from dpaudit.runs.manifest import MAX_BATCHES, MAX_CANARIES, CanaryCoins, Digest, Name
+from dpaudit.runs.assignment import KeyedHash
+from dpaudit.runs.manifest import MAX_CANARIES, Batching, CanaryCoins, Digest, Name
 
 SALT_BYTES = 32
 
 
 class Canary(Fields):
-    """One canary.
+    """One canary. Its hash sends it to batches, as any record's does; no other canary is in one of them.
 
     Attributes:
         label: empty without labels.
         text: made up, and nobody's.
-        batch: where its hash sends it; no other canary is there.
-        included: its coin. Where it is False, no aggregate has it, and its contribution is recorded beside them.
+        included: its coin, for all rounds. Where it is False, no aggregate has it, and its contribution is recorded
+            beside them.
     """
 
     label: Name
     text: Name
-    batch: Annotated[int, Field(ge=0, lt=MAX_BATCHES)]
     included: bool
+
+    def batches(self, batching: Batching, rounds: int) -> tuple[int, ...]:
+        """Ids of the generated batches that its hash sends it to in so many rounds: one of each at most; ascending.
+
+        `batching` has a key, and numbers of batches per label.
+        """
+        hashing, count = KeyedHash(bytes.fromhex(batching.key or "")), batching.batches_per_label or 1
+        digest, generated = hashing.digest(self.label, self.text), batching.generate_per_label or 1
+        first = batching.labels.index(self.label) * generated if self.label in batching.labels else 0
+        numbers = (hashing.of_round(number).batch(digest, count) for number in range(rounds))
+        return tuple(
+            number * batching.per_round + first + place for number, place in enumerate(numbers) if place < generated
+        )
 
 
 class Canaries(Fields):
@@ -39,7 +52,7 @@ class Canaries(Fields):
 
     Attributes:
         salt: 32 secret random bytes in hexadecimal, without which coins could be guessed from the digest.
-        canaries: in the order of their batches.
+        canaries: in any order, by which batches name theirs.
     """
 
     salt: Digest

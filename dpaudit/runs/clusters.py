@@ -37,14 +37,14 @@ class ClusterPlace:
 
 
 class ClusterPlaces:
-    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each.
+    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each; every round.
 
     They are worked out when asked for, so that memory grows with the clusters only.
     """
 
-    def __init__(self, clusters: Clusters, generate_per_cluster: int) -> None:
+    def __init__(self, clusters: Clusters, generate_per_cluster: int, rounds: int = 1) -> None:
         """With at most so many batches of each cluster. Rows of `kept` and `batches` must have the same lengths."""
-        self._clusters = clusters
+        self._clusters, self._rounds = clusters, rounds
         self._kept = len(clusters.kept[0]) if clusters.kept else 0
         generated = (min(generate_per_cluster, count) for row in clusters.batches for count in row)
         self._ends = list(accumulate(generated))
@@ -54,12 +54,25 @@ class ClusterPlaces:
         """Into how many batches one cluster or another is hashed."""
         return frozenset(count for row in self._clusters.batches for count in row)
 
-    def __len__(self) -> int:
+    @property
+    def groups(self) -> list[tuple[range, int]]:
+        """Of each cluster, in order of ids: its batches' ids in the first round, and how many it is hashed into."""
+        counts = [count for row in self._clusters.batches for count in row]
+        ids = (range(start, end) for start, end in pairwise([0, *self._ends]))
+        return list(zip(ids, counts, strict=True))
+
+    @property
+    def per_round(self) -> int:
+        """How many batches a round generates."""
         return self._ends[-1] if self._ends else 0
+
+    def __len__(self) -> int:
+        return self._rounds * self.per_round
 
     def __getitem__(self, batch: int) -> ClusterPlace:
         if not 0 <= batch < len(self):
             raise IndexError(f"there are {len(self)} batches, and none has the id {batch}")
+        batch %= self.per_round
         cluster = bisect_right(self._ends, batch)
         label, position = divmod(cluster, self._kept)
         number = batch - (self._ends[cluster - 1] if cluster else 0)
@@ -118,9 +131,11 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     for row in clusters.kept:
         if any(here >= after for here, after in pairwise(row)) or row[-1] >= declared.centers:
             return f"a row of kept is not ascending indices of {declared.centers} centres"
-    most = declared.most_batches
+    most, least = declared.most_batches, declared.least_batches
     if most is not None and any(count > most for row in clusters.batches for count in row):
         return f"a cluster has more than clustering.most_batches, {most}"
+    if least is not None and any(count < least for row in clusters.batches for count in row):
+        return f"a cluster has fewer than clustering.least_batches, {least}"
     if not clusters.centers and declared.digest is None:
         return None
     try:

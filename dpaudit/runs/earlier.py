@@ -89,6 +89,8 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
     for number, run in enumerate((*earlier, later)):
         if run.mechanism.budget is None or run.batching.rule != "hashed-records":
             return "its contexts have no budgets of their own, or are not a record each"
+        if run.batching.rounds > 1:
+            return "it has several rounds, each with budgets of its own"
         if run.privacy.unit != "record" and not run.privacy.shared_budgets:
             return f"nothing says which records are one {run.privacy.unit}'s, who would pay in each run anew"
         if run.clustering.method != "none" and (run.clustering.origin != "public" or run.clustering.counts is not None):

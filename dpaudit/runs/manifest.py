@@ -238,8 +238,12 @@ class Batching(Fields):
         per_label, generated = self.batches_per_label, self.generate_per_label
         if self.batches % self.rounds:
             raise ValueError("batches is not a multiple of rounds: each round has as many")
-        if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None):
-            raise ValueError("rounds are for hashed rules, and need a key")
+        by_rule = self.generate_per_cluster or (per_label and generated)
+        if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None or not by_rule):
+            raise ValueError(
+                "rounds are for hashed rules, and need a key, and batches_per_label with generate_per_label, or "
+                "generate_per_cluster: a record's places follow from these"
+            )
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
         if self.labels and per_label is not None and self.per_round > len(self.labels) * per_label:
@@ -714,6 +718,8 @@ class Manifest(Fields):
                     "canaries are for the rule hashed-records and record.contexts, without clusters and without "
                     "shared_budgets or earlier"
                 )
+            if batching.key is None or not (batching.batches_per_label and batching.generate_per_label):
+                raise ValueError("canaries need batching.key, batches_per_label and generate_per_label")
             if self.canaries.count > batching.batches:
                 raise ValueError("there are more canaries than batches, and a batch has one at most")
         prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0

@@ -265,6 +265,30 @@ class RunWriter:
             self._journal.add(digest, name)
         self._lost.discard(batch)
 
+    def stop_after(self, rounds: int) -> None:
+        """End the run after so many of its rounds: `finish` then asks for their batches, and says so in run.json.
+
+        Raises:
+            InputError: it is to end after others already, or a batch of a later round is there.
+            ValueError: there are no later rounds.
+        """
+        batching, stopped = self.manifest.batching, self.manifest.stopped_after
+        if not 1 <= rounds < batching.rounds:
+            raise ValueError(f"a run of {batching.rounds} rounds cannot be stopped after {rounds}")
+        where = self._storage.where(layout.STEPS)
+        if stopped not in (None, rounds):
+            problem = f"the run was stopped after {stopped} rounds already, not after {rounds}."
+            raise InputError(where, problem, f"Go on with --stop-after {stopped}.")
+        begun = max((*self.whole, *self._lost), default=-1) // batching.per_round + 1
+        if begun > rounds:
+            # What was drawn stays: texts may have been looked at, and each cost what it did.
+            problem = f"round {begun} has begun: batches of it are finished, and the run is to stop after {rounds}."
+            last = begun == batching.rounds
+            remedy = "It is the last: leave out --stop-after." if last else f"Go on with --stop-after {begun}."
+            raise InputError(where, problem, remedy)
+        self.manifest = self.manifest.model_copy(update={"stopped_after": rounds})
+        self.store = BatchStore(self.location, self.manifest)
+
     def finish(self, claim: Claim | None = None) -> None:
         """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
 

@@ -35,9 +35,9 @@ class NoisyCounts:
         """`dpaudit.accounting.kept_by_counts`: the centres that each label keeps, int64 [labels, keep]."""
         return kept_by_counts(self.values, keep)
 
-    def batches(self, kept: NDArray[np.int64], records_per_batch: float, most: int) -> NDArray[np.int64]:
+    def batches(self, kept: NDArray[np.int64], records_per_batch: float, most: int, least: int) -> NDArray[np.int64]:
         """`dpaudit.accounting.batches_by_counts`: how many batches each kept centre has, int64 [labels, keep]."""
-        return batches_by_counts(self.values, kept, records_per_batch, most)
+        return batches_by_counts(self.values, kept, records_per_batch, most, least)
 
 
 @final

@@ -211,7 +211,7 @@ class _Measurement:
     def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
         self._manifest, self._prompts, self._held_out, self._watch = run.manifest, run.prompts, held_out, watch
         self._chosen: dict[str, list[Batch]] = defaultdict(list)
-        for batch in run.batches:
+        for batch in run.batches[: run.manifest.batching.per_round]:
             self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
         self._mechanism = run.manifest.mechanism
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None

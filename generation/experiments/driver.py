@@ -13,7 +13,8 @@ from pathlib import Path
 
 import dpaudit
 from dpaudit.generation.config import in_config
-from dpaudit.generation.experiments.estimates import clusters, unbounded
+from dpaudit.generation.expected import clusters
+from dpaudit.generation.experiments.estimates import unbounded
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, Table
 from dpaudit.results import AuditResult
 from dpaudit.results.experiments import Audited, Evaluated, Failure, Measured, RowResult, Stage, TableResult

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events
+from dpaudit.generation import expected
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
 from dpaudit.mechanisms import ContextChange, context_change
@@ -53,13 +54,13 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         delta = paper_delta if stated is None else stated
     most, shared = privacy.records_per_user, config.shares_budgets
     change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=most, shared=shared)
-    batches, contexts = _batches(config, records), _contexts(config, records)
+    batches, contexts = expected.batches(config, records), config.batching.slots or expected.contexts(config, records)
     work = round(batches * contexts * tokens)
     return Estimate(
         config=row.name,
         dataset=row.dataset,
         method=row.method,
-        clusters=clusters(config),
+        clusters=expected.clusters(config),
         batches=batches,
         counted=config.batching.records_per_batch is not None,
         contexts=contexts,
@@ -75,12 +76,6 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         hours=None if throughput is None else work / throughput.context_tokens_per_second / 3600,
         paper=row.paper,
     )
-
-
-def clusters(config: Config) -> int:
-    """Groups of records that share batches; for centres whose number is not public (dpm), labels alone."""
-    clustering, labels = config.clustering, len(config.data.groups)
-    return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
 
 
 def unbounded(config: Config) -> bool:
@@ -119,29 +114,6 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
         raise InputError(str(path), "the measured rate is not positive.", "Measure it anew.")
     source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {measured_on}"
     return Throughput(context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters")
-
-
-def _batches(config: Config, records: int) -> int:
-    batching, groups = config.batching, clusters(config)
-    if config.clustering is None:
-        return groups * batching.generate_per_label
-    if batching.records_per_batch is None:
-        return groups * batching.generate_per_cluster
-    # By noisy counts: together about as many as records fill, and one for each cluster at least.
-    filled = max(groups, round(records / batching.records_per_batch))
-    return min(filled, groups * batching.generate_per_cluster)
-
-
-def _contexts(config: Config, records: int) -> float:
-    batching, shown = config.batching, config.prompt.examples_per_context
-    if batching.slots is not None:
-        return batching.slots
-    of_group = batching.batches_per_cluster if config.clustering is not None else batching.batches_per_label
-    held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
-    if batching.cells is None:
-        return held
-    rate = held / batching.cells  # of the Poisson number of records in a cell
-    return batching.cells * math.exp(shown * math.log(rate) - rate - math.lgamma(shown + 1))
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:

@@ -193,6 +193,7 @@ def test_ties_go_to_the_lower_index_and_negative_counts_weigh_nothing() -> None:
     counts = np.array([[600, 300, 90, 10], [5, -40, 100, 20]])
     # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
     assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 50).tolist() == [[21, 10], [1, 3]]
+    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 12, 4).tolist() == [[12, 10], [4, 4]]
 
 
 def test_choices_are_refused_where_they_cannot_be_made() -> None:
@@ -200,9 +201,9 @@ def test_choices_are_refused_where_they_cannot_be_made() -> None:
     for keep in (0, 3):
         with pytest.raises(ValueError, match="keep"):
             kept_by_counts(noisy, keep)
-    for records_per_batch, most in ((0.0, 1), (math.inf, 1), (math.nan, 1), (1.0, 0)):
+    for records_per_batch, most, least in ((0.0, 1, 1), (math.inf, 1, 1), (math.nan, 1, 1), (1.0, 0, 1), (1.0, 3, 4)):
         with pytest.raises(ValueError, match="records_per_batch"):
-            batches_by_counts(noisy, kept_by_counts(noisy, 1), records_per_batch, most)
+            batches_by_counts(noisy, kept_by_counts(noisy, 1), records_per_batch, most, least)
     with pytest.raises(ValueError, match="labels"):
         batches_by_counts(noisy, np.array([[0], [1]]), 1.0, 1)
     assert batches_by_counts(noisy, np.array([[0]]), 1e-320, 7).tolist() == [[7]]

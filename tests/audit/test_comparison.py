@@ -81,6 +81,8 @@ def approximate(tokens: int, divisor: float = 64.0, **changes: Any) -> Approxima
         "method": "rdp",
     }
     neighbours = {"relation": "add_remove", "unit": "record", "sensitivity": "c/s", "rebalancing": 0.0}
+    if "epsilon" in changes:
+        changes = {"batch_epsilon": changes["epsilon"], **changes}
     return Approximate(**{**fields, **neighbours, "tokens": tokens, **changes})
 
 
@@ -457,7 +459,7 @@ def test_one_number_never_shows_in_two_ways() -> None:
     comparison = compare_runs({"claimed": claimed.model_copy(update={"claim": claim}), "short": SHORT})
     shown = str(tables(comparison))
     # Claimed, exact, rise and total; at one length; by length; a spread's quartiles and most.
-    assert shown.count("'0.60000001'") == 10
+    assert shown.count("'0.60000001'") == 11
     assert "run 1: 0.60000001" in shown
     assert "0.6001" not in shown
 
@@ -564,7 +566,8 @@ def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any)
     assert worst_at_own.tokens is not None and worst_at_own.tokens < 20
     said = " ".join(outcomes(comparison))
     assert re.search(
-        r"Run 1's budgets promise ε [\d.]+ for any length; worst-case accounting, [\d.]+ at 20 tokens", said
+        r"Run 1's budgets promise ε [\d.]+ \(batch level\) for any length; worst-case accounting, [\d.]+ at 20 tokens",
+        said,
     )
     moved = own.budgets.moved
     assert f"{100 * moved:.0f}% as far as clip 6.000 lets any: with a clip of about {6 * moved:.2g}" in said
@@ -705,7 +708,7 @@ def shown(comparison: Comparison) -> str:
 def test_the_outcome_comes_first() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG})
     first, hindsight = outcomes(comparison)
-    assert first == "Within run 1's ex-post epsilon, run 2 affords 3 of 4 tokens."
+    assert first == "Within run 1's ex-post epsilon (batch level), run 2 affords 3 of 4 tokens."
     assert hindsight.startswith("Hindsight: ")
     assert shown(comparison).startswith(first)
     words = re.sub("<.*?>", "", render_comparison_html(comparison)).replace("&#39;", "'")
@@ -714,16 +717,16 @@ def test_the_outcome_comes_first() -> None:
 
 def test_the_outcome_of_mean_runs_and_of_other_deltas() -> None:
     said = outcomes(compare_runs({"one": run(mean=approximate(40)), "same": run(mean=approximate(40))}))
-    assert said == ("Within run 1's approximate epsilon, run 2 affords all 40 tokens.",)
+    assert said == ("Within run 1's approximate epsilon (batch level), run 2 affords all 40 tokens.",)
     wide, strict = run(mean=approximate(40)), run(mean=approximate(40, divisor=128.0), divisor=128.0)
     cut = outcomes(compare_runs({"wide": wide, "strict": strict}))
-    assert re.fullmatch(r"Within run 2's approximate epsilon, run 1 affords \d+ of 40 tokens\.", *cut)
+    assert re.fullmatch(r"Within run 2's approximate epsilon \(batch level\), run 1 affords \d+ of 40 tokens\.", *cut)
     loose = run(mean=approximate(40, epsilon=0.99 * approximate(40).epsilon, delta=1e-2))
     (more,) = outcomes(compare_runs({"one": run(mean=approximate(40)), "loose": loose}))
     assert re.fullmatch(r"Within run 2's .*, run 1 affords \d+ tokens, beyond its maximum of 40\.", more)
     spent = run(ex_post(0.9, delta=1e-3), curve([0.1, 0.9]))
     assert outcomes(compare_runs({"spent": spent, "short": SHORT}))[0] == (
-        "Within run 1's ex-post epsilon, run 2 affords all 3 tokens."
+        "Within run 1's ex-post epsilon (batch level), run 2 affords all 3 tokens."
     )
 
 
@@ -793,3 +796,21 @@ def test_json_is_strict_and_complete() -> None:
     assert document["same_length"][0]["figures"][1]["epsilon"] == "nan"
     assert set(document) >= {"schema_version", "runs", "same_length", "affordable", "spreads", "left_out"}
     assert Comparison.model_validate_json(comparison.to_json()).to_json() == comparison.to_json()
+
+
+def test_curves_of_several_rounds_hold_the_batch_level_of_all(make_run: Any) -> None:
+    kind = {"aggregator": "mean", "sizes": (4, 4), "secret": True, "rounds": 3}
+    runs = {"all": make_run(**kind), "split": make_run(**kind, split=True, stopped=2)}
+    found = {name: audit_run(run.path) for name, run in runs.items()}
+    comparison = compare_runs(found)
+    (panel,) = (panel for panel in comparison.budgets if panel.kind == "approximate")
+    for name, result in found.items():
+        due = result.guarantees.approximate
+        assert due is not None and due.epsilon < due.batch_epsilon
+        curves = [curve for curve in panel.curves if curve.run == name]
+        best = min(curve.epsilon[curve.tokens.index(due.tokens)] for curve in curves)
+        assert math.isclose(best, due.batch_epsilon, rel_tol=1e-2)
+        assert all(curve.epsilon[-1] >= due.batch_epsilon * 0.999 for curve in curves)
+    (table,) = (each for each in comparison.affordable if each.kind == "approximate")
+    for number, row in enumerate(table.cells):
+        assert row[number].tokens is not None and row[number].tokens >= 3, "a run is within its own epsilon"

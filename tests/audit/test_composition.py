@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,53 @@ def test_the_terminal_and_json_say_the_same(
     cost = JointCost.model_validate_json(printed)
     assert code == 0 and json.loads(printed)["schema_version"] == "1"
     assert cost.approximate.figure is not None and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown
+
+
+SECRET: dict[str, Any] = {"sizes": (4, 5, 4, 5), "secret": True}
+
+
+def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
+    runs = [make_run(**SECRET, **MEAN, key="0a" * 32), make_run(**SECRET, **MEAN, key="0b" * 32, seed=1)]
+    cost = composed(*runs)
+    alone = [release.approximate for release in cost.releases]
+    known = [release.batch_approximate for release in cost.releases]
+    assert alone[0] and alone[1] and known[0] and cost.approximate.figure and cost.batch_approximate.figure
+    assert max(alone[0].epsilon, alone[1].epsilon) < cost.approximate.figure.epsilon
+    assert cost.approximate.figure.epsilon < alone[0].epsilon + alone[1].epsilon
+    assert known[0].epsilon < cost.batch_approximate.figure.epsilon
+    assert cost.approximate.figure.epsilon < 0.8 * cost.batch_approximate.figure.epsilon
+    two_rounds = runs[0].spec.release
+    both = replace(two_rounds, secret=replace(two_rounds.secret, rounds=2), batch=replace(two_rounds.batch, rounds=2))
+    due = both.epsilon(runs[0].spec.stopping.most_tokens, alone[0].delta)
+    assert math.isclose(cost.approximate.figure.epsilon, due, rel_tol=5e-3), "two releases are as two rounds"
+
+
+def test_releases_by_one_key_are_not_amplified(make_run: Any) -> None:
+    for kind in (MEAN, {}):
+        cost = composed(make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1))
+        assert cost.approximate == cost.batch_approximate and cost.ex_post == cost.batch_ex_post
+        assert any("key that another run here has" in note for note in cost.notes)
+        third = composed(
+            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key="0c" * 32)
+        )
+        for release, batch in ((third.ex_post, third.batch_ex_post), (third.approximate, third.batch_approximate)):
+            assert (release.figure is None) == (batch.figure is None)
+            assert not (release.figure and batch.figure) or release.figure.epsilon < batch.figure.epsilon
+
+
+def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
+    runs = [make_run(**SECRET, key="0a" * 32), make_run(**SECRET, key="0b" * 32, seed=1)]
+    cost = composed(*runs)
+    for total, level in ((cost.ex_post, "ex_post"), (cost.batch_ex_post, "batch_ex_post")):
+        alone = [getattr(release, level).epsilon for release in cost.releases]
+        assert total.figure is not None and math.isclose(total.figure.epsilon, sum(alone), rel_tol=1e-12)
+        assert total.figure.epsilon >= sum(alone)
+    assert cost.ex_post.figure and cost.batch_ex_post.figure
+    assert cost.ex_post.figure.epsilon < 0.8 * cost.batch_ex_post.figure.epsilon
+
+
+def test_counts_that_are_one_release_are_paid_for_once_at_either_level(make_run: Any) -> None:
+    kind = COUNTED | {"sizes": (3, 4, 5, 2), "secret": True, "least_batches": 3}
+    both = composed(make_run(**kind, key="0a" * 32), make_run(**kind, key="0b" * 32, seed=1))
+    assert both.approximate.figure and both.batch_approximate.figure
+    assert both.approximate.figure.epsilon < both.batch_approximate.figure.epsilon

@@ -55,7 +55,7 @@ def enlarge(run: Run) -> None:
     while len(assigned) < RECORDS:
         number += 1
         digest = hashing.digest("a", f"another record, {number}")
-        if hashing.batch(digest, batching["batches_per_label"]) >= batching["generate_per_label"]:
+        if hashing.of_round(0).batch(digest, batching["batches_per_label"]) >= batching["generate_per_label"]:
             assigned.append(Assigned(digest, None, None))
     assigned.sort(key=lambda one: one.digest)
     (run / "assignment").write_text("".join(one.line() for one in assigned))
@@ -569,7 +569,8 @@ def with_records(run: Run, *texts: str) -> None:
     spare = {line.digest for line in RunReader(run.path).assignment() if line.batch is None}
     digests = [hashing.digest(batching["labels"][0], text) for text in texts]
     ungenerated = batching["generate_per_label"]
-    digests = [each for each in digests if hashing.batch(each, batching["batches_per_label"]) >= ungenerated]
+    places = hashing.of_round(0)
+    digests = [each for each in digests if places.batch(each, batching["batches_per_label"]) >= ungenerated]
     assert digests
     dropped = set(sorted(spare)[: len(digests)])
     lines = [line for line in RunReader(run.path).assignment() if line.digest not in dropped]

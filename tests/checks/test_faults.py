@@ -17,17 +17,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dpaudit.accounting import LowerBound
+from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
+from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.audit import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
-from dpaudit.runs import DecodingRules, KeyedHash, RunReader, aggregate_digest, commitment_of, data_digest
+from dpaudit.runs import (
+    DecodingRules,
+    KeyedHash,
+    RunReader,
+    SecretBatches,
+    aggregate_digest,
+    commitment_of,
+    data_digest,
+)
 from dpaudit.runs.commitment import SETTLED
 from tests.forging import entry_of, list_digests
 
 CLIP = 6.0
+DELTA = 1000**-1.1
 ODD, EVEN = {"sizes": (5, 4)}, {"sizes": (4, 5)}
 MEAN = {"aggregator": "mean"}
 
@@ -1047,7 +1059,8 @@ plain("other_key_of_clusters", manifest(batching__key="ab" * 32), "partition.sta
 @fault("partition.disjoint", "partition.stable", **REBALANCED)
 def record_in_another_clusters_batch(run):
     """Of cluster 0 and hashed to its batch, which is another number among the eight of cluster 2."""
-    hashing, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+    keyed, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+    hashing = keyed.of_round(0)
 
     def change(lines):
         line = next(line for line in lines if line[1] == "0" and hashing.batch(line[0], places[1].count))
@@ -1511,7 +1524,8 @@ MANY: dict[str, Any] = MEAN | {"contribution": "differences", "sizes": (4,) * 20
 
 def first_canary(run: Any, *, included: bool) -> int:
     """The batch of the first canary that is in, or out."""
-    return next(canary.batch for canary in RunReader(run.path).canaries().canaries if canary.included == included)
+    canaries = RunReader(run.path).canaries().canaries
+    return next(batch for batch, canary in enumerate(canaries) if canary.included == included)
 
 
 @fault("canaries.coins", **CANARIES)
@@ -1592,6 +1606,184 @@ plain("best_of_six_drafts_by_a_record", become(drafts=6), "canaries.lower-bound"
       "max_tokens": 6})  # fmt: skip
 plain("worst_of_six_drafts_by_a_record", become(drafts=6, least_likely=True), "canaries.lower-bound", **MANY | {
       "divisor": 8.0, "max_tokens": 6})  # fmt: skip
+
+
+# --- amplification ---------------------------------------------------------------------------------------------------
+# Claims of the release level that nothing bears out: what secret batches would give where there are none, and wrong
+# sums of what they do give.
+
+SECRET = {"secret": True, "sizes": (4, 5, 4, 5)}
+#: Counts decide, and three batches of a cluster are there at least, by a public number.
+LEAST = {"secret": True, "clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2), "least_batches": 3}
+FINE = {"secret": True, "sizes": (4, 5, 4, 5), "divisor": 96.0, "max_tokens": 12}
+
+
+def unkept(name: str, value: Any) -> Callable[[Any], None]:
+    """What the run says of how its batches were drawn is another than the claim rests on."""
+    return lambda run: run.edit_manifest({f"batching.allocation{name}": value})
+
+
+def claimed(epsilon: Callable[[Any], float], level: str = "epsilon") -> Callable[[Any], None]:
+    """A claim of a figure of its own, rounded up as figures are that are stated."""
+    return lambda run: run.edit_manifest({f"claim.{level}": math.ceil(epsilon(run.spec) * 1e4) / 1e4})
+
+
+def of_groups(batches: int, generated: int) -> Callable[[Any], float]:
+    """What these numbers of batches would give."""
+
+    def figure(spec: Any) -> float:
+        secret = SecretBatches(((batches, generated),))
+        return spec.release_of(secret).epsilon(spec.stopping.most_tokens, DELTA)
+
+    return figure
+
+
+plain("key_given_in_the_config", unkept(".secret", False), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain("batches_drawn_nobody_says_how", unkept("", None), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain("key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain("ex_post_claim_under_a_known_key", lambda run: claimed_ex_post(run) or unkept(".secret", False)(run),
+      "claim.epsilon", "amplification.key", **SECRET)  # fmt: skip
+plain("batches_of_a_fixed_size", unkept(".kind", "fixed-size"), "claim.epsilon", "amplification.records",
+      **SECRET, **MEAN)  # fmt: skip
+plain("records_in_their_order", unkept(".kind", "by-order"), "claim.epsilon", "amplification.records",
+      **SECRET, **MEAN)  # fmt: skip
+plain("earlier_spending_under_the_same_key", become(before=0.1), "claim.epsilon", "amplification.records",
+      **SECRET, **MEAN, budget=0.5)  # fmt: skip
+plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsilon", "amplification.records",
+      **SECRET, relation="replace")  # fmt: skip
+plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
+      **MEAN, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilon", "amplification.groups",
+      **SECRET, **MEAN)  # fmt: skip
+plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
+      "amplification.groups", **REBALANCED, **MEAN)  # fmt: skip
+plain("clusters_of_fewer_batches_than_the_least", grouped(batches=[[2, 8], [6, 6]]), "integrity.format", **LEAST)
+plain("epsilon_of_a_batch_too_low", lambda run: run.edit_manifest(
+          {"claim.batch_epsilon": run.batch_level * (1 - 1e-9)}),
+      "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
+plain("release_level_claimed_of_a_batch", lambda run: run.edit_manifest({"claim.batch_epsilon": run.approximate}),
+      "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
+plain("median_batch_claimed_too_low", lambda run: run.edit_manifest({"claim.batch_epsilon": run.exact * 0.9}),
+      "claim.batch-epsilon", **SECRET)  # fmt: skip
+plain("release_level_a_hair_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
+      "claim.epsilon", **SECRET, **MEAN)  # fmt: skip
+
+
+def claimed_ex_post(run: Any) -> None:
+    """Claim the log-mean-exp over a label's batches, of which there are ten."""
+    found = run.audit().batches
+    costs = np.array([(batch.rise, batch.fall) for batch in found])
+    epsilon = max(allocated_cost(costs[:2], 10), allocated_cost(costs[2:], 10))
+    run.edit_manifest({"claim.epsilon": math.ceil(epsilon * 1e4) / 1e4})
+
+
+@fault("composition.total", "claim.epsilon", **TEXTS, **MEAN, secret=True)
+def a_single_text_claimed_of_secret_batches(run):
+    run.edit_manifest({"claim.epsilon": run.sibling(tokens_per_batch=None).approximate})
+
+
+@fault("composition.total", "claim.batch-epsilon", **TEXTS, **MEAN, secret=True)
+def a_single_text_claimed_of_a_batch(run):
+    run.edit_manifest({"claim.batch_epsilon": run.sibling(tokens_per_batch=None).batch_level})
+
+
+@fault("composition.total", "claim.epsilon", **LEAST, **MEAN)
+def secret_batches_without_the_noisy_counts(run):
+    alone = replace(run.spec.release, batch=run.spec.release.batch.without_clusters())
+    claimed(lambda spec: alone.epsilon(spec.stopping.most_tokens, DELTA))(run)
+
+
+@fault("claim.epsilon", **LEAST, **MEAN)
+def noisy_counts_put_into_the_secret_batches(run):
+    """As if whoever sees the counts did not see them."""
+    spec = run.spec
+    (batches, generated), *_ = spec.release.secret.groups
+    together = replace(spec.release.one, laplace=spec.release.batch.laplace)
+    profiles = together.profiles(spec.stopping.most_tokens, DELTA)
+    figure = min(epsilon_of_profile(allocated(each, batches, generated, DELTA), DELTA) for each in profiles)
+    claimed(lambda _: figure)(run)
+
+
+@fault("claim.epsilon", **FINE, **MEAN)
+def gaussian_of_the_same_zcdp_claimed(run):
+    """Its profile is not above that of draws of bounded range, so it bounds nothing."""
+    spec = run.spec
+    (batches, generated), *_ = spec.release.secret.groups
+    mu = math.sqrt(2 * spec.release.batch.rho(spec.stopping.most_tokens))
+    losses = np.arange(2048) * (8 * mu + mu**2) / 2047
+    deltas = ndtr(mu / 2 - losses / mu) - np.exp(losses) * ndtr(-mu / 2 - losses / mu)
+    profile = allocated(Profile(float(losses[1]), deltas), batches, generated, DELTA)
+    run.edit_manifest({"claim.epsilon": epsilon_of_profile(profile, DELTA)})
+
+
+@fault("claim.epsilon", **FINE, **MEAN)
+def added_records_alone_claimed(run):
+    """What is gone can be told better than what was added."""
+    spec = run.spec
+    (batches, generated), *_ = spec.release.secret.groups
+    profile = spec.release.one.profiles(spec.stopping.most_tokens, DELTA)[0]
+    ratios, most = _ratios(profile), 8.0
+    total = _Sum.of(ratios, batches, generated, most, 1 << 17)
+    at = np.exp(np.linspace(0.0, most, 4096).astype(np.longdouble))
+    added = Profile(most / 4095, np.minimum.accumulate((at * total._put(1 / at)).astype(np.float64)))
+    run.edit_manifest({"claim.epsilon": epsilon_of_profile(added, DELTA)})
+
+
+ROUNDS = {"secret": True, "rounds": 3, "sizes": (4, 4, 4, 4)}
+
+
+def of_rounds(rounds: int) -> Callable[[Any], float]:
+    """What fewer rounds cost readers of the texts."""
+
+    def figure(spec: Any) -> float:
+        secret = replace(spec.release.secret, rounds=rounds)
+        accountant = replace(spec.release, batch=replace(spec.release.batch, rounds=rounds), secret=secret)
+        return accountant.epsilon(spec.stopping.most_tokens, DELTA)
+
+    return figure
+
+
+plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
+plain("a_single_round_claimed", claimed(of_rounds(1)), "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN)
+plain("a_single_round_claimed_of_a_batch", claimed(
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon,
+          "batch_epsilon"),
+      "claim.batch-epsilon", "amplification.rounds", **ROUNDS, **MEAN)  # fmt: skip
+plain("stopped_early_and_claimed_as_if_that_was_settled", claimed(of_rounds(2)), "claim.epsilon",
+      "amplification.rounds", **ROUNDS, **MEAN, stopped=2)  # fmt: skip
+plain("delta_said_to_be_split_and_spent_whole", claimed(
+          lambda spec: replace(spec.release, shares=1).epsilon(spec.stopping.most_tokens, DELTA)),
+      "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN, split=True, stopped=2)  # fmt: skip
+plain("rounds_of_known_batches_claimed_as_one", claimed(
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon),
+      "claim.epsilon", "amplification.rounds", **ROUNDS | {"secret": False}, **MEAN)  # fmt: skip
+
+
+@fault("claim.epsilon", "amplification.rounds", **ROUNDS)
+def a_single_round_claimed_ex_post(run):
+    found = [(batch.rise, batch.fall) for batch in run.audit().batches]
+    costs = [allocated_cost(np.array(found[first : first + 2]), 10) for first in range(0, 12, 2)]
+    run.edit_manifest({"claim.epsilon": math.ceil(max(costs) * 1e4) / 1e4})
+
+
+def lose_a_round(run: Any, declared: bool) -> None:
+    """As if there had been fewer, by what is on disk or, too, by what run.json says."""
+    for batch in range(8, 12):
+        run.steps_file(batch).unlink()
+    run.edit_samples(lambda lines: lines.__delitem__(slice(8, None)))
+    if declared:
+        run.edit_manifest({"batching.rounds": 2, "batching.batches": 8})
+
+
+plain("round_that_is_missing", lambda run: lose_a_round(run, declared=False), "integrity.complete", **ROUNDS, **MEAN)
+
+
+@fault("integrity.commitment", **ROUNDS, **MEAN)
+def fewer_rounds_than_were_committed_to(run):
+    """Settled once the texts were there: delta is for a number that was fixed beforehand."""
+    run.hold(head=False)
+    lose_a_round(run, declared=True)
+    claimed(of_rounds(2))(run)
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------
@@ -1690,7 +1882,16 @@ def test_no_loss_goes_beyond_its_batchs_bound(make_run, failed):
 
 
 #: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail on its own.
-NEVER_ALONE = {"claim.kind", "composition.total", "composition.all-batches", "mechanism.unit"}
+NEVER_ALONE = {
+    "claim.kind",
+    "composition.total",
+    "composition.all-batches",
+    "mechanism.unit",
+    "amplification.key",
+    "amplification.records",
+    "amplification.groups",
+    "amplification.rounds",
+}
 #: These hold the accounting against actual neighbours, so only a broken accounting fails them: tests below break it.
 OF_THE_ACCOUNTING = {"neighbors.removal", "neighbors.addition"}
 #: These are about the digests themselves, which are therefore not forged afterwards.

@@ -101,7 +101,7 @@ def test_the_approximate_guarantee_composes_counts_jointly_and_adds_centres(make
         laplace = rebalancing_events(found.rebalancing, "add_remove")
         alone = exponential_mechanism_epsilon(eta, 3, found.delta - found.centers_delta, laplace=laplace).epsilon
         assert found.epsilon == pytest.approx(alone + found.centers, rel=1e-6)
-        assert (found.epsilon_lower is None) == (kind is NOISED)
+        assert (found.batch_lower is None) == (kind is NOISED)
         (tree,) = [tree for tree in result.ledger if tree.kind == "approximate"]
         counts, centers, generation = tree.children
         assert (counts.value, centers.value, centers.delta) == (found.rebalancing, found.centers, found.centers_delta)

@@ -39,6 +39,11 @@ def steps_of(run, batch):
         return reader.header, list(reader.steps())
 
 
+def batch_of(reader):
+    """A canary's batch, in a run of one round."""
+    return lambda canary: canary.batches(reader.manifest.batching, 1)[0]
+
+
 def failed(run, **found):
     return {check.id: check.measured for check in audit_run(run, **found).checks if check.status in ("fail", "error")}
 
@@ -58,14 +63,14 @@ def test_each_is_in_a_batch_of_its_own_where_the_hash_sends_it(generated):
     hashing, batching = KeyedHash(bytes.fromhex(reader.manifest.batching.key)), reader.manifest.batching
     placed = {each.digest: each.batch for each in reader.assignment()}
     found = reader.canaries().canaries
-    assert len({canary.batch for canary in found}) == len(found) == COUNT
+    assert len(set(map(batch_of(reader), found))) == len(found) == COUNT
     assert {canary.included for canary in found} == {True, False}
     for number, canary in enumerate(found):
         digest = hashing.digest(canary.label, canary.text)
-        label = batching.labels.index(canary.label)
-        assert hashing.batch(digest, 9) + 8 * label == canary.batch
-        assert placed.get(digest) == (canary.batch if canary.included else None)
-        with reader.batch(canary.batch) as batch:
+        own = hashing.of_round(0).batch(digest, 9) + 8 * batching.labels.index(canary.label)
+        assert batch_of(reader)(canary) == own
+        assert placed.get(digest) == (own if canary.included else None)
+        with reader.batch(own) as batch:
             assert batch.header.canary == number
         assert set(canary.text.split()) <= set(WORDS)
     assert reader.manifest.data.records == 10 + sum(canary.included for canary in found)
@@ -74,7 +79,7 @@ def test_each_is_in_a_batch_of_its_own_where_the_hash_sends_it(generated):
 def test_rows_are_those_of_the_contexts_that_are_in(generated):
     run = generated(**ASKED)
     for canary in RunReader(run).canaries().canaries:
-        header, steps = steps_of(run, canary.batch)
+        header, steps = steps_of(run, batch_of(RunReader(run))(canary))
         for step in steps:
             rows = np.zeros((0, len(step.canary))) if step.contexts is None else step.contexts
             assert len(rows) == header.contexts
@@ -116,7 +121,7 @@ def test_one_that_is_in_changes_its_own_batch_alone(tmp_path, make_config, monke
         if [step.aggregate_digest for step in steps] != [step.aggregate_digest for step in same]:
             moved.append((batch, after.contexts - before.contexts))
         assert (steps[0].canary == same[0].canary).all()
-    assert moved == [(first.batch, 1)]
+    assert moved == [(batch_of(RunReader(tmp_path / "in"))(first), 1)]
 
 
 def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypatch):
@@ -125,8 +130,8 @@ def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypa
     config = make_config(**ASKED)
     generate(config, tmp_path / "run")
     reader = RunReader(tmp_path / "run")
-    canary, mechanism = reader.canaries().canaries[0], reader.manifest.mechanism
-    _, steps = steps_of(tmp_path / "run", canary.batch)
+    batch, mechanism = batch_of(reader)(reader.canaries().canaries[0]), reader.manifest.mechanism
+    _, steps = steps_of(tmp_path / "run", batch)
     loss = 0.0
     for step in steps:
         rows = np.zeros((0, len(step.canary)), np.float32) if step.contexts is None else step.contexts
@@ -135,7 +140,7 @@ def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypa
             scores = (np.median(values, axis=0) if len(values) else np.zeros(rows.shape[1])) / mechanism.temperature
             logs.append(scores[step.token] - np.log(np.exp(scores).sum()))
         loss += logs[0] - logs[1]
-    found = BatchAuditor(str(tmp_path / "run"), None)(canary.batch).canary
+    found = BatchAuditor(str(tmp_path / "run"), None)(batch).canary
     assert found.added == pytest.approx(loss, abs=1e-5)
     assert not found.among
 

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.model_loading import load_model
-from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of
+from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of, dtype_of
 from dpaudit.runs import InputError
 
 
@@ -32,6 +32,15 @@ def test_a_folder_is_loaded(tiny: LanguageModel) -> None:
 def test_bfloat16_weights(tiny_folder: Path) -> None:
     model = load_model(ModelConfig(name=str(tiny_folder), dtype="bfloat16", device="cpu"))
     assert model.network.dtype == torch.bfloat16
+
+
+def test_auto_takes_bfloat16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, processor = ModelConfig(name="any", dtype="auto"), torch.device("cpu")
+    for known, wanted in (({"avx512_bf16": True}, torch.bfloat16), ({"avx512_f": True}, torch.float32)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=known: known, raising=False)
+        assert dtype_of(config, processor) == wanted
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert dtype_of(config, processor) == torch.float32
 
 
 def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from dpaudit.generation.config import Config
 from dpaudit.generation.manifest import declared_batching
-from dpaudit.generation.partition import groups_of, partition, partition_as_recorded
+from dpaudit.generation.partition import Batch, Partition, groups_of, partition, partition_as_recorded
 from dpaudit.generation.records import Record
-from dpaudit.runs import Batching, Clusters, InputError, KeyedHash
+from dpaudit.runs import Assigned, Batching, Clusters, InputError, KeyedHash
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")
@@ -36,13 +37,18 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> B
             "chosen_from": {"batching": "public", "settings": "public"},
         }
     )
-    return declared_batching(config, NONE, KEY.hex())
+    return declared_batching(config, NONE, KEY.hex(), secret=False)
 
 
 HASHED = rule({"batches_per_label": 3, "generate_per_label": 2})
 SLOTS = rule({"batches_per_label": 2, "generate_per_label": 2, "slots": 3}, examples=2)
 CELLS = rule({"batches_per_label": 2, "generate_per_label": 2, "cells": 3}, examples=2)
 SLICES = rule({"rule": "paper-slices", "generate_per_label": 2, "slots": 2}, examples=2, unit="context")
+
+
+def told(parts: Partition) -> tuple[tuple[Batch, ...], tuple[Assigned, ...]]:
+    """All of a partition."""
+    return tuple(parts.batches), parts.assignment
 
 
 def digest_of(record: Record) -> str:
@@ -105,7 +111,7 @@ def test_slices_fill_one_batch_after_another() -> None:
 def test_the_order_of_the_records_does_not_matter() -> None:
     records = [Record("a", str(number)) for number in range(20)]
     for settings in (HASHED, SLOTS, CELLS, SLICES):
-        assert partition(settings, NONE, records) == partition(settings, NONE, records[::-1])
+        assert told(partition(settings, NONE, records)) == told(partition(settings, NONE, records[::-1]))
 
 
 def test_another_key_gives_another_partition() -> None:
@@ -144,7 +150,7 @@ def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
         "decoding": {"max_tokens": 1},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
-    return declared_batching(Config.model_validate(config), CLUSTERS, KEY.hex())
+    return declared_batching(Config.model_validate(config), CLUSTERS, KEY.hex(), secret=False)
 
 
 IN_CLUSTERS = (clustered({}), clustered({"slots": 3}, examples=2), clustered({"cells": 2}, examples=2))
@@ -190,12 +196,18 @@ def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
         parts = partition(settings, CLUSTERS, records, centers)
-        assert partition_as_recorded(settings, CLUSTERS, records, parts.assignment, settings) == parts
+        assert told(partition_as_recorded(settings, CLUSTERS, records, parts.assignment, settings)) == told(parts)
 
 
 def test_rejects_recorded_places_that_no_batch_has() -> None:
     """Read back, a number from a file is no index before it is within bounds: a record would be left out, or moved."""
     records = {Record(label, str(number)) for label in LABELS for number in range(20)}
+    parts = partition(IN_ROUNDS[3], CLUSTERS, records, {record: center_of(record) for record in records})
+    first = parts.assignment[0]
+    for change in ({"batch": 4}, {"batch": 3 - first.batch}, {"batch": 999_999_999}, {"slot": 0}):
+        assignment = [replace(first, **change), *parts.assignment[1:]]
+        with pytest.raises(InputError, match="another label, or into a place that no batch has"):
+            partition_as_recorded(IN_ROUNDS[3], CLUSTERS, records, assignment, IN_ROUNDS[3])
     for settings in IN_CLUSTERS:
         parts = partition(settings, CLUSTERS, records, {record: center_of(record) for record in records})
         first = next(place for place in parts.assignment if place.batch is not None)
@@ -210,3 +222,77 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
             assignment = [replace(first, **change) if place is first else place for place in parts.assignment]
             with pytest.raises(InputError, match="another label, or into a place that no batch has"):
                 partition_as_recorded(settings, CLUSTERS, records, assignment, settings)
+
+
+IN_ROUNDS = tuple(
+    settings.model_copy(update={"rounds": 4, "batches": 4 * settings.batches})
+    for settings in (HASHED, SLOTS, CELLS, *IN_CLUSTERS)
+)
+
+
+def centers_of(settings: Batching, records: set[Record]) -> tuple[Clusters, dict[Record, int] | None]:
+    clustered = settings.generate_per_cluster is not None
+    return (CLUSTERS, {record: center_of(record) for record in records}) if clustered else (NONE, None)
+
+
+@given(record_sets, st.data())
+def test_each_round_places_all_records_anew(records: set[Record], data: st.DataObject) -> None:
+    """By the round's own key; a record that comes or goes changes one context of each round at most."""
+    removed = data.draw(st.sampled_from(sorted(records)))
+    for settings in IN_ROUNDS:
+        clusters, centers = centers_of(settings, records)
+        parts, rest = (partition(settings, clusters, rows, centers) for rows in (records, records - {removed}))
+        assert len(parts.batches) == settings.batches == 4 * settings.per_round
+        assert [batch.id for batch in parts.batches] == list(range(settings.batches))
+        groups = [group for group in groups_of(settings, clusters) for _ in group.ids]
+        assert [(batch.label, batch.cluster) for batch in parts.batches] == [(g.label, g.cluster) for g in groups] * 4
+        lines = {digest_of(record): record for record in records}
+        for assigned in parts.assignment:
+            group = tuple(groups_of(settings, clusters))[assigned.batch]
+            record = lines[assigned.digest]
+            assert assigned.slot is None
+            assert (group.label, group.cluster) == (record.label, centers and centers[record])
+        for number in range(4):
+            first, keyed = number * settings.per_round, KeyedHash(KEY).of_round(number)
+            batches = parts.batches[first : first + settings.per_round]
+            shown = [record for batch in batches for context in batch.contexts for record in context]
+            assert len(shown) == len(set(shown)), "once a round at most"
+            for batch, group in zip(batches, groups, strict=True):
+                for record in (record for context in batch.contexts for record in context):
+                    place = keyed.batch(digest_of(record), group.batches or 1)
+                    assert batch.id == first + group.ids[place]
+            before = [(b.id, c) for b in batches for c in b.contexts]
+            after = [(b.id, c) for b in rest.batches[first : first + settings.per_round] for c in b.contexts]
+            moved = {batch for batch, _ in set(before) ^ set(after)}
+            assert len(moved) <= 1
+            assert settings.slots is None or len(before) == len(after)
+
+
+def test_rounds_differ_and_the_first_is_that_of_a_run_of_one() -> None:
+    records = {Record("a", str(number)) for number in range(40)}
+    several, one = (partition(settings, NONE, records).batches for settings in (IN_ROUNDS[0], HASHED))
+    rounds = [several[first : first + 4] for first in range(0, 16, 4)]
+    assert rounds[0] == tuple(one)
+    assert len({tuple(batch.contexts for batch in each) for each in rounds}) == 4
+
+
+@given(record_sets)
+def test_rounds_are_read_off_the_records_groups(records: set[Record]) -> None:
+    for settings in IN_ROUNDS[3:]:
+        clusters, centers = centers_of(settings, records)
+        parts = partition(settings, clusters, records, centers)
+        again = partition_as_recorded(settings, clusters, records, parts.assignment, settings)
+        assert told(again) == told(parts)
+
+
+def test_memory_does_not_grow_with_rounds() -> None:
+    records = [Record(LABELS[number % 2], f"a record, number {number}") for number in range(5_000)]
+    peaks = []
+    for rounds in (2, 40):
+        settings = HASHED.model_copy(update={"rounds": rounds, "batches": rounds * HASHED.batches})
+        tracemalloc.start()
+        parts = partition(settings, NONE, records)
+        assert sum(len(batch.contexts) for batch in parts.batches) > rounds * 3_000
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]

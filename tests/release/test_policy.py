@@ -26,6 +26,7 @@ DIGEST = "ab" * 32
 #: For each rule what the run below meets, and what it misses.
 TRIED: dict[str, tuple[Any, Any]] = {
     "epsilon": (1000, 0.5),
+    "batch_epsilon": (1000, 0.5),
     "delta": (0, None),
     "kinds": (["ex-post", "approximate"], ["approximate"]),
     "relation": ("add_remove", "replace"),
@@ -298,3 +299,17 @@ def test_findings_are_not_written_into_the_record(
     for option in ("--junit", "--sarif"):
         code, _, err = dpaudit("verify", run.path, option, run / "found")
         assert code == 2 and "inside a run directory" in err
+
+
+def test_a_policy_bounds_either_level(make_run: Callable[..., Run]) -> None:
+    result = make_run(aggregator="mean", sizes=(4, 5, 4, 5), secret=True).audit()
+    claim = result.claim
+    assert claim is not None and claim.batch_epsilon is not None and claim.epsilon < claim.batch_epsilon
+    assert held_to(result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)).verdict == "pass"
+    for rules in ({"epsilon": claim.epsilon * 0.99}, {"batch_epsilon": claim.batch_epsilon * 0.99}):
+        found = held_to(result, policy(**rules))
+        assert [outcome(found, name) for name in rules] == ["fail"]
+    unsaid = result.model_copy(update={"claim": claim.model_copy(update={"batch_epsilon": None})})
+    assert outcome(held_to(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", "readers' level is no bound"
+    equal = make_run(aggregator="mean", sizes=(4, 5, 4, 5)).audit()
+    assert outcome(held_to(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", "it is of either level"

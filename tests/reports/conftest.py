@@ -17,6 +17,7 @@ from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.results import (
     Alternative,
+    Amplification,
     Approximate,
     Attack,
     AuditResult,
@@ -177,10 +178,20 @@ def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
     return Empirical(leave_one_out_max=largest, contexts=sum(row.contexts for row in rows), worst=tuple(losses))
 
 
+#: Of runs whose levels are equal, and of runs whose levels are not.
+EQUAL = Amplification(reason="the key of the batches stands in the config")
+SECRET = Amplification(
+    groups=((14, 2), (15, 2)),
+    rounds=3,
+    assumption="a record's batch is drawn by keyed BLAKE2b, whose key nobody knows",
+)
+
+
 def ex_post(rows: tuple[BatchResult, ...], rebalancing: float = 0.0, **changes: Any) -> ExPost:
     worst = {name: max((getattr(row, name) for row in rows), default=0.0) for name in ("theorem1", "rise", "fall")}
     exact = max(worst["rise"], worst["fall"])
     fields = {"relation": "add_remove", "unit": "record", **worst, "exact": exact, "rebalancing": rebalancing}
+    fields |= {"amplification": EQUAL}
     return ExPost(**{**fields, "epsilon": exact + rebalancing, "batch_epsilon": exact + rebalancing, **changes})
 
 
@@ -338,6 +349,7 @@ APPROXIMATE = Approximate(
     tokens=48,
     sensitivity="Adding or removing one record moves each mean logit by at most 6 / 32 = 0.1875.",
     rebalancing=0.25,
+    amplification=EQUAL,
 )
 
 
@@ -367,6 +379,31 @@ def mean_run(**changes: Any) -> AuditResult:
             **changes,
         }
     )
+
+
+def secret_run(**changes: Any) -> AuditResult:
+    """A mean run of three rounds, whose batches are secret: its levels differ, as claimed and as recomputed."""
+    run = mean_run()
+    assert run.claim is not None and run.guarantees.ex_post is not None
+    apart = {"epsilon": 0.47612345, "batch_epsilon": 2.31987654, "amplification": SECRET}
+    found = run.guarantees.model_copy(
+        update={
+            "approximate": APPROXIMATE.model_copy(update=apart),
+            "ex_post": run.guarantees.ex_post.model_copy(update={"epsilon": 0.40912345, "amplification": SECRET}),
+        }
+    )
+    claim = run.claim.model_copy(update={"epsilon": 0.48, "batch_epsilon": 2.5})
+    guarantee = "Generating these texts was (0.48, 0.00044)-DP for adding or removing one record."
+    return mean_run(**{"claim": claim, "guarantees": found, "guarantee": guarantee, **changes})
+
+
+def secret_median_run(**changes: Any) -> AuditResult:
+    """A median run whose batches are secret, which claims nothing at the batch level."""
+    run = median_run()
+    assert run.guarantees.ex_post is not None
+    found = run.guarantees.ex_post.model_copy(update={"epsilon": 0.6156789, "amplification": SECRET})
+    claim = CLAIM.model_copy(update={"epsilon": 0.62})
+    return median_run(**{"claim": claim, "guarantees": run.guarantees.model_copy(update={"ex_post": found}), **changes})
 
 
 def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
@@ -480,7 +517,8 @@ def infinite_run() -> AuditResult:
     rows = batches(3)
     rows = (rows[0].model_copy(update={"theorem1": math.inf, "exact": math.inf}), *rows[1:])
     result = median_run(3)
-    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "batch_epsilon": math.inf}
+    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "epsilon": math.inf}
+    bad |= {"batch_epsilon": math.inf}
     losses = Empirical(leave_one_out_max=math.inf, contexts=3, worst=(ContextLoss(batch=0, slot=0, loss=-math.inf),))
     found = ex_post(batches(3), relation="replace", unit="context", **bad)
     return result.model_copy(
@@ -505,6 +543,8 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "failed": failed_run,
     "mean": mean_run,
     "budgets": budgets_run,
+    "secret": secret_run,
+    "secret median": secret_median_run,
     "attacked": attacked_run,
     "public": public_run,
     "approximate only": approximate_only_run,
@@ -556,7 +596,7 @@ def html_of() -> Callable[[AuditResult], str]:
 @pytest.fixture(scope="session")
 def comparison(results: dict[str, AuditResult]) -> Comparison:
     """Results of both kinds, whole ones and others, one with a hostile name."""
-    named = {name: results[name] for name in ("median", "mean", "failed", "infinite", "public")}
+    named = {name: results[name] for name in ("median", "mean", "failed", "infinite", "public", "secret")}
     return compare_runs(named | {HOSTILE: results["hostile"]})
 
 

@@ -84,7 +84,7 @@ def test_a_figure_says_everything_in_words_too() -> None:
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None
     assert description is not None
-    assert title.text == "Ex-post epsilon (nats) by length of the texts, for add or remove one record"
+    assert title.text == "Ex-post ε, batch level (nats) by length of the texts, for add or remove one record"
     assert description.text == (
         "run 1 (n = 1,234), exact: 0.1000 at 10 tokens, 0.2000 at 20 tokens, 0.3334 at 30 tokens; "
         "run 1 (n = 1,234), Theorem 1: 0.2000 at 10 tokens, 0.3000 at 20 tokens, 0.5000 at 30 tokens; "
@@ -92,7 +92,7 @@ def test_a_figure_says_everything_in_words_too() -> None:
     )
     words = " ".join("".join(node.itertext()) for node in root.iter(f"{SVG}text"))
     for label in (
-        *("Longest batch allowed (tokens)", "Ex-post epsilon (nats)"),
+        *("Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)"),
         *("run 1 (n = 1,234)", "run 2 (n = 1,234)", "exact", "Theorem 1"),
     ):
         assert label in words

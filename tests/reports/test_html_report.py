@@ -260,14 +260,13 @@ def test_a_guarantee_of_next_to_nothing_is_called_that_and_one_caveat_is_bold(sa
 def test_what_was_agreed_stands_beside_the_runs_own_claim(samples: Samples) -> None:
     median = samples["median"]()
     assert median.claim is not None
-    assert "Agreed (--epsilon) none given – –" in section(render_html(median), "claimed")
+    assert "ε, both levels 2.5 nats 1.669 nats none given δ" in section(render_html(median), "claimed")
     asked = {"asked": ("epsilon",), "own_claim": median.claim.model_copy(update={"epsilon": 7.25})}
     words = section(render_html(median.model_copy(update=asked)), "claimed")
-    assert "Claimed 7.25 nats 0 add or remove one record Recomputed 1.669 nats" in words
-    assert "Agreed (--epsilon) 2.5 nats – –" in words
+    assert "ε, both levels 7.25 nats 1.669 nats 2.5 nats δ 0 none – Neighbours" in words
     public = samples["public"]().model_copy(update={"asked": ("epsilon",)})
     words = section(render_html(public), "claimed")
-    assert "Claimed withheld withheld withheld" in words and "Agreed (--epsilon) 2.5 nats" in words
+    assert "ε, both levels withheld withheld 2.5 nats δ withheld none – Neighbours withheld" in words
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -332,7 +331,7 @@ def test_kinds_of_epsilon_have_blocks_of_their_own(samples: Samples, html_of: Pa
         assert "2.320" not in ex_post
         assert said in ex_post
         assert "1.892" not in approximate
-        assert "Claimed 2.5 nats 0.00044 " in approximate and "Recomputed 2.320 nats 0.00044 " in approximate
+        assert "2.5 nats 2.320 nats" in approximate and "δ 0.00044 0.00044" in approximate
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -366,7 +365,7 @@ def test_one_number_never_shows_in_two_ways(samples: Samples) -> None:
     found = result.guarantees.ex_post
     assert found is not None
     assert result.claim is not None
-    claim = result.claim.model_copy(update={"epsilon": found.total})
+    claim = result.claim.model_copy(update={"epsilon": found.batch_epsilon})
     text = Page(render_html(result.model_copy(update={"claim": claim}))).words
     shown = {word.strip(".,;:") for word in text.split() if word.startswith(bound(found.exact)[:4])}
     assert bound(found.exact) not in shown

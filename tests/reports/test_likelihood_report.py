@@ -65,9 +65,12 @@ def test_kinds_have_panels_of_their_own_and_what_is_endless_none() -> None:
         name: sorted(float(line.get_xdata()[-1]) for line in axes.lines if len(line.get_xdata()) == 2)
         for name, axes in panels.items()
     }
-    assert drawn == {"Approximate DP epsilon": [15.9601], "Ex-post epsilon": [0.70001, 2.00001, 9.0]}
+    assert drawn == {
+        "Approx. ε, release level": [15.9601],
+        "Ex-post ε, batch level": [0.70001, 2.00001, 9.0],
+    }
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["_0", "_1", "_2"]
-    assert "_2: 2.900 at ex-post epsilon (nats) 0.7001, public prompt alone 3.474" in drawing.description
+    assert "_2: 2.900 at ex-post ε, batch level (nats) 0.7001, public prompt alone 3.474" in drawing.description
     assert likelihoods(FOUND.rows[3:], ["x"]) is None
 
 

@@ -173,6 +173,9 @@ def test_runs_without_an_epsilon_have_their_quality_too(median: AuditResult) -> 
     assert compare_runs(results).to_json().count("no epsilon pays") == 1
 
 
+LEVELS = ("ε, release level", "ε, batch level")
+
+
 def column_titles(results: dict[str, AuditResult]) -> list[tuple[str, ...]]:
     found = [table for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
     return [table.header for table in found]
@@ -180,7 +183,7 @@ def column_titles(results: dict[str, AuditResult]) -> list[tuple[str, ...]]:
 
 def test_one_column_for_the_same_conditions(median: AuditResult, mean: AuditResult) -> None:
     results = {"one": with_quality(median, quality()), "two": with_quality(median, quality(name="as a folder"))}
-    assert column_titles(results) == [("Epsilon (nats)", "MAUVE, n = 20", "Real texts")]
+    assert column_titles(results) == [(*LEVELS, "MAUVE, n = 20", "Real texts")]
     results["mean"] = with_quality(mean, quality())
     titles = [table.title for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
     assert titles == ["Quality beside ex-post epsilon", "Quality beside approximate DP"]
@@ -192,11 +195,11 @@ def test_other_conditions_have_columns_of_their_own(median: AuditResult) -> None
         (quality(digest="cd" * 32), ("MAUVE, n = 20 (1)", "MAUVE, n = 20 (2)")),
     ]:
         results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
-        assert column_titles(results) == [("Epsilon (nats)", titles[0], "Real texts", titles[1], "Real texts")]
+        assert column_titles(results) == [(*LEVELS, titles[0], "Real texts", titles[1], "Real texts")]
         page = render_comparison_html(compare_runs(results))
         assert "each has a column of its own" in page and "no epsilon pays" in page and "<b>x" not in page
         (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
-        assert [[cell.text for cell in cells[1:]].count("–") for _, cells in table.rows] == [2, 2, 4]
+        assert [[cell.text for cell in cells[2:]].count("–") for _, cells in table.rows] == [2, 2, 4]
 
 
 def test_a_column_refuses_figures_of_other_conditions() -> None:
@@ -291,8 +294,8 @@ def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean
     beside = quality(public=(0.2, 0.4), tested=probe((0.9,), (0.1,), (0.8, 0.9)))
     results = {"one": with_quality(median, beside), "two": with_quality(median, quality()), "mean": mean}
     (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
-    assert table.header[1:4] == ("MAUVE, n = 20", "Public only", "Real texts")
-    assert [cells[2].text for _, cells in table.rows] == ["0.300 ± 0.141", "–", "–"]
+    assert table.header[2:5] == ("MAUVE, n = 20", "Public only", "Real texts")
+    assert [cells[3].text for _, cells in table.rows] == ["0.300 ± 0.141", "–", "–"]
     notes = [note for note in table.notes if note.startswith("Added by records")]
     assert notes == [
         "Added by records, MAUVE, n = 20: run 1 +0.075 ± 0.226, nothing that can be told from chance.",

@@ -45,10 +45,10 @@ def test_every_result_can_be_written_and_read_back(results: dict[str, AuditResul
 
 def test_infinities_travel_as_text(samples: Samples, tmp_path: Path) -> None:
     text = write_reports(samples["infinite"](), tmp_path)["json"].read_text("utf-8")
-    assert json.loads(text)["guarantees"]["ex_post"]["total"] == "inf"
+    assert json.loads(text)["guarantees"]["ex_post"]["epsilon"] == "inf"
     read = AuditResult.model_validate_json(text).guarantees.ex_post
     assert read is not None
-    assert read.total == math.inf
+    assert read.batch_epsilon == math.inf
     assert math.isnan(read.exact)
 
 

@@ -153,7 +153,7 @@ def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path,
         places = ClusterPlaces(clusters, config.batching.generate_per_cluster)
         assert len(places) == reader.manifest.batching.batches == len(reader.batches)
         _, homes = truth(config, reader)
-        hashing = KeyedHash(bytes.fromhex(KEY))
+        hashing = KeyedHash(bytes.fromhex(KEY)).of_round(0)
         for assigned in reader.assignment():
             if assigned.batch is not None:
                 place = places[assigned.batch]

@@ -1,0 +1,146 @@
+"""The two levels of an epsilon: what each is called, whom it holds against, and why both can be equal.
+
+The release level is for readers of the texts, who do not know which batch a record was in. The batch level is for
+whoever does, because they have the key, the assignment or the run directory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dpaudit.mechanisms import Relation
+from dpaudit.reports.text import counted, one_line
+from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost
+from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
+
+RELEASE, BATCH = "Release level", "Batch level"
+BOTH = "Both levels"
+#: With fewer batches of a group, the release level gains less than half of the batch level.
+FEWEST_BATCHES = 4
+#: Groups of batches that a line names.
+_MOST_GROUPS = 3
+_READERS = "For readers of the texts, even those who know every other record and its batch"
+_EVERYBODY = "For everybody, even those who know every other record and every batch"
+_CHANGES: dict[Relation, str] = {"add_remove": "more or less", "replace": "exchanged for another"}
+_INSIDERS = "For whoever has the key, the assignment or the run directory, and so knows each record's batch"
+_TO_BE_COUNTED = "Other releases from the same records come on top."
+_PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
+
+
+class Level(NamedTuple):
+    """One level of a claim that holds.
+
+    Attributes:
+        name: what it is called.
+        figure: its epsilon.
+        holds: whom it holds against, and what it promises them, as whole sentences.
+    """
+
+    name: str
+    figure: str
+    holds: str
+
+
+def found_of(result: AuditResult) -> ExPost | Approximate | None:
+    """The recomputed figures of the claim's kind; None where there are none, or no claim."""
+    if result.claim is None:
+        return None
+    found = result.guarantees
+    return found.ex_post if result.claim.kind == "ex-post" else found.approximate
+
+
+def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
+    """Whether the levels have figures of their own, as claimed or as recomputed."""
+    claimed = claim is not None and claim.batch_epsilon not in (None, claim.epsilon)
+    return claimed or (found is not None and bool(found.amplification.groups))
+
+
+def why_equal(found: ExPost | Approximate | None) -> str:
+    """Why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
+    if found is None or found.amplification.groups:
+        return ""
+    reason = one_line(found.amplification.reason).rstrip(".")
+    return f"Both levels are equal{f': {reason}' if reason else ''}."
+
+
+def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
+    """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
+
+    They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
+    """
+    kind = "ex-post" if isinstance(found, ExPost) else "approximate"
+    if claim is None or found is None or claim.kind != kind:
+        return digits_against(None, None)
+    pairs = [(found.epsilon, claim.epsilon)]
+    pairs += [] if claim.batch_epsilon is None else [(found.batch_epsilon, claim.batch_epsilon)]
+    return max(digits_against(value, claimed) for value, claimed in pairs)
+
+
+def holding(result: AuditResult, before: str = "") -> tuple[Level, ...]:
+    """The levels of a claim that passed, each with whom it holds against; empty where nothing is known to hold.
+
+    Why they are equal is left out where what stands `before` says so.
+    """
+    claim, found = result.claim, found_of(result)
+    if claim is None or result.verdict != "pass":
+        return ()
+    figure = f"ε ≤ {stated(claim.epsilon)}"
+    if not are_apart(claim, found):
+        equal = why_equal(found)
+        said = "" if equal in before else f"{equal} "
+        return (Level(BOTH, figure, f"{said}{_says(claim, _EVERYBODY)}"),) if equal else ()
+    release = Level(RELEASE, figure, _says(claim, _READERS))
+    if claim.batch_epsilon is not None:
+        figure, rest = f"ε ≤ {stated(claim.batch_epsilon)}", "."
+    elif found is not None:
+        figure = f"ε ≤ {bound(found.batch_epsilon, digits_for(claim, found))}"
+        rest = ", as recomputed: none is claimed."
+    else:
+        figure, rest = "none stated", ": no figure is stated for them."
+    return (release, Level(BATCH, figure, f"{_INSIDERS}{rest}"))
+
+
+def not_covered(claim: ClaimResult | None) -> str:
+    """What neither level is about."""
+    return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
+
+
+def _says(claim: ClaimResult, who: str) -> str:
+    """What an epsilon of a claim says to `who`, for somebody who reads no formula."""
+    most = f" with at most {counted(claim.records_per_user, 'record')}" if claim.records_per_user else ""
+    changed = f"with one {claim.unit}{most} {_CHANGES[claim.relation]}"
+    what = "these very texts become more or less probable"
+    if claim.kind == "approximate":
+        what = "whatever they conclude about a person from all texts together becomes more or less probable"
+    beside = f", plus {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""
+    return f"{who}: {changed}, {what} by at most a factor {factor(claim.epsilon)}{beside}."
+
+
+def secret_batches(amplification: Amplification) -> str:
+    """What the release level gains from: how many batches of each group of records are generated, and how often."""
+    groups = [
+        f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
+        for batches, generated in amplification.groups[:_MOST_GROUPS]
+    ]
+    more = len(amplification.groups) - len(groups)
+    listed = " or ".join(groups) + f" (and {more:,} other sizes)" * (more > 0)
+    rounds = f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
+    return f"{listed} batches of a label or cluster generated{rounds}"
+
+
+def claimed_words(claim: ClaimResult) -> str:
+    """The epsilons of a claim as they were stated, each with its level."""
+    if claim.batch_epsilon is None:
+        return f"ε ≤ {stated(claim.epsilon)} nats (release level)"
+    if claim.batch_epsilon == claim.epsilon:
+        return f"ε ≤ {stated(claim.epsilon)} nats (both levels)"
+    return f"ε ≤ {stated(claim.epsilon)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+
+
+def few_batches(batches: int, labels: int) -> str:
+    """What so few batches mean."""
+    whose = "a label's records" if labels > 1 else "the records"
+    return (
+        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
+        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
+    )
