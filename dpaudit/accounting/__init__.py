@@ -1,5 +1,7 @@
 """The mathematics of costs: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
 
+from dpaudit.accounting.allocation import allocated_cost as allocated_cost
+from dpaudit.accounting.allocation import release_cost as release_cost
 from dpaudit.accounting.approximate import ApproximateAccountant as ApproximateAccountant
 from dpaudit.accounting.attacks import LowerBound as LowerBound
 from dpaudit.accounting.attacks import epsilon_lower_bound as epsilon_lower_bound
@@ -24,7 +26,10 @@ from dpaudit.accounting.rebalancing import noise_tail as noise_tail
 from dpaudit.accounting.rebalancing import rebalancing_epsilon as rebalancing_epsilon
 from dpaudit.accounting.rebalancing import rebalancing_events as rebalancing_events
 from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scale
+from dpaudit.accounting.release import Plan as Plan
 from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
+from dpaudit.accounting.release import cost_of_texts as cost_of_texts
+from dpaudit.accounting.release import most_texts as most_texts
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon

@@ -19,14 +19,15 @@ the law of the sum is a power, by Fourier transforms with a certified error. doc
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.profiles import POINTS, Profile
-from dpaudit.accounting.renyi import TINY, ULP, Doubles
+from dpaudit.accounting.profiles import POINTS, Profile, lower_hull
+from dpaudit.accounting.renyi import TINY, ULP, Doubles, sum_up
 
 #: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
 Wide: TypeAlias = NDArray[np.longdouble]
@@ -65,17 +66,25 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     if generated == 0:
         return Profile(profile.step, np.zeros(2))
     ratios, most = _ratios(profile), (len(profile.deltas) - 1) * profile.step
-    end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
-    while end < furthest:
-        first_look = _Sum.of(ratios, batches, generated, end, COARSE_GRID)
-        if first_look.deltas(np.array([end]))[0] <= _REMOTE * delta:
-            break
-        end = min(2 * end, furthest)
-    total = _Sum.of(ratios, batches, generated, end, GRID)
-    step = end / (POINTS - 1)
+    total = _Sum.of(ratios, batches, generated, _end(ratios, batches, generated, delta, most), GRID)
+    step = total.end / (POINTS - 1)
     at: Doubles = np.arange(POINTS, dtype=np.float64) * step
     alone = profile.deltas[np.minimum((at / profile.step * (1 - 2.0**-40)).astype(np.int64), len(profile.deltas) - 1)]
     return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), alone))
+
+
+def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:
+    """Where delta has come to a part of the one that is asked about; or to the least that the transforms can show."""
+    end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
+    looks = []
+    while True:
+        look = _Sum.of(ratios, batches, generated, end, COARSE_GRID)
+        looks.append((float(look.deltas(np.array([end]))[0]), end))
+        if looks[-1][0] <= _REMOTE * delta:
+            return end
+        if end >= furthest:
+            return min(looks)[1]
+        end = min(2 * end, furthest)
 
 
 def allocated_cost(costs: Doubles, batches: int) -> float:
@@ -100,18 +109,39 @@ def allocated_cost(costs: Doubles, batches: int) -> float:
         raise ValueError("costs are at least 0, of as many batches as the group has or fewer")
     if not np.isfinite(costs).all():
         return math.inf
+    if not generated:
+        return 0.0
     rise, fall = costs[:, 0], costs[:, 1]
-    rest = math.log(batches - generated) if generated < batches else -math.inf
+    rest = np.array([math.log(batches - generated) if generated < batches else -math.inf])
     found = [0.0]
-    for come, gone, sign in ((rise, fall, 1.0), (-fall, -rise, -1.0)):
-        every = np.concatenate([come, [rest]])
-        found.append(sign * (float(np.logaddexp.reduce(every)) - math.log(batches)))
-        for own in range(generated):
-            every[own] = gone[own]
-            found.append(sign * (float(np.logaddexp.reduce(every)) - math.log(batches)))
-            every[own] = come[own]
-    largest = float(costs.max(initial=0.0)) + math.log(batches)
+    for come, gone, sign in ((rise, fall, 1), (-fall, -rise, -1)):
+        # Of those before and after each, so that its own goes without a difference.
+        before = np.logaddexp.accumulate(np.concatenate([rest, come]))
+        after = np.logaddexp.accumulate(np.concatenate([[-math.inf], come[::-1]]))[::-1]
+        own = np.logaddexp(np.logaddexp(before[:-1], after[1:]), gone)
+        found += [sign * (float(before[-1]) - math.log(batches)), float((sign * (own - math.log(batches))).max())]
+    largest = float(costs.max()) + math.log(batches)
     return max(found) + (generated + 8) * 4 * ULP * (1 + largest)
+
+
+def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int, int]) -> float:
+    """Bound the release-level ex-post epsilon of all texts of a run, in nats, rounded up; without its clusters.
+
+    A record is in one group, and in one batch of it a round: her group's rounds add up, and the costliest group counts.
+
+    Args:
+        costs: by (round, group), what `allocated_cost` takes.
+        batches: B of each group in a round.
+
+    Raises:
+        ValueError: as `allocated_cost` does, or a group's B is not said.
+    """
+    if unsaid := {group for _, group in costs} - set(batches):
+        raise ValueError(f"how many batches has group {min(unsaid)}?")
+    by_group: dict[int, list[float]] = {}
+    for (_, group), known in costs.items():
+        by_group.setdefault(group, []).append(allocated_cost(known, batches[group]))
+    return max(map(sum_up, by_group.values()), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -133,8 +163,8 @@ def _ratios(profile: Profile) -> _Ratios:
     deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (1 + room)
     above = np.exp(np.arange(n) * np.longdouble(profile.step))
     below, zero = (1 / above)[::-1], np.zeros(1, np.longdouble)
-    left = _hull(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
-    right = _hull(above, deltas)
+    left = _corners(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
+    right = _corners(above, deltas)
     under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
     if under[-1] + over[0] <= 1:
         masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
@@ -168,17 +198,10 @@ def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, W
     return values, np.concatenate([np.diff(lower, prepend=zero), -np.diff(higher, append=zero)])
 
 
-def _hull(x: Wide, y: Wide) -> tuple[Wide, Wide]:
-    """The corners of the largest convex function below the points (x, y), x ascending; the slopes ascend strictly."""
-    corners: list[int] = []
-    for right in range(len(x)):
-        while len(corners) > 1:
-            left, middle = corners[-2:]
-            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (x[right] - x[middle]):
-                break
-            corners.pop()
-        corners.append(right)
-    return x[corners], y[corners]
+def _corners(x: Wide, y: Wide) -> tuple[Wide, Wide]:
+    """Of the largest convex function below the points."""
+    places = lower_hull(x, y)
+    return x[places], y[places]
 
 
 def _slopes(x: Wide, y: Wide) -> Wide:
@@ -215,6 +238,7 @@ class _Sum:
 
     Attributes:
         batches: B.
+        end: in nats, positive.
         lowest: the least value of B X, which is B - g.
         step: of the grid of B X.
         below: P(sum < (k + 1) steps) at each grid point k [n].
@@ -223,6 +247,7 @@ class _Sum:
     """
 
     batches: int
+    end: float
     lowest: int
     step: float
     below: Wide
@@ -248,7 +273,7 @@ class _Sum:
         assert total is not None  # something was generated
         below = np.cumsum(total.masses)
         puts = np.concatenate([np.zeros(1, np.longdouble), np.cumsum(below)[:-1]])
-        return cls(batches, batches - generated, float(step), below, puts, total.error)
+        return cls(batches, end, batches - generated, float(step), below, puts, total.error)
 
     def deltas(self, losses: Doubles) -> Doubles:
         """Upper bounds on delta [n], in the worse direction, at losses [n] from 0 to the end."""

@@ -20,8 +20,9 @@ from dpaudit.accounting.composition import (
 )
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
-from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both, zcdp_profile
+from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both
 from dpaudit.accounting.renyi import LARGEST, rounded_sum, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
 MOST_TOKENS = 1 << 40

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.recursion import REMOTE, placed
-from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable
+from dpaudit.accounting.recursion import placed
+from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable, most_variation
 
 #: Points of the common grid on either side of 0: epsilon comes out less than a thousandth above what they stand for.
 POINTS = 1 << 12
@@ -108,7 +109,7 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     """What zCDP of rho and tables of divergences together say of delta(e), for e from 0 to `end`, in nats.
 
     The best of the conversions at all orders: proposition 12 of Canonne, Kamath and Steinke
-    (https://arxiv.org/abs/2004.00010), and the inequality of Bretagnolle and Huber.
+    (https://arxiv.org/abs/2004.00010), and the most that the total variation distance can be, which is delta(0).
     """
     listed = [table.orders for table in tables]
     orders = np.union1d(_ORDERS, [order for known in listed for order in known])
@@ -118,16 +119,9 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     losses, logs = np.arange(POINTS) * step, np.zeros(POINTS)
     for order, bound in zip(orders.tolist(), bounds.tolist(), strict=True):
         np.minimum(logs, (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order), out=logs)
-    least = math.sqrt(-math.expm1(-float(bounds.min())))  # of the total variation distance, which is delta(0)
+    closest = min(float(bounds.min()), math.inf if tables else rho)  # divergences grow with their order
+    least = most_variation(closest)
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
-
-
-def zcdp_profile(rho: float, delta: float) -> Profile:
-    """What rho-zCDP says of delta(e), to where next to nothing is left of the delta that is asked about."""
-    if not rho:
-        return NOTHING
-    by_any_order = rho + 2 * math.sqrt(-rho * math.log(max(delta * REMOTE, TINY)))
-    return renyi_profile(rho, (), by_any_order)
 
 
 def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:
@@ -260,6 +254,19 @@ def dominating(profile: Profile) -> Losses:
     return Losses(step, np.maximum(masses, 0.0) + room, float(values[-1]))
 
 
+def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Which of the points (x, y), x ascending, are corners of the largest convex function below: slopes ascend."""
+    corners: list[int] = []
+    for right in range(len(x)):
+        while len(corners) > 1:
+            left, middle = corners[-2:]
+            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (x[right] - x[middle]):
+                break
+            corners.pop()
+        corners.append(right)
+    return np.array(corners)
+
+
 def _hull(values: Doubles, step: float) -> Doubles:
     """The largest function below, convex in exp(e), of values at grid points e [n]; rounded up.
 
@@ -278,7 +285,7 @@ def _hull(values: Doubles, step: float) -> Doubles:
     return np.minimum(values, _chord(values, step, ends[place - 1], at, ends[place]) * (1 + _ROOM))
 
 
-_Place = int | NDArray[np.int64]
+_Place: TypeAlias = int | NDArray[np.int64]
 
 
 def _chord(values: Doubles, step: float, left: _Place, at: _Place, right: _Place) -> Doubles:

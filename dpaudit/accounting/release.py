@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from dpaudit.accounting.approximate import ApproximateAccountant, largest, round
 from dpaudit.accounting.composition import Composition, Method, privacy_profile
 from dpaudit.accounting.joint import Parts, joint_epsilon
 from dpaudit.accounting.profiles import (
+    MOST_ROUNDS,
     POINTS,
     Profile,
     largest_of,
@@ -33,21 +35,13 @@ from dpaudit.runs.manifest import Privacy
 from dpaudit.runs.secrecy import SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
-_CLOSE, _MOST_TRIES, _CLOSER = 1e-5, 24, 1e-3
+_CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
+#: How often rounds are counted by the profile that is needed for as many as the last time.
+_MOST_LOOKS = 3
+#: Nats, of which next to no round is affordable.
+_MUCH = 50.0
 #: Nothing is promised.
 _EVERYTHING = Profile(1.0, np.ones(2))
-
-
-def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
-    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
-    distinct = sorted(set(secret.groups))
-    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
-
-
-def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
-    (batches, generated), (more, texts) = one, other
-    return more >= batches if texts <= generated else texts * batches <= generated * more
 
 
 @dataclass(frozen=True)
@@ -120,13 +114,28 @@ class ReleaseAccountant:
             known = min(known, joint_epsilon([self._beside(profile)], share).epsilon)
         return known
 
+    def note(self, tokens: int, delta: float) -> str:
+        """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
+        known = self.batch_level(tokens, delta).epsilon
+        if self.one is None or self.secret is None or not 0 < known < math.inf:
+            return ""
+        if self.secret.hides_nothing:
+            return "a group has one batch, so nobody wonders which batch its records are in"
+        if self.epsilon(tokens, delta) < known:
+            return ""
+        return (
+            "so large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision"
+        )
+
     def curve(self, tokens: int, delta: float) -> AttackCurve:
         """What readers of the release can tell about one unit, clusters included.
 
         Args:
             tokens, delta: as for `batch_level`; delta is the least that matters.
         """
-        share = self._share(delta)
+        if self.shares > 1:
+            return self._whole.curve(tokens, delta)
+        share = delta
         left = self.batch.delta_left(share)
         pure = (self.batch.centers,) * bool(self.batch.centers)
         found = self.batch.profiles(tokens, share)
@@ -145,7 +154,9 @@ class ReleaseAccountant:
         Args:
             tokens, delta: as for `batch_level`; delta is the least that matters.
         """
-        share = self._share(delta)
+        if self.shares > 1:
+            return self._whole.parts(tokens, delta)
+        share = delta
         if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, share)
@@ -162,25 +173,20 @@ class ReleaseAccountant:
         share = self._share(delta)
         most = self.batch.most_rho_within(epsilon, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return low
-        spent, before = self._of_budgets(low, delta), (0.0, 0.0)
+        # epsilon is about a power of rho: by the last two that were tried, a little short of the mark.
+        guess, power, last = self._normal_rho(epsilon, share), 0.75, None
         for _ in range(_MOST_TRIES):
-            if spent >= epsilon * (1 - _CLOSE) or high - low <= low * _CLOSE:
+            guess = rounded_down(guess if low < guess < high else math.sqrt(low * min(high, 4 * low)))
+            spent = self._of_budgets(guess, delta)
+            low, high = (max(low, guess), high) if spent <= epsilon else (low, min(high, guess))
+            if epsilon * (1 - _CLOSE) <= spent <= epsilon or high - low <= low * _CLOSE or not spent < math.inf:
                 break
-            # As a power of rho, by the last two that were tried; a little short of the mark.
-            guess = 4 * low
-            if spent:
-                power = (
-                    math.log(spent / before[1]) / math.log(low / before[0]) if before[1] and low > before[0] else 1.0
-                )
-                guess = low * (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0))
-            guess = rounded_down(guess if guess < high else math.sqrt(low * high))
-            cost = self._of_budgets(guess, delta)
-            if cost <= epsilon:
-                before, low, spent = (low, spent), guess, cost
-            else:
-                high = guess
+            if last is not None and spent and last[1] and last[0] != guess:
+                power = math.log(spent / last[1]) / math.log(guess / last[0])
+            last = guess, spent
+            guess *= (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0)) if spent else 4
         return low
 
     def most_rounds_within(self, epsilon: float, tokens: int, delta: float) -> int:
@@ -189,15 +195,20 @@ class ReleaseAccountant:
         Raises:
             ValueError: an argument is out of its range.
         """
+        if not 0 < epsilon < math.inf:
+            raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
 
         def within(rounds: int) -> bool:
             return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
 
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return largest(within, 1)
-        rounds = 1
-        for _ in range(2):  # where a profile has to end depends on how many rounds there are
-            rounds = max(1, self._about(epsilon, tokens, self._share(delta), rounds))
+        share = self._share(delta)
+        rounds, tried = self._normal_rounds(epsilon, tokens, share), None
+        for _ in range(_MOST_LOOKS):
+            if (least := _least(share, rounds, self.records)) == tried:
+                break
+            rounds, tried = self._most_rounds(epsilon, tokens, share, rounds), least
         while not within(rounds):
             rounds = min(rounds - 1, math.floor(rounds * (1 - _CLOSER)))
         return rounds
@@ -207,23 +218,37 @@ class ReleaseAccountant:
         secret = None if self.secret is None else replace(self.secret, rounds=rounds)
         return replace(self, batch=replace(self.batch, rounds=rounds), secret=secret)
 
-    def _about(self, epsilon: float, tokens: int, delta: float, rounds: int) -> int:
-        """About how many rounds are within epsilon, where each has the profile that it has among so many."""
+    def _most_rounds(self, epsilon: float, tokens: int, delta: float, rounds: int) -> int:
+        """The most rounds within epsilon, one at least, each of which has the profile that it has among so many."""
         one, secret = self.one, self.secret
         assert one is not None and secret is not None  # or the levels are equal
 
         def within(texts: Profile) -> bool:
             return joint_epsilon([self._beside(_of_unit(texts, self.records))], delta).epsilon <= epsilon
 
-        if not (left := self.batch.delta_left(delta)):
-            return 0
-        return max(
-            min(
-                most_rounds(_of_round(profile, pair, self.records, rounds, left), left / self.records**2, within)
-                for pair in costliest(secret)
-            )
-            for profile in one.profiles(tokens, left / (rounds * self.records**2))
+        least = _least(delta, rounds, self.records)
+        by_group = (
+            [most_rounds(each, delta / self.records**2, within) for each in _of_round(one, pair, tokens, least)]
+            for pair in secret.costliest
         )
+        return max(1, int(np.array([*by_group]).min(axis=0).max()))
+
+    def _normal_rounds(self, epsilon: float, tokens: int, delta: float) -> int:
+        """About how many rounds are within epsilon, if what they tell were normal."""
+        assert self.one is not None  # or the levels are equal
+        spread = math.expm1(min(2 * self.one.rho(tokens), _MUCH)) * self._spread
+        return max(1, int(min(_normal(epsilon, delta) ** 2 / spread, MOST_ROUNDS))) if spread else 1
+
+    def _normal_rho(self, epsilon: float, delta: float) -> float:
+        """About what budget is within epsilon, if what all rounds tell were normal."""
+        spread = self._spread * self.batch.rounds
+        return math.log1p(_normal(epsilon, delta) ** 2 / spread) / 2 if spread else _MUCH
+
+    @property
+    def _spread(self) -> float:
+        """The variance of a release's likelihood ratio for each of a batch's, and its records."""
+        assert self.secret is not None  # or the levels are equal
+        return max(generated / batches**2 for batches, generated in self.secret.groups) * self.records**2
 
     @property
     def _budgets(self) -> float:
@@ -238,6 +263,11 @@ class ReleaseAccountant:
         batch = replace(self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf))
         return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)).epsilon(1, delta)
 
+    @property
+    def _whole(self) -> ReleaseAccountant:
+        """Of all rounds that might have been: what holds wherever it stops, at every delta at once."""
+        return replace(self.of_rounds(max(self.shares, self.batch.rounds)), shares=1)
+
     def _share(self, delta: float) -> float:
         return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
 
@@ -249,9 +279,69 @@ class ReleaseAccountant:
 
     def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
         """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
-        if self.one is None or self.secret is None:
+        if self.one is None or self.secret is None or self.secret.hides_nothing:
             return ()
         return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
+
+
+def _normal(epsilon: float, delta: float) -> float:
+    """By how many standard deviations a normal output may move within (epsilon, delta)."""
+    low, high, normal = 0.0, 1.0 + 2 * epsilon, NormalDist()
+    for _ in range(40):
+        mu = (low + high) / 2
+        found = normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+        low, high = (mu, high) if found <= delta else (low, mu)
+    return low
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a number of rounds gives and costs.
+
+    Attributes:
+        rounds: how many.
+        texts: of all of them.
+        epsilon: of all of them, for readers, in nats.
+        batch_epsilon: for whoever knows a record's batches, in nats.
+    """
+
+    rounds: int
+    texts: int
+    epsilon: float
+    batch_epsilon: float
+
+
+def most_texts(accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int) -> Plan:
+    """The most texts that readers are allowed for an epsilon.
+
+    Args:
+        accountant: of any number of rounds.
+        epsilon: that readers may be told, in nats.
+        tokens, delta: as for `ReleaseAccountant.batch_level`.
+        texts: of one round, all its groups together; positive.
+
+    Returns:
+        A plan of no rounds where one is too dear.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    rounds = accountant.most_rounds_within(epsilon, tokens, delta)
+    return _plan(accountant, rounds, tokens, delta, texts) if rounds else Plan(0, 0, 0.0, 0.0)
+
+
+def cost_of_texts(accountant: ReleaseAccountant, wanted: int, tokens: int, delta: float, texts: int) -> Plan:
+    """What so many texts cost, in as many whole rounds as they take.
+
+    Args, Raises:
+        As for `most_texts`; `wanted` is positive.
+    """
+    return _plan(accountant, -(-wanted // texts), tokens, delta, texts)
+
+
+def _plan(accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float, texts: int) -> Plan:
+    whole = accountant.of_rounds(rounds)
+    return Plan(rounds, rounds * texts, whole.epsilon(tokens, delta), whole.batch_level(tokens, delta).epsilon)
 
 
 @lru_cache(maxsize=32)
@@ -261,22 +351,24 @@ def _texts(
     """The release-level profiles of one unit's texts: rounds are composed first, then records."""
     if not delta:
         return ()
-    found = []
-    for profile in one.profiles(tokens, delta / (secret.rounds * records**2)):
-        groups = [
-            profile_of_rounds(
-                _of_round(profile, pair, records, secret.rounds, delta), secret.rounds, delta / records**2
-            )
-            for pair in costliest(secret)
-        ]
-        found.append(_of_unit(largest_of(groups), records))
-    return tuple(found)
+    least = _least(delta, secret.rounds, records)
+    groups = [_of_round(one, pair, tokens, least) for pair in secret.costliest]
+    return tuple(
+        _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
+        for profiles in zip(*groups, strict=True)
+    )
 
 
-def _of_round(profile: Profile, pair: tuple[int, int], records: int, rounds: int, delta: float) -> Profile:
-    """The release-level profile of one record's texts of one round, among so many rounds and records of a unit."""
+@lru_cache(maxsize=32)
+def _of_round(one: ApproximateAccountant, pair: tuple[int, int], tokens: int, least: float) -> tuple[Profile, ...]:
+    """The release-level profiles of one record's texts of one round, to where `least` is all that is left of delta."""
     batches, generated = pair
-    return allocated(profile, batches, generated, delta / (rounds * records**2))
+    return tuple(allocated(profile, batches, generated, least) for profile in one.profiles(tokens, least))
+
+
+def _least(delta: float, rounds: int, records: int) -> float:
+    """The delta that still matters of one of so many rounds and records: a power of 4, so that others may have it."""
+    return float(4.0 ** math.floor(math.log(delta / (rounds * records**2), 4)))
 
 
 def _of_unit(profile: Profile, records: int) -> Profile:

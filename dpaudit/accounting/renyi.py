@@ -105,6 +105,20 @@ def zcdp_epsilon(
     return float(compute_epsilon(orders, bounds.tolist(), delta)[0]) * (1 + RENYI_ROOM)
 
 
+def most_variation(divergence: float) -> float:
+    """The largest total variation distance where neighbours' divergences are at most this, in both directions, in nats.
+
+    With v the distance and (x, y) a test's rates that show it, both divergences of Kullback and Leibler together are at
+    least v (logit y - logit x), which is 4 v atanh v at least. So 2 v atanh v is at most the divergence; randomised
+    response attains it. Rounded up.
+    """
+    low, high = 0.0, 1.0
+    while high - low > high * 2.0**-45:
+        middle = (low + high) / 2
+        low, high = (middle, high) if 2 * middle * math.atanh(middle) <= divergence else (low, middle)
+    return min(1.0, high * (1 + _ROOM) + TINY)
+
+
 def zcdp_of_range(eta: float, steps: int) -> float:
     """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
     return sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])

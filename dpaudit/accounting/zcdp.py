@@ -1,0 +1,90 @@
+"""What zCDP says of every test: the exact region of its error rates.
+
+Two numbers are the rates (x, y) of false and true positives of some test about a rho-zCDP mechanism's output exactly if
+a coin that shows heads with probability y is as close to one with x, in both directions and at every order a: by data
+processing, and as the coins themselves are such a mechanism's output. The region is convex. Here it is bounded by
+tangents of its sides, so no rounding of where they touch matters (docs/mathematics.md, "Secret batches").
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpaudit.accounting.profiles import NOTHING, POINTS, Profile, least_of, lower_hull, renyi_profile
+from dpaudit.accounting.recursion import REMOTE
+from dpaudit.accounting.renyi import TINY, ULP, Doubles
+from dpaudit.accounting.risk import AttackCurve
+
+#: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false positives; halvings.
+_ORDERS = np.geomspace(1.01, 2000.0, 160)
+_RATES, _HALVINGS = 640, 30
+_FURTHER = 2.0**-10
+#: Relative room for a dozen operations, some of which take half of the digits.
+_ROOM = 2.0**-30
+
+
+def zcdp_profile(rho: float, delta: float) -> Profile:
+    """What rho-zCDP says of delta(e), to where next to nothing is left of the delta that is asked about."""
+    if not rho:
+        return NOTHING
+    least = max(delta * REMOTE, TINY)
+    end = rho + 2 * math.sqrt(-rho * math.log(least))
+    step = end / (POINTS - 1)
+    by_orders = renyi_profile(rho, (), end)
+    return least_of([by_orders, _lines(rho, least).profile(step, POINTS)])
+
+
+def _lines(rho: float, least: float) -> AttackCurve:
+    """Tangents of the region of rho-zCDP, where rates go down to `least` and further."""
+    x = np.geomspace(max(least * _FURTHER, TINY), 0.5, _RATES)[:, None]
+    low, high = np.log(x), np.full_like(x, -ULP)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        excess = np.maximum(_excess(np.exp(middle), x, rho), _excess(x, np.exp(middle), rho))
+        inside = excess.max(1, keepdims=True) <= 0
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    lines = [_tangents(x, np.exp(low), rho, swapped) for swapped in (False, True)]
+    slopes, intercepts = (np.concatenate(each) for each in zip(*lines, strict=True))
+    # Of a test and its complement.
+    slopes, intercepts = (
+        np.concatenate([slopes, 1 / slopes]),
+        np.concatenate([intercepts, (1 - (1 - intercepts) / slopes) * (1 + _ROOM)]),
+    )
+    slopes, places = np.unique(slopes, return_index=True)
+    # A mean of two lines is one, too.
+    corners = lower_hull(slopes, intercepts[places])[::-1]
+    return AttackCurve(slopes[corners], intercepts[places][corners])
+
+
+def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
+    """By how much the logs of coins' moments exceed what rho-zCDP allows [n, orders]; the divergence itself at 1."""
+    heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
+    moments = np.logaddexp(np.log(p) + (_ORDERS - 1) * heads, np.log1p(-p) + (_ORDERS - 1) * tails)
+    divergence = p * heads + (1 - p) * tails
+    return np.concatenate([divergence - rho, moments - (_ORDERS - 1) * _ORDERS * rho], axis=1)
+
+
+def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Doubles, Doubles]:
+    """Slopes and intercepts of lines above the region, of the tightest order at points (x, y) [n, 1] of one side.
+
+    Moments are convex in (x, y): no point with a moment of c lies beyond the tangent of their level at any other
+    point, moved by what that point's moment is short of c. The point need not be on the region's edge.
+    """
+    p, q = (x, y) if swapped else (y, x)
+    excess = _excess(p, q, rho)
+    at = excess.argmax(1, keepdims=True)
+    beyond, order = np.take_along_axis(excess, at, 1), np.concatenate([[1.0], _ORDERS])[at]
+    heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
+    one = np.log(p) + (order - 1) * heads
+    share = np.exp(one - np.logaddexp(one, np.log1p(-p) + (order - 1) * tails))
+    plain = order == 1
+    by_p = np.where(plain, heads - tails, order * (share / p - (1 - share) / (1 - p)))
+    by_q = np.where(plain, (1 - p) / (1 - q) - p / q, (order - 1) * ((1 - share) / (1 - q) - share / q))
+    short = np.where(plain, -beyond, np.expm1(-beyond))
+    by_x, by_y = (by_p, by_q) if swapped else (by_q, by_p)
+    slopes = -by_x / by_y
+    intercepts = y + short / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
+    useful = (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & (slopes > 0)
+    return slopes[useful] * (1 + _ROOM), intercepts[useful]
