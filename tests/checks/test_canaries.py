@@ -84,7 +84,7 @@ def test_honest_runs_raise_none(make_run, failed):
 def test_coins_are_held_against_the_batch_level(make_run):
     """Whoever guesses them knows the canary's batch: readers of the texts do not."""
     for secret in (False, True):
-        kind = KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6}
+        kind = KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 4}
         run = make_run(**kind, secret=secret)
         run.edit_manifest({"claim.epsilon": 1e-3, "claim.batch_epsilon": None, "claim.delta": 1e-9})
         run.rehash()
