@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
+from dpaudit.generation.manifest import expected_clusters, release_accountant
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import ClaimResult
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, Sampling, Step, Vocabulary
+from dpaudit.runs import BatchHeader, Manifest, Sampling, SecretBatches, Step, Vocabulary, secret_batches
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -57,6 +59,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         longest=config.decoding.longest,
         several=config.decoding.tokens_per_batch is not None,
         claim=None if claim is None else ClaimResult(**claim.model_dump()),
+        **_levels(config, ready.manifest),
         withheld="" if claim is None else _why_withheld(ready.manifest),
         sure=None if least is None else mechanism.sure_draws(least),
         left=ready.left,
@@ -68,6 +71,29 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
+
+
+def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
+    """What secret batches buy, as far as public settings tell."""
+    claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
+    found: dict[str, Any] = {"equal": "", "fewest": None, "one_label": None, "affordable": None}
+    secret = secret_batches(manifest, privacy.unit, expected_clusters(config))
+    if isinstance(secret, str) or config.privacy.amplification == "none":
+        reason = secret if isinstance(secret, str) else "privacy.amplification is none"
+        return found | {"equal": "" if claim is None else reason}
+    found["fewest"] = min(batches for batches, _ in secret.groups)
+    accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
+    if claim is None or accountant is None or accountant.secret is None:
+        return found
+    labels = len(config.data.groups)
+    if labels > 1 and config.clustering is None:
+        merged = tuple((batches * labels, generated * labels) for batches, generated in secret.groups)
+        together = replace(accountant, secret=SecretBatches(merged, secret.rounds))
+        found["one_label"] = together.epsilon(tokens, claim.delta)
+    if config.claim is not None and not privacy.split_delta:
+        rounds = accountant.most_rounds_within(claim.epsilon, tokens, claim.delta)
+        found["affordable"] = rounds * batching.per_round * -(-tokens // config.decoding.longest)
+    return found
 
 
 def _why_withheld(manifest: Manifest) -> str:

@@ -15,6 +15,8 @@ from dpaudit.results.rounding import bound, delta_bound, digits_against, factor,
 
 RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
+#: With fewer batches of a group, the release level gains less than half of the batch level.
+FEWEST_BATCHES = 4
 #: Groups of batches that a line names.
 _MOST_GROUPS = 3
 _READERS = "For readers of the texts, even those who know every other record and its batch"
@@ -133,3 +135,12 @@ def claimed_words(claim: ClaimResult) -> str:
     if claim.batch_epsilon == claim.epsilon:
         return f"ε ≤ {stated(claim.epsilon)} nats (both levels)"
     return f"ε ≤ {stated(claim.epsilon)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+
+
+def few_batches(batches: int, labels: int) -> str:
+    """What so few batches mean."""
+    whose = "a label's records" if labels > 1 else "the records"
+    return (
+        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
+        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
+    )

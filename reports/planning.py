@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
 from dpaudit.reports.outline import claim_words
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.plan import Plan
-from dpaudit.results.rounding import lower_bound
+from dpaudit.results.rounding import bound, lower_bound
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
 _SOME_EMPTY = 6
@@ -40,6 +41,16 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "texts", f"{batches:,}, {at_most}"
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
+    if plan.equal:
+        yield "", f"both levels are equal: {plan.equal}"
+    elif plan.claim is not None:
+        yield "", "release level: for readers of the texts; batch level: for whoever knows a record's batch"
+    if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
+        yield "warning", few_batches(plan.fewest, plan.labels)
+    if plan.one_label is not None:
+        yield "labels", f"the same records under one label: epsilon {bound(plan.one_label)} (release level)"
+    if plan.affordable is not None:
+        yield "rounds", f"the claim pays for {counted(plan.affordable, 'text')} in rounds (batching.rounds)"
     if plan.withheld:
         yield "public", f"no report or card for readers outside states this claim: {plan.withheld}"
     if plan.sure is not None:

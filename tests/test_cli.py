@@ -948,28 +948,32 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     assert answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0).rstrip().endswith("in all 0.")
 
 
-def test_a_budget_buys_texts_in_rounds(dpaudit):
-    def rounds(*options):
-        asked = ("--batch-size", 32, "--tokens", 64, *options, "--json")
-        given = ("--clip", 2, "--temperature", 1, "--records", 1230, "--delta", 1e-5)
-        code, out, _ = dpaudit("budget", *given, *asked)
-        assert code == 0
-        return strict_json(out)
+def in_rounds(dpaudit, *options):
+    asked = ("--batch-size", 32, "--tokens", 64, *options, "--json")
+    code, out, _ = dpaudit("budget", "--clip", 2, "--temperature", 1, "--records", 1230, "--delta", 1e-5, *asked)
+    assert code == 0
+    return strict_json(out)
 
-    found = rounds("--labels", 1, "--epsilon", 2)
-    assert (found["texts"], found["rounds"], found["batches"]) == (1254, 33, 38)
-    assert found["epsilon"] <= 2 < found["batch_epsilon"]
+
+def test_budget_of_rounds_has_both_levels(dpaudit):
+    found = in_rounds(dpaudit, "--texts", 1217)
+    assert (found["rounds"], found["texts"], found["batches"]) == (33, 1254, 38), "rounds are whole"
+    assert 1.99 < found["epsilon"] <= 2 < found["batch_epsilon"]
+    few = in_rounds(dpaudit, "--labels", 3, "--rounds", 1)
+    assert few["one_label"]["epsilon"] < few["epsilon"] < few["batch_epsilon"] < 2
+    own = in_rounds(dpaudit, "--individual", "--epsilon", 2, "--rounds", 4)
+    alone = strict_json(answer(dpaudit, "--individual", "--epsilon", 2, "--batch-size", 32, "--json"))
+    assert own["texts"] == 152 and own["budget"] > alone["budget"]
+
+
+@pytest.mark.slow
+def test_an_epsilon_buys_texts_in_budgets_of_rounds(dpaudit):
+    found = in_rounds(dpaudit, "--labels", 1, "--epsilon", 2)
+    assert (found["texts"], found["rounds"]) == (1254, 33) and found["epsilon"] <= 2
     assert [each["texts"] for each in found["menu"]] == [5548, 1254, 152]
-    asked = rounds("--texts", 1217)
-    assert asked["rounds"] == 33 and asked["epsilon"] == found["epsilon"], "rounds are whole"
-    assert rounds("--rounds", 34)["epsilon"] > 2, "one more does not fit"
-    few = rounds("--labels", 3, "--rounds", 1)
-    assert few["one_label"]["epsilon"] < few["epsilon"] < few["batch_epsilon"]
-    assert rounds("--batches", 14, "--generated", 2)["epsilon"] < rounds("--batches", 14)["epsilon"]
-    none = rounds("--labels", 1, "--epsilon", 0.01)
+    assert in_rounds(dpaudit, "--rounds", 34)["epsilon"] > 2, "one more does not fit"
+    none = in_rounds(dpaudit, "--labels", 1, "--epsilon", 0.01)
     assert (none["rounds"], none["texts"]) == (0, 0) and none["epsilon"] > 0.01
-    own = rounds("--individual", "--epsilon", 2, "--rounds", 4)
-    assert own["texts"] == 152 and own["budget"] < rounds("--individual", "--epsilon", 2, "--rounds", 1)["budget"]
 
 
 def test_budget_warns_of_few_batches(dpaudit):

@@ -44,6 +44,23 @@ _MUCH = 50.0
 _EVERYTHING = Profile(1.0, np.ones(2))
 
 
+def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
+    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
+    distinct = sorted(set(secret.groups))
+    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+
+
+def _hides_nothing(secret: SecretBatches) -> bool:
+    """Whether a group has one batch, which is generated: then both levels are equal."""
+    return (1, 1) in secret.groups
+
+
+def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
+    (batches, generated), (more, texts) = one, other
+    return more >= batches if texts <= generated else texts * batches <= generated * more
+
+
 @dataclass(frozen=True)
 class ReleaseAccountant:
     """Both levels of a run's (epsilon, delta), from public settings alone.
@@ -119,7 +136,7 @@ class ReleaseAccountant:
         known = self.batch_level(tokens, delta).epsilon
         if self.one is None or self.secret is None or not 0 < known < math.inf:
             return ""
-        if self.secret.hides_nothing:
+        if _hides_nothing(self.secret):
             return "a group has one batch, so nobody wonders which batch its records are in"
         if self.epsilon(tokens, delta) < known:
             return ""
@@ -173,7 +190,7 @@ class ReleaseAccountant:
         share = self._share(delta)
         most = self.batch.most_rho_within(epsilon, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return low
         # epsilon is about a power of rho: by the last two that were tried, a little short of the mark.
         guess, power, last = self._normal_rho(epsilon, share), 0.75, None
@@ -201,7 +218,7 @@ class ReleaseAccountant:
         def within(rounds: int) -> bool:
             return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
 
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return largest(within, 1)
         share = self._share(delta)
         rounds, tried = self._normal_rounds(epsilon, tokens, share), None
@@ -229,7 +246,7 @@ class ReleaseAccountant:
         least = _least(delta, rounds, self.records)
         by_group = (
             [most_rounds(each, delta / self.records**2, within) for each in _of_round(one, pair, tokens, least)]
-            for pair in secret.costliest
+            for pair in costliest(secret)
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
 
@@ -279,7 +296,7 @@ class ReleaseAccountant:
 
     def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
         """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
-        if self.one is None or self.secret is None or self.secret.hides_nothing:
+        if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
         return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
 
@@ -352,7 +369,7 @@ def _texts(
     if not delta:
         return ()
     least = _least(delta, secret.rounds, records)
-    groups = [_of_round(one, pair, tokens, least) for pair in secret.costliest]
+    groups = [_of_round(one, pair, tokens, least) for pair in costliest(secret)]
     return tuple(
         _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
         for profiles in zip(*groups, strict=True)

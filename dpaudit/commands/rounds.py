@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dpaudit.accounting import ReleaseAccountant
     from dpaudit.mechanisms import DivisorKind, Relation
 
-#: With fewer batches a label, less than half of the batch level is gained.
-FEWEST_BATCHES = 4
 #: Clips that are set side by side at one epsilon.
 _MENU = (1.0, 2.0, 4.0)
 
@@ -70,8 +68,9 @@ class SecretRuns:
 
     def accountant(self, rounds: int) -> ReleaseAccountant:
         """Of both levels, in so many rounds."""
-        from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant, SecretBatches
+        from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
         from dpaudit.mechanisms import ContextChange, bounded_range
+        from dpaudit.runs import SecretBatches
 
         def eta(change: ContextChange) -> float:
             return bounded_range(self.clip, self.temperature, self.size, change, self.divisor)
@@ -157,6 +156,8 @@ def show_plans(
     Raises:
         ValueError: there is no answer.
     """
+    from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
+
     found = [run.answer(epsilon, run.rounds_for(texts, rounds)) for run in runs]
     for run, plan in zip(runs, found, strict=True):
         if plan["batches"] < FEWEST_BATCHES:
@@ -171,15 +172,6 @@ def show_plans(
         else:
             for line in _in_words(found[0], epsilon):
                 click.echo(line)
-
-
-def few_batches(batches: int, labels: int) -> str:
-    """What so few batches mean."""
-    whose = "a label's records" if labels > 1 else "the records"
-    return (
-        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
-        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
-    )
 
 
 def _in_words(found: dict[str, Any], epsilon: float | None) -> Iterator[str]:

@@ -18,6 +18,11 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
+        equal: why both levels of the claim are equal, as the end of a sentence; empty where they are not, or nothing
+            is claimed.
+        fewest: batches that some group's records go into in a round; None where the levels are equal.
+        one_label: epsilon of as many texts at the release level, had all records one label; None without several.
+        affordable: texts that the claim's epsilon pays for in more or fewer rounds; None where it is not a choice.
         withheld: why readers outside are not told the claim, and which setting would do; empty where they are.
         sure: how many tokens of a batch every context's own budget pays for, whatever it says; None without budgets.
         left: the share of its budget that earlier runs left a context, on average; None without earlier ones.
@@ -39,6 +44,10 @@ class Plan(Result):
     longest: int
     several: bool
     claim: ClaimResult | None
+    equal: str
+    fewest: int | None
+    one_label: float | None
+    affordable: int | None
     withheld: str
     sure: int | None
     left: float | None

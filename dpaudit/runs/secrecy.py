@@ -49,23 +49,6 @@ class SecretBatches:
             if batches < 1 or not 0 <= generated <= batches:
                 raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
-    @property
-    def costliest(self) -> tuple[tuple[int, int], ...]:
-        """The pairs that no other one covers (docs/mathematics.md, "Secret batches")."""
-        distinct = sorted(set(self.groups))
-        return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
-
-    @property
-    def hides_nothing(self) -> bool:
-        """Whether a group has one batch, which is generated: then both levels are equal."""
-        return (1, 1) in self.groups
-
-
-def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
-    (batches, generated), (more, texts) = one, other
-    return more >= batches if texts <= generated else texts * batches <= generated * more
-
 
 def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | str:
     """What readers of a run's texts cannot know of a record's batch, by public settings.

