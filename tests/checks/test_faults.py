@@ -1662,7 +1662,7 @@ plain("earlier_spending_under_the_same_key", become(before=0.1), "claim.epsilon"
 plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsilon", "amplification.records",
       **SECRET, relation="replace")  # fmt: skip
 plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
-      **MEAN, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+      **MEAN, divisor=96.0, max_tokens=12, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
 plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilon", "amplification.groups",
       **SECRET, **MEAN)  # fmt: skip
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
