@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dpaudit.accounting.allocation import allocated_cost
+from dpaudit.accounting.allocation import release_cost
 from dpaudit.accounting.ex_post import Cost
-from dpaudit.accounting.renyi import rounded_sum
 from dpaudit.mechanisms import ContextChange, Relation
 from dpaudit.runs import ClusterPlaces, Manifest, SecretBatches
 
@@ -41,24 +39,17 @@ def ex_post_release(
         cost: of one batch, for one context that comes or goes.
         rounds: of these alone; by default of all that were generated.
     """
-    total: defaultdict[int | tuple[int, int], float] = defaultdict(float)
     per_round = manifest.batching.per_round
     if places is not None and places.per_round != per_round:
         return math.inf  # release.selection objects
-    for round_ in range(manifest.rounds) if rounds is None else rounds:
-        found: defaultdict[int | tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-        counts: dict[int | tuple[int, int], int] = {}
-        for number in range(per_round):
-            group: int | tuple[int, int]
-            if places is None:
-                (count, generated), *_ = secret.groups
-                group = number // generated
-            else:
-                place = places[number]  # the same in every round
-                group, count = (place.label, place.position), place.count
-            here = cost(round_ * per_round + number)
-            found[group].append((here.rise, here.fall))
-            counts[group] = count
-        for group, costs in found.items():
-            total[group] = rounded_sum(total[group], allocated_cost(np.array(costs), counts[group]))
-    return max(total.values(), default=0.0)
+    if places is None:
+        (count, generated), *_ = secret.groups
+        groups = [(range(first, min(first + generated, per_round)), count) for first in range(0, per_round, generated)]
+    else:
+        groups = places.groups
+    costs = {}
+    for number in range(manifest.rounds) if rounds is None else rounds:
+        for group, (ids, _) in enumerate(groups):
+            found = [cost(number * per_round + batch) for batch in ids]
+            costs[number, group] = np.array([(each.rise, each.fall) for each in found]).reshape(-1, 2)
+    return release_cost(costs, {group: count for group, (_, count) in enumerate(groups)})

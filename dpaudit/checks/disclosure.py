@@ -10,12 +10,14 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import SharedText
-from dpaudit.runs import InputError, KeyedHash
+from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.manifest import SOFTWARE
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
 TELLING = 12
+#: Sizes of so many batches in a row are no chance; fewer are looked for where a round has no more.
+MOST_SIZES, FEWEST_SIZES = 8, 4
 #: The longest decimal number that is read as one: of 256 bits, and to spare.
 MOST_DIGITS = 100
 WITHHELD = "withheld: a path on the machine of the run"
@@ -38,6 +40,8 @@ _PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
 _VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _DECIMAL = re.compile(r"[0-9]{2,}")
+#: A number of contexts, which a manifest bounds.
+_NUMBER = re.compile(r"[0-9]{1,7}")
 _LOCAL = ("/", "./", "../", "~", "\\")
 
 
@@ -97,10 +101,13 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 @RunCheck(
     id="disclosure.sensitive",
-    title="A public report would hold no record, digest of a record, key or path",
-    fails="A public report would hold a record, a digest of one, the key or a path",
+    title="A public report would hold no record, digest of a record, key, sizes of batches or path",
+    fails="A public report would hold a record, a digest of one, a key, sizes of batches or a path",
     evidence=2,
-    why="A public report is read by anyone. A record, key or path in a setting would be published with it.",
+    why=(
+        "A public report is read by anyone. A record, key or path in a setting would be published with it; a key or "
+        "the sizes of batches tell which batch a record was in."
+    ),
     remedy=(
         "Public reports of this run leave its settings out. For the next run name no path, and take all texts that are "
         "declared public from where no record is: to exchange only what was found here is a choice by the records."
@@ -108,7 +115,9 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     reference="docs/releasing.md",
 )
 def settings_are_fit_to_publish(facts: Facts) -> Outcome:
-    """Whatever a public report says of settings against the key, the data's digest, the records' digests, and paths.
+    """Whatever a public report says of settings against keys, digests of data and records, batches' sizes, and paths.
+
+    Keys are the batches' and those of all rounds; sizes, those of all batches of a round or of several in a row.
 
     Names of fields, texts and numbers, in whatever digits these are written. Under the key, texts are also held against
     the records themselves, and so is what is not published, but acts on every text: each line of a template of the
@@ -116,7 +125,9 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     With the data, all of it and the stop sequences are searched for large parts of records, whatever their case, marks
     and spaces are.
     """
-    expected = "settings without a path, the key, a digest of the data or of a record, and a record's text"
+    expected = (
+        "settings without a path, a key, sizes of batches, a digest of the data or of a record, and a record's text"
+    )
     manifest = facts.manifest
     said = list(_values(public_settings(manifest.model_dump(mode="json"))))
     published = [(field, value) for field, value in said if isinstance(value, str)]
@@ -125,9 +136,11 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.
         if not field.startswith(LABELS) and PATH.search(text):
             return Outcome("fail", f"{field} holds a path", expected)
-    for name, secret in (("the key", manifest.batching.key), ("the data's digest", manifest.data.digest)):
-        if secret is not None and secret[:TELLING] in places:
+    for name, secret in _secrets(manifest):
+        if secret[:TELLING] in places:
             return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+    if (sizes := _sizes_in(facts, said)) is not None:
+        return Outcome("fail", f"{sizes} holds how many contexts batches have", expected)
     shared = () if facts.replay is None else facts.replay.shared or ()
     for each in shared:
         if each.copied:
@@ -166,6 +179,33 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     searched = facts.replay is not None and facts.replay.shared is not None
     told = " ".join([unkeyed, *map(in_common, shared)]).strip()
     return Outcome("pass", found, expected, told, evidence=3 if searched else None)
+
+
+def _secrets(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """What no public report may hold, in hexadecimal, by what it is."""
+    if manifest.data.digest is not None:
+        yield "the data's digest", manifest.data.digest
+    if manifest.batching.key is not None:
+        yield "the key", manifest.batching.key
+        master = KeyedHash(bytes.fromhex(manifest.batching.key))
+        yield from (
+            (f"the key of round {number}", master.of_round(number).key.hex())
+            for number in range(manifest.batching.rounds)
+        )
+
+
+def _sizes_in(facts: Facts, said: list[tuple[str, Any]]) -> str | None:
+    """The first field that holds the sizes of all batches of a round, or of some in a row; None where none does."""
+    sizes = [facts.headers[batch].contexts for batch in sorted(facts.headers)]
+    length = min(MOST_SIZES, facts.manifest.batching.per_round)
+    if length < FEWEST_SIZES:
+        return None
+    runs = {tuple(sizes[first : first + length]) for first in range(len(sizes) - length + 1)}
+    for field, value in said:
+        numbers = value if isinstance(value, list | tuple) else [int(each) for each in _NUMBER.findall(str(value))]
+        if any(tuple(numbers[first : first + length]) in runs for first in range(len(numbers) - length + 1)):
+            return field
+    return None
 
 
 def in_common(shared: SharedText) -> str:

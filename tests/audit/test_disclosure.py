@@ -36,6 +36,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "mean": {"aggregator": "mean"},
     "budgets": {"aggregator": "mean", "budget": 0.9137},
     "user": {"unit": "user", "records_per_user": 2, "width": 3},
+    "secret median": {"secret": True},
+    "secret median, beforehand": {"secret": True},
+    "secret mean": {"aggregator": "mean", "secret": True},
 }
 
 
@@ -67,13 +70,15 @@ def distinctive(make_run: Callable[..., Run], kind: str) -> Run:
     """A run of some kind whose private strings and numbers cannot be taken for others."""
     run = make_run(sizes=SIZES, max_tokens=8, **KINDS[kind])
     enlarge(run)
-    if kind in ("median", "median, contexts"):
+    if kind in ("median", "median, contexts", "secret median"):
         run.edit_manifest({"claim.epsilon": 76.5432})
-    if kind == "median, beforehand":
+    if kind.endswith("median, beforehand"):
         run.edit_manifest({"claim.epsilon": 123.0, "claim_stated": "beforehand"})
     if kind == "median, failing":
         run.edit_manifest({"claim.epsilon": 0.0, "claim_stated": "beforehand"})
-    if kind in ("mean", "budgets"):
+    if kind == "secret mean":
+        run.edit_manifest({"claim.batch_epsilon": 321.0})
+    if kind in ("mean", "budgets", "secret mean"):
         run.edit_manifest({"claim.epsilon": 123.0, "claim.delta": 1e-5})
     if kind == "user":
         run.edit_manifest({"claim.unit": "user", "privacy.unit": "user", "privacy.records_per_user_from": "data"})
@@ -98,6 +103,7 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
     assert ex_post is not None
     yield from (RECORDS, *SIZES, sum(SIZES), 1 / RECORDS)
     yield from (ex_post.theorem1, ex_post.exact, ex_post.rise, ex_post.fall, ex_post.batch_epsilon)
+    yield ex_post.epsilon
     yield from (loss.loss for loss in empirical.worst)
     yield empirical.leave_one_out_max or 0.0
     for batch in result.batches:
@@ -502,6 +508,21 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
         lambda run: manifest(run)["data"]["digest"],
         "model.digest holds the data's digest",
     ),
+    "sizes of batches": (
+        "prompt.template",
+        lambda run: ", ".join(str(size) for size in run.spec.contexts_of[1:]),
+        "prompt.template holds how many contexts",
+    ),
+    "sizes of batches as a stop sequence": (
+        "stopping.sequences",
+        lambda run: [*run.spec.sequences, list(run.spec.contexts_of)],
+        "stopping.sequences[3] holds how many contexts",
+    ),
+    "the key of a round": (
+        "prompt.template",
+        lambda run: keyed(run).of_round(0).key.hex(),
+        "prompt.template holds the key of round 0",
+    ),
     "a record in a line of a template": (
         "prompt.text",
         lambda run: f"Such as:\n- {{example}}\n  {a_record(run)}",
@@ -516,7 +537,7 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
 def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run, failed, tmp_path):
     for name in FAULTS:
         field, value, said = FAULTS[name]
-        run = make_run()
+        run = make_run(sizes=(4, 3, 5, 3, 6, 3, 2, 4, 5) if name.startswith("sizes") else (4, 5))
         planted = value(run)
         run.edit_manifest({field: planted})
         run.rehash()
@@ -532,6 +553,36 @@ def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run,
         assert any("disclosure.sensitive" in caveat for caveat in public.caveats)
         for text in documents(public, tmp_path / "public").values():
             assert secret not in text
+
+
+def test_rounds_stay_secret(make_run, tmp_path):
+    for kind in ({"aggregator": "mean"}, {}):
+        run = make_run(secret=True, rounds=3, sizes=(4, 4, 4, 4), **kind)
+        result = run.audit()
+        public = public_form(result)
+        hashing = keyed(run)
+        secrets = {hashing.key.hex(), *(hashing.of_round(number).key.hex() for number in range(3))}
+        secrets |= {assigned.digest for assigned in RunReader(run.path).assignment()}
+        for text in documents(public, tmp_path / "public").values():
+            assert not {secret for secret in secrets if secret[:12] in text}
+        assert public.batches == () and public.tokens is None and public.budgets is None
+        batching = public.run["manifest"]["batching"]
+        assert batching["rounds"] == 3 and batching["allocation"] == {"kind": "hashed", "secret": True}
+        assert batching.keys() <= {"rule", "labels", *disclosure._BATCHING}
+        found = public.guarantees
+        assert found.ex_post is None and (found.approximate is None) == (not kind)
+        if found.approximate is not None:
+            assert found.approximate == result.guarantees.approximate
+            assert found.approximate.amplification.groups == ((10, 2),) and public.claim.batch_epsilon
+            assert any("pseudorandom" in caveat for caveat in public.caveats)
+
+
+def test_who_an_ex_post_claim_holds_against_is_public(make_run):
+    for kind, said in (({}, False), ({"secret": True}, True)):
+        run = make_run(sizes=(4, 5, 4, 5), **kind)
+        run.edit_manifest({"claim.epsilon": 20.0, "claim_stated": "beforehand"})
+        run.rehash()
+        assert ("all other records and their batches, but not hers" in public_form(run.audit()).guarantee) == said
 
 
 def test_what_only_looks_private_passes(make_run):

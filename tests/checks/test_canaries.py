@@ -79,3 +79,15 @@ def test_honest_coins_raise_an_alarm_once_in_ten_thousand_runs_at_most(games, dr
 def test_honest_runs_raise_none(make_run, failed):
     for seed in range(30):
         assert failed(make_run(**KIND, seed=seed).audit()) == set()
+
+
+def test_coins_are_held_against_the_batch_level(make_run):
+    """Whoever guesses them knows the canary's batch: readers of the texts do not."""
+    for secret in (False, True):
+        kind = KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 4}
+        run = make_run(**kind, secret=secret)
+        run.edit_manifest({"claim.epsilon": 1e-3, "claim.batch_epsilon": None, "claim.delta": 1e-9})
+        run.rehash()
+        result = run.audit()
+        assert check(result, "claim.epsilon").status == "fail"
+        assert check(result).status == ("pass" if secret else "fail")

@@ -1117,6 +1117,16 @@ def record_as_the_example_in_a_template(run):
     run.edit_manifest({"prompt.text": f"Such as:\n  {shown}\n- {{example}}"})
 
 
+plain("sizes_of_batches_in_a_setting", manifest(prompt__template="batches hold 4, 5, 3 and 6 records"),
+      "disclosure.sensitive", sizes=(4, 5, 3, 6))  # fmt: skip
+
+
+@fault("disclosure.sensitive", rounds=3, secret=True, sizes=(4, 4))
+def key_of_a_round_in_a_setting(run):
+    hashing = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
+    run.edit_manifest({"prompt.template": f"pt-{hashing.of_round(2).key.hex()[:24]}"})
+
+
 plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
 plain("path_as_the_end_of_a_text", manifest(prompt__end="/home/jane/src"), "disclosure.sensitive",
       text=False)  # fmt: skip
@@ -1652,7 +1662,7 @@ plain("earlier_spending_under_the_same_key", become(before=0.1), "claim.epsilon"
 plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsilon", "amplification.records",
       **SECRET, relation="replace")  # fmt: skip
 plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
-      **MEAN, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+      **MEAN, divisor=96.0, max_tokens=12, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
 plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilon", "amplification.groups",
       **SECRET, **MEAN)  # fmt: skip
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
@@ -1878,6 +1888,24 @@ def test_no_loss_goes_beyond_its_batchs_bound(make_run, failed):
         -bound - 1e-6: {"neighbors.removal"},
     }.items():
         found = with_left_out(recorded=loss, regenerated=loss, tolerance=1e-9)
+        assert failed(audit_run(run.path, replay=found)) == fails
+
+
+def test_an_attack_on_her_own_batch_says_nothing_of_the_release_level(make_run, failed):
+    """It knows which batch she was in, as readers of the texts do not."""
+    run = make_run(**SECRET, **MEAN)
+    claim = run.audit().claim
+    between = (claim.epsilon + run.batch_level) / 2
+    assert claim.epsilon < between < run.batch_level <= claim.batch_epsilon
+    for epsilon, batch_epsilon, fails in (
+        (between, claim.batch_epsilon, set()),
+        (claim.batch_epsilon * 1.01, claim.batch_epsilon, {"replay.lower-bound"}),
+        (between, None, set()),
+        (run.batch_level * 1.01, None, {"replay.lower-bound"}),
+    ):
+        run.edit_manifest({"claim.batch_epsilon": batch_epsilon})
+        run.rehash()
+        found = attacked(bound=LowerBound(DELTA, 0.95, epsilon, epsilon, ()))
         assert failed(audit_run(run.path, replay=found)) == fails
 
 

@@ -146,7 +146,7 @@ def test_what_fails_is_not_released_and_the_jobs_log_has_no_figure(
     job: Job, make_run: Callable[..., Any], keys: Path
 ) -> None:
     run = make_run(aggregator="median")
-    cost = f"{run.audit().guarantees.ex_post.total:.4f}"[:-1]
+    cost = f"{run.audit().guarantees.ex_post.batch_epsilon:.4f}"[:-1]
     assert job.run(run=str(run.path), out="texts", options="--epsilon=0.5", **signed(keys)) == 1
     assert cost in (job.work / "dpaudit.log").read_text()
     assert "the audit does not pass" in job.printed + job.summary.read_text()

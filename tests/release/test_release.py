@@ -163,7 +163,7 @@ def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> N
         assert EX_POST in card
         assert "give --epsilon" not in card and f"# {About().name}\n\n## Uses" in card
         assert not re.search(r"(?:epsilon|ε)\W{0,8}\d", card + entry)
-        for figure in (result.claim.epsilon, result.guarantees.ex_post.total, result.guarantees.ex_post.exact):
+        for figure in (result.claim.epsilon, result.guarantees.ex_post.batch_epsilon, result.guarantees.ex_post.exact):
             for digits in range(3, 9):
                 assert bound(figure, digits) not in card + entry
         assert "987" not in card and "5.8125" not in card
@@ -683,7 +683,7 @@ def test_findings_for_readers_outside_are_written_whether_or_not_it_passed(
 ) -> None:
     pytest.importorskip("pyarrow")
     run = make_run(aggregator="median")
-    cost = run.audit().guarantees.ex_post.total
+    cost = run.audit().guarantees.ex_post.batch_epsilon
     files = ("--junit", "junit.xml", "--sarif", "findings.sarif")
     for epsilon, wanted in ((1000, 0), (cost / 2, 1)):
         folder = f"texts-{wanted}"

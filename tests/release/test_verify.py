@@ -512,6 +512,7 @@ def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path
         (Question(epsilon=claim.epsilon, delta=claim.delta, relation=claim.relation, unit=claim.unit), ""),
         (Question(epsilon=claim.epsilon + 1, delta=1), ""),
         (Question(epsilon=claim.epsilon * (1 - 1e-12)), "The claim states epsilon "),
+        (Question(batch_epsilon=1e9), "The claim says nothing of the batch level, and one is asked for."),
         (Question(delta=claim.delta / 2), "The claim states delta "),
         (Question(relation="replace"), "The claim is for the relation add_remove, and replace is asked for."),
         (Question(unit="user"), "The claim is for the unit record, and user is asked for."),
@@ -522,6 +523,19 @@ def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path
     assert dpaudit("verify", folder, *gate, "--epsilon", "1000")[0] == 0
     code, out, _ = dpaudit("verify", folder, *gate, "--epsilon", "0.5")
     assert code == 1 and "at most 0.5 is asked for" in out
+
+
+def test_a_claim_is_asked_for_at_either_level(released: Releases, keys: Path) -> None:
+    folder, result = released(secret=True, sizes=(4, 5, 4, 5))
+    claim = result.claim
+    assert claim is not None and claim.batch_epsilon is not None and claim.epsilon < claim.batch_epsilon
+    for question, said in (
+        (Question(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon), ""),
+        (Question(batch_epsilon=claim.epsilon), "The claim states batch_epsilon "),
+        (Question(epsilon=claim.epsilon * 0.999), "The claim states epsilon "),
+    ):
+        found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
+        assert (len(found.problems) == 1 and said in found.problems[0]) if said else found.verdict == "pass"
 
 
 def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) -> None:
