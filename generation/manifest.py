@@ -373,7 +373,10 @@ def claim_beforehand(
         alike = secret_of(config, privacy, batching, clustering) is None
         alike |= not amplifies(privacy.relation, privacy.change(config.rule))
         return _claim(config, config.claim.epsilon, config.claim.delta, config.claim.epsilon if alike else None)
+    stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
     delta = _delta(config, records) if config.claim is None else config.claim.delta
+    if stated is not None and accountant.secret is None:
+        return _claim(config, stated, delta, stated)
     if not accountant.batch.delta_left(delta / accountant.shares):
         problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
         problem += "." if accountant.shares == 1 else f", and each round may take {delta / accountant.shares:g}."
@@ -381,12 +384,9 @@ def claim_beforehand(
     tokens = config.decoding.most_tokens
     # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
     known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
-    release = known if accountant.secret is None else min(known, round_up(accountant.epsilon(tokens, delta)))
-    if config.claim is not None:
-        release = config.claim.epsilon
-    elif config.privacy.epsilon is not None:
-        release = config.privacy.epsilon
-    return _claim(config, release, delta, release if accountant.secret is None else max(release, known))
+    if stated is None:
+        stated = known if accountant.secret is None else min(known, round_up(accountant.epsilon(tokens, delta)))
+    return _claim(config, stated, delta, max(stated, known))
 
 
 def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering: Clustering) -> Config:

@@ -156,14 +156,6 @@ def _outcome(check: CheckResult | None) -> str:
     return {"fail": "failed", "error": "could not run", "warn": "warned"}.get(check.status, check.status)
 
 
-def _contexts(facts: Facts) -> Found:
-    fewest, batches = facts.policy.contexts or 0, facts.result.batches
-    least = min((batch.contexts for batch in batches), default=0)
-    thin = sum(batch.contexts < fewest for batch in batches)
-    measured = f"{least} in the smallest batch" + (f"; {thin} of {len(batches)} have too few" if thin else "")
-    return Found("fail" if thin or not batches else "pass", measured, f"at least {fewest} in every batch")
-
-
 def _short_texts(facts: Facts) -> Found:
     share, texts = facts.policy.short_texts or 0.0, facts.result.released
     wanted = f"at most a share of {exactly(share)}"
@@ -244,13 +236,6 @@ RULES = {
         1,
         "See what these checks say of the run, and what they lack.",
         _checks,
-    ),
-    "contexts": Rule(
-        "Every batch has the contexts that the policy asks for",
-        "A batch has fewer contexts than the policy asks for",
-        1,
-        "Do not release. Choose fewer batches for the next data set, by a public rule (docs/budgets.md).",
-        _contexts,
     ),
     "short_texts": Rule(
         "Few enough texts are empty or very short",

@@ -33,7 +33,6 @@ class Policy(Fields):
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.
-        contexts: the fewest that each batch has.
         short_texts: the largest share of texts that are empty or very short.
         quality: "public-baseline" asks that no figure of evaluation.json is worse than that of texts without any
             record, beyond what chance explains.
@@ -51,7 +50,6 @@ class Policy(Fields):
     unit: Unit | None = None
     evidence: Annotated[int, Field(ge=0, le=4)] | None = None
     checks: Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
-    contexts: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
     trained_on_records: Literal["no"] | None = None

@@ -9,29 +9,28 @@ from dpaudit.generation.events import BatchDone, BatchStarted, StepDone
 STEPS = 48
 
 
-def shown(monkeypatch, show_epsilon: bool) -> tuple[list[tuple[float, float | None]], str]:
+def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
     """(tokens, of so many) after each batch of four, the first of which was there already; and the screen."""
     screen = io.StringIO()
     monkeypatch.setattr(terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     counts = []
     with terminal.progress_bars("tokens") as bars:
-        tell = _Shown(bars, "a-run-with-a-long-name", STEPS, "on disk", show_epsilon)
+        tell = _Shown(bars, "a-run-with-a-long-name", STEPS, "on disk")
         for batch in range(4):
             if batch:
                 tell(BatchStarted(batch, 4))
                 for token in range(10):
-                    tell(StepDone(batch, token + 1, 1.25))
-            tell(BatchDone(batch, 4, 10, 1.25, resumed=not batch))
+                    tell(StepDone(batch, token + 1))
+            tell(BatchDone(batch, 4, 10, resumed=not batch))
             counts.append((bars.tasks[0].completed, bars.tasks[0].total))
     return counts, screen.getvalue()
 
 
-def test_a_bar_counts_the_tokens_of_now_and_shows_no_epsilon_unasked(monkeypatch) -> None:
-    counts, screen = shown(monkeypatch, False)
+def test_a_bar_counts_the_tokens_of_now_and_shows_no_epsilon(monkeypatch) -> None:
+    counts, screen = shown(monkeypatch)
     assert counts == [(0, 3 * STEPS), (10, 2 * STEPS + 10), (20, STEPS + 20), (30, 30)]
     assert "4/4 batches" in screen and "epsilon" not in screen
-    assert "epsilon 1.250" in shown(monkeypatch, True)[1]
 
 
 def test_a_log_has_a_line_now_and_then(monkeypatch, capfd) -> None:

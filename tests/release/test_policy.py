@@ -33,7 +33,6 @@ TRIED: dict[str, tuple[Any, Any]] = {
     "unit": ("record", "user"),
     "evidence": (2, 4),
     "checks": (["release.text", "claim.epsilon"], ["release.text", "replay.logits"]),
-    "contexts": (4, 5),
     "short_texts": (1, 0.5),
 }
 
@@ -188,7 +187,7 @@ def test_a_run_that_fails_its_audit_stays_failed(make_run: Callable[..., Run]) -
 
 
 def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) -> None:
-    found = public_form(held_to(audited, policy(name="of the house", contexts=3, short_texts=0.5)))
+    found = public_form(held_to(audited, policy(name="of the house", short_texts=0.5)))
     assert found.policy is not None and found.policy.name == "of the house"
     rules = [check for check in found.checks if check.id.startswith("policy.")]
     assert {check.measured for check in rules} == {""}
@@ -263,16 +262,16 @@ def test_commands_hold_a_run_to_a_policy(
     tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]], empty_figures: None
 ) -> None:
     run = make_run()
-    path = written(tmp_path, epsilon=1000, relation="add_remove", contexts=4)
+    path = written(tmp_path, epsilon=1000, relation="add_remove", delta=1)
     assert dpaudit("verify", run.path, "--policy", path)[0] == 0
-    path = written(tmp_path, epsilon=0.5, relation="add_remove", contexts=5)
+    path = written(tmp_path, epsilon=0.5, relation="add_remove", unit="context")
     code, out, err = dpaudit("verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif")
     assert code == 1
-    assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.contexts: measured 4 in the" in out
-    assert "does not meet the policy: policy.epsilon, policy.contexts" in " ".join(err.split())
+    assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.unit: measured record" in out
+    assert "does not meet the policy: policy.epsilon, policy.unit" in " ".join(err.split())
     cases = ET.parse(tmp_path / "found" / "junit.xml").iter("testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert failed == {"policy.epsilon", "policy.contexts"}
+    assert failed == {"policy.epsilon", "policy.unit"}
     alerts = json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
     assert {alert["ruleId"] for alert in alerts if alert["level"] == "error"} == failed
     code, out, _ = dpaudit("report", run.path, "--policy", path, "--out", "report")
