@@ -1744,7 +1744,8 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
 
 
 plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
-plain("record_of_another_group_in_every_round", assigned(lambda lines: lines[0].__setitem__(1, str(1 - int(lines[0][1])))),
+plain("record_of_another_group_in_every_round",
+      assigned(lambda lines: lines[0].__setitem__(1, str(1 - int(lines[0][1])))),
       "partition.disjoint", **ROUNDS)  # fmt: skip
 plain(
     "slot_that_no_round_gives",
