@@ -30,6 +30,7 @@ from dpaudit.accounting.profiles import (
     profile_of_all,
     profile_of_rounds,
 )
+from dpaudit.accounting.release import costliest
 from dpaudit.accounting.renyi import Doubles, most_variation
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import GaussianDraws
@@ -125,9 +126,9 @@ def test_a_thousand_rounds_stay_just_above_the_truth() -> None:
     at = np.linspace(0, 2.5, 200)
     truth = deltas_at(normal(0.02 * math.sqrt(1000), 4.0), at)
     assert (deltas_at(found, at) >= truth * (1 - 1e-5)).all()
-    assert epsilon_of_profile(found, 1e-5) == pytest.approx(
-        epsilon_of_profile(normal(0.02 * math.sqrt(1000), 4), 1e-5), rel=2e-3
-    )
+    for delta in (1e-3, 1e-5):
+        exact = epsilon_of_profile(normal(0.02 * math.sqrt(1000), 4.0), delta)
+        assert exact <= epsilon_of_profile(found, delta) <= exact * (1 + 1e-4)
 
 
 def test_one_batch_a_group_leaves_both_levels_equal() -> None:
@@ -155,16 +156,16 @@ def test_more_batches_cost_less_more_texts_and_rounds_more() -> None:
 def test_the_group_with_the_least_to_hide_in_counts() -> None:
     alone, both = release(0.2, (14, 2)), release(0.2, (14, 2), (60, 5), (30, 2))
     assert both.epsilon(48, 1e-5) == alone.epsilon(48, 1e-5)
-    assert SecretBatches(((14, 2), (30, 2), (60, 5))).costliest == ((14, 2),)
-    assert SecretBatches(((5, 5), (9, 9), (20, 1))).costliest == ((5, 5),)
-    assert SecretBatches(((5, 1), (9, 9))).costliest == ((5, 1), (9, 9))
+    assert costliest(SecretBatches(((14, 2), (30, 2), (60, 5)))) == ((14, 2),)
+    assert costliest(SecretBatches(((5, 5), (9, 9), (20, 1)))) == ((5, 5),)
+    assert costliest(SecretBatches(((5, 1), (9, 9)))) == ((5, 1), (9, 9))
     either = release(0.2, (5, 1), (9, 9)).epsilon(48, 1e-5)
     assert either == pytest.approx(max(release(0.2, pair).epsilon(48, 1e-5) for pair in ((5, 1), (9, 9))), rel=1e-4)
 
 
 @pytest.mark.parametrize(("dear", "cheap"), [((4, 2), (9, 2)), ((4, 2), (4, 1)), ((4, 4), (6, 6)), ((4, 2), (12, 5))])
 def test_pairs_that_are_left_out_cost_less_everywhere(dear: tuple[int, int], cheap: tuple[int, int]) -> None:
-    assert SecretBatches((dear, cheap)).costliest == (dear,)
+    assert costliest(SecretBatches((dear, cheap))) == (dear,)
     batch, losses = privacy_profile(1.0, 2, 1e-6), np.linspace(0, 1.5, 50)
     assert batch is not None
     above, below = (deltas_at(allocated(batch, *pair, 1e-6), losses) for pair in (dear, cheap))
