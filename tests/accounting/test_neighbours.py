@@ -243,8 +243,10 @@ def test_slices_of_a_fixed_size_are_above() -> None:
         return release(toys.texts(logits))
 
     mixed = np.mean([law(hers) for hers in range(5)], axis=0)
-    exact = hockey_sticks(mixed, law(-1))
-    assert (exact.max(0) > at_losses(of_release(1.0, 2, 2, 2)) * 1.5)[LOSSES > 1].any()
+    nobody = law(-1)
+    times = above(mixed, nobody, of_release(1.0, 2, 2, 2))
+    print(f"slices of a fixed size: {times:.0f} times above, {above(mixed, nobody, batch_profile(1.0, 2)):.0f} one batch's")
+    assert times > 1000
 
 
 def test_the_direction_of_an_added_record_alone_is_below_that_of_a_removed_one() -> None:
