@@ -222,6 +222,26 @@ def test_draws_by_noise_are_amplified_through_their_profile() -> None:
     assert math.isinf(ReleaseAccountant(weak, weak, SecretBatches(((10, 10),))).epsilon(48, 1e-5))
 
 
+def test_a_release_that_may_come_near_the_batch_level_is_held_against_it() -> None:
+    """What is surely below it is not: an epsilon that an adversary reaches, without recursions."""
+    for accountant in (
+        ApproximateAccountant(0.2, rounds=2),
+        ApproximateAccountant(3.0, most_rho=0.05),
+        ApproximateAccountant(0.01, (0.5,), 0.3, 2e-6),
+        ApproximateAccountant(0.125, centers_delta=1e-4),
+        ApproximateAccountant(1e-9),
+        ApproximateAccountant(math.inf, most_rho=0.05),
+    ):
+        for tokens, delta in ((0, 0.5), (1, 1e-5), (64, 1e-5), (64, 1e-12)):
+            assert 0 <= accountant.surely(tokens, delta) <= accountant.epsilon(tokens, delta).epsilon
+    assert ApproximateAccountant(0.2).surely(48, 1e-5) > 0.9 * ApproximateAccountant(0.2).epsilon(48, 1e-5).epsilon
+    for accountant in (release(0.2, (2, 2)), release(3.0, (2, 2)), release(0.5, (3, 3), rho=0.3, laplace=(0.2,))):
+        assert accountant.epsilon(30, 1e-5) <= accountant.batch_level(30, 1e-5).epsilon
+    for delta in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="delta must lie"):
+            release(0.2, (14, 2)).epsilon(48, delta)
+
+
 EXTREME = [
     (0.0, 9, 1e-9),
     (1e-30, 9, 0.5),
