@@ -127,10 +127,13 @@ class ReleaseAccountant:
 
     def epsilon(self, tokens: int, delta: float) -> float:
         """What it costs for readers who do not know them: never above the batch level. Raises as `batch_level`."""
-        known, share = self.batch_level(tokens, delta).epsilon, self._share(delta)
-        for profile in self._texts(tokens, share):
-            known = min(known, joint_epsilon([self._beside(profile)], share).epsilon)
-        return known
+        share = self._share(delta)
+        texts = self._texts(tokens, share)
+        found = min((joint_epsilon([self._beside(each)], share).epsilon for each in texts), default=math.inf)
+        # The batch level takes recursions of its own, and is seldom so near.
+        if found <= self.batch.surely(tokens, share):
+            return found
+        return min(found, self.batch_level(tokens, delta).epsilon)
 
     def note(self, tokens: int, delta: float) -> str:
         """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
@@ -287,6 +290,8 @@ class ReleaseAccountant:
         return replace(self.of_rounds(max(self.shares, self.batch.rounds)), shares=1)
 
     def _share(self, delta: float) -> float:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
         return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
 
     def _beside(self, texts: Profile) -> Parts:
