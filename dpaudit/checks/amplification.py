@@ -17,7 +17,7 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import rounded_up
-from dpaudit.runs import Allocation, Manifest, SecretBatches, accounted_rounds, secret_batches
+from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
 from dpaudit.runs.assignment import KEY_BYTES
 
 _REFERENCE = "docs/mathematics.md#secret-batches"
@@ -182,7 +182,8 @@ def _with_secret(manifest: Manifest) -> Manifest:
     """The manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
-    return manifest.model_copy(update={"batching": manifest.batching.model_copy(update=said)})
+    batching = manifest.batching.model_copy(update=said)
+    return manifest.model_copy(update={"batching": batching, "sampling": Sampling()})
 
 
 def _with_independent(manifest: Manifest) -> Manifest:
@@ -192,7 +193,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
         said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
     batching = manifest.batching.model_copy(update=said)
     privacy = manifest.privacy.model_copy(update={"shared_budgets": False, "earlier": ()})
-    return manifest.model_copy(update={"batching": batching, "privacy": privacy})
+    return manifest.model_copy(update={"batching": batching, "privacy": privacy, "sampling": Sampling()})
 
 
 def _figure(facts: Facts, manifest: Manifest, secret: SecretBatches) -> float | None:
