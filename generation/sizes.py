@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.results.rounding import decimals, stated
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, SecretBatches
 
 #: Contexts of a batch: with fewer noise decides most tokens; a larger one is not chosen.
 FEWEST, MOST = 8, 1 << 14
@@ -59,22 +59,39 @@ class Pricing:
         """What one of so many contexts can lift a token by, to three digits."""
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
-    def claim(self, contexts: int) -> float:
-        """Epsilon as a run with so many contexts claims it: rounded up, by the accounting that anyone can repeat."""
-        accountant = ApproximateAccountant.of(self.of(contexts), ContextChange("add_remove"))
-        assert accountant is not None, "a mean's cost is known beforehand"
-        return float(decimals(accountant.epsilon(self.tokens, self.delta, "rdp").epsilon, 4, most=math.inf))
+    def batch_level(self, contexts: int, rounds: int = 1) -> float:
+        """Epsilon of so many rounds for whoever knows a record's batches: by the accounting that anyone can repeat."""
+        found = replace(self._one(contexts), rounds=rounds).epsilon(self.tokens, self.delta, "rdp")
+        return float(decimals(found.epsilon, 4, most=math.inf))
+
+    def release(self, sizes: Sizes) -> float:
+        """Epsilon for readers of the texts, who do not know a record's batches: what a run claims. Rounded up."""
+        found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
+        return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
+
+    def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
+        """How many rounds of these sizes readers' epsilon pays for."""
+        return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
-        """The fewest contexts, of at least FEWEST, whose claim is at most `epsilon`. Raises InputError beyond MOST."""
+        """The fewest contexts, at least FEWEST, whose batch level is within `epsilon`. Raises InputError if none."""
         low, high = FEWEST - 1, MOST
-        if self.claim(high) > epsilon:
+        if self.batch_level(high) > epsilon:
             problem = f"at {stated(epsilon)} a batch would need more than {MOST:,} records."
-            raise InputError("--epsilon", problem, f"The least that can be had is {stated(self.claim(MOST))}.")
+            raise InputError("--epsilon", problem, f"The least that can be had is {stated(self.batch_level(MOST))}.")
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.claim(middle) <= epsilon else (middle, high)
+            low, high = (low, middle) if self.batch_level(middle) <= epsilon else (middle, high)
         return high
+
+    def _one(self, contexts: int) -> ApproximateAccountant:
+        accountant = ApproximateAccountant.of(self.of(contexts), ContextChange("add_remove"))
+        assert accountant is not None, "a mean's cost is known beforehand"
+        return accountant
+
+    def _secret(self, sizes: Sizes) -> ReleaseAccountant:
+        one = self._one(sizes.contexts)
+        return ReleaseAccountant(one, one, SecretBatches(((sizes.batches, sizes.generated),)))
 
 
 @dataclass(frozen=True)
@@ -83,17 +100,19 @@ class Sizes:
 
     Attributes:
         contexts: records of a batch.
-        batches: into how many of them each label's records are hashed.
+        batches: into how many of them each label's records are hashed, in a round.
         generated: how many of those are generated.
+        rounds: how often.
     """
 
     contexts: int
     batches: int
     generated: int
+    rounds: int = 1
 
     @classmethod
     def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """The sizes that a wish leads to, with so many contexts to a batch where it names no epsilon.
+        """The sizes that a wish leads to: with so many contexts to a batch, or more where its epsilon needs them.
 
         Args:
             wish: what is asked for.
@@ -103,31 +122,51 @@ class Sizes:
         Raises:
             InputError: the records do not give as many texts at that epsilon; says which numbers would do.
         """
-        if pricing is not None and wish.epsilon is not None:
-            contexts = pricing.contexts(wish.epsilon)
+        sizes = cls._filled(wish, contexts)
+        if pricing is None or wish.epsilon is None:
+            return sizes.required(wish, pricing)
+        # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
+        least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
+        if least > wish.epsilon:
+            sizes = cls._filled(wish, pricing.contexts(wish.epsilon))
+        sizes.required(wish, pricing)
+        if (found := pricing.release(sizes)) > wish.epsilon:
+            rounds = pricing.most_rounds(sizes, wish.epsilon)
+            texts = f"--texts {rounds * sizes.batches * wish.labels}, or " if rounds else ""
+            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(found)} for their readers."
+            raise InputError("--epsilon", problem, f"What would do: {texts}--epsilon {stated(found)}.")
+        return sizes
+
+    @classmethod
+    def _filled(cls, wish: Wish, contexts: int) -> Sizes:
+        """By batches of so many contexts; in rounds where the texts are more than batches."""
         asked = max(GENERATED, math.ceil((wish.texts or 0) / wish.labels))
         if wish.records is None:
             return cls(contexts, max(BATCHES, asked), asked)
         batches = math.floor(wish.records / wish.labels / contexts + 0.5)
-        generated = asked if wish.texts is not None else max(asked, batches)
-        if generated > batches:
-            raise _too_few(wish, cls(contexts, batches, generated), pricing)
-        return cls(contexts, batches, generated)
+        if wish.texts is None:
+            return cls(contexts, batches, max(asked, batches))
+        rounds = max(1, math.ceil(asked / batches)) if batches >= GENERATED else 1
+        return cls(contexts, batches, math.ceil(asked / rounds), rounds)
+
+    def required(self, wish: Wish, pricing: Pricing | None) -> Sizes:
+        """These sizes. Raises InputError where the records do not fill as many batches."""
+        if self.generated > self.batches:
+            raise _too_few(wish, self, pricing)
+        return self
 
 
 def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
-    """The records give fewer texts than are asked for, or than a label needs that are compared."""
+    """The records give fewer batches than a label needs that are compared."""
     records, least = wish.records or 0, sizes.generated * wish.labels
-    at = "" if pricing is None else f" at epsilon {stated(pricing.claim(sizes.contexts))}"
-    given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts"
-    found = f"{records:,} records give {given} of {sizes.contexts:,} records each{at}"
-    problem = f"{found}, and {least:,} are asked for or needed."
+    given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
+    problem = (
+        f"{records:,} records give {given} of {sizes.contexts:,} records each, and {least:,} are asked for or needed."
+    )
     ways = [f"{least * sizes.contexts:,} records or more"]
-    if wish.texts is not None and sizes.batches >= GENERATED:
-        ways.insert(0, f"--texts {sizes.batches * wish.labels}")
     # A batch may have somewhat fewer records than the divisor says, as many as rounding makes of it.
     fewer = math.floor(records / wish.labels / (sizes.generated - 0.5))
     if pricing is not None and fewer >= FEWEST:
-        ways.insert(0, f"--epsilon {stated(pricing.claim(fewer))}")
+        ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
     where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
     return InputError(where, problem, f"What would do: {', or '.join(ways)}.")

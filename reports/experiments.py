@@ -43,9 +43,11 @@ class Line(NamedTuple):
 
 HEADINGS = ("Clusters", "ε approx.", "ε ex-post", "MAUVE", "Accuracy")
 EXPLAINED = (
-    "ε approx.: of approximate DP, at its row's δ. ε ex-post: the exact cost, with Theorem 1's in parentheses; itself "
-    "private. The paper counts for one context that comes or goes; a run here for the unit of its claim, which is a "
-    "record unless its config says otherwise. MAUVE and accuracy: mean ± standard deviation over seeds."
+    "ε approx.: of approximate DP, at its row's δ. ε ex-post: the exact cost, with Theorem 1's in parentheses, which "
+    "is of the batch level; itself private. Ours are claims at the release level, for readers of the texts (after a "
+    "slash: at the batch level, where that is another), the paper's of one batch. The paper counts for one context "
+    "that comes or goes; a run here for the unit of its claim, which is a record unless its config says otherwise. "
+    "MAUVE and accuracy: mean ± standard deviation over seeds."
 )
 SIZES = (
     "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
@@ -57,7 +59,16 @@ PUBLIC_ONLY = (
 )
 _COLUMNS = (
     *("config", "dataset", "method", "kind", "clusters"),
-    *("epsilon_approximate", "epsilon_ex_post", "theorem1_ex_post", "delta", "relation", "unit", "bounded"),
+    *(
+        "epsilon_approximate",
+        "epsilon_ex_post",
+        "batch_epsilon",
+        "theorem1_ex_post",
+        "delta",
+        "relation",
+        "unit",
+        "bounded",
+    ),
     *("verdict", "texts", "tokens"),
     *("mauve", "mauve_std", "mauve_n", "real_mauve", "real_mauve_std"),
     *("accuracy", "accuracy_std", "accuracy_texts", "accuracy_method"),
@@ -155,14 +166,15 @@ def _text(text: str, style: str = "") -> Text:
 
 ESTIMATED = ("ε paper\napprox.", "ε context", "ε record", "ε paper\nex-post", "Batches", "Size", "M tokens", "Hours")
 ESTIMATE_NOTES = (
-    "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts "
-    "cost stands after the +, and what noised centres cost is in it. ε record: of all that together, for the unit in "
-    "the row's config: what its run can claim. Where centres come from records without noise nothing bounds either "
-    "(∞): such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards, and "
-    "no figure to hold against the other columns. "
-    "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
-    "one; tokens are the most of a batch, in one text or several. M tokens: millions of contexts × tokens in all. "
-    "Where noisy counts decide on batches, their number is approximate (~)."
+    "Every ε here is of the batch level: for readers of the texts it is smaller (docs/secret-batches.md). ε context: "
+    "by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts cost "
+    "stands after the +, and what noised centres cost is in it. ε record: of all that together, for the unit in the "
+    "row's config: what its run can claim. Where centres come from records without noise nothing bounds either (∞): "
+    "such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards, and no "
+    "figure to hold against the other columns. Size: contexts × tokens of a batch. Contexts are its slots, or as many "
+    "as it has on average where every record is one; tokens are the most of a batch, in one text or several. M "
+    "tokens: millions of contexts × tokens in all. Where noisy counts decide on batches, their number is approximate "
+    "(~)."
 )
 
 
@@ -294,7 +306,10 @@ def _claimed(row: RowResult) -> str:
         return ABSENT
     if row.unbounded:
         return INFINITE
-    claimed, theorem1 = up(row.audited.claim.epsilon), row.audited.theorem1
+    claim, theorem1 = row.audited.claim, row.audited.theorem1
+    claimed = up(claim.epsilon)
+    if claim.batch_epsilon not in (None, claim.epsilon):
+        claimed += f"/{up(claim.batch_epsilon or 0.0)}"
     return f"{claimed} ({up(theorem1)})" if _kind(row) == "ex-post" and theorem1 is not None else claimed
 
 
@@ -319,6 +334,7 @@ def _figures(row: RowResult) -> tuple[object, ...]:
     return (
         *(row.config, row.dataset, row.method, _kind(row), row.clusters),
         *_by_kind(_kind(row), None if claim is None else claim.epsilon, None),
+        None if claim is None else claim.batch_epsilon,
         None if audited is None else audited.theorem1,
         *((None,) * 3 if claim is None else (claim.delta, claim.relation, claim.unit)),
         "no" if row.unbounded else "yes",

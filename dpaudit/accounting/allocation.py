@@ -80,10 +80,14 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
 def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:
     """Where delta has come to a part of the one that is asked about; or to the least that the transforms can show."""
     end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
-    looks = []
+    looks: list[tuple[float, float]] = []
+    points = COARSE_GRID
     while True:
-        look = _Sum.of(ratios, batches, generated, end, COARSE_GRID)
-        looks.append((float(look.deltas(np.array([end]))[0]), end))
+        found = float(_Sum.of(ratios, batches, generated, end, points).deltas(np.array([end]))[0])
+        if points == COARSE_GRID and looks and found > looks[-1][0]:
+            points = GRID  # so far an end is beyond a coarse grid, which shows more than there is
+            continue
+        looks.append((found, end))
         if looks[-1][0] <= _REMOTE * delta:
             return end
         if end >= furthest:

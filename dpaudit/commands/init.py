@@ -51,7 +51,7 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 )
 @click.option("--records", type=POSITIVE_COUNT, metavar="N", help="About how many there are, as everyone may know.")
 @click.option("--texts", type=POSITIVE_COUNT, metavar="N", help="How many to write, at least [default: all they give].")
-@click.option("--epsilon", type=POSITIVE, help="The most that a mean may claim: it decides how large batches are.")
+@click.option("--epsilon", type=POSITIVE, help="The most that a mean may claim, at the release level.")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -196,8 +196,10 @@ def _yield(own: Own, found: First) -> str:
     groups, sizes, records = len(own.labels) or 1, found.sizes, own.records or found.records or 0
     labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""
     each = round(records / groups / sizes.batches)
-    cost = "" if found.epsilon is None else f", at epsilon {stated(found.epsilon)}"
-    texts = counted(sizes.generated * groups, "text")
+    cost, rounds = "", f" in {sizes.rounds:,} rounds" if sizes.rounds > 1 else ""
+    if found.epsilon is not None and found.batch_epsilon is not None:
+        cost = f", at epsilon {stated(found.epsilon)} (release level; {stated(found.batch_epsilon)} at the batch level)"
+    texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
     more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
     said = f"{counted(records, 'record')}{labels}: {texts}, each from some {counted(each, 'record')}{cost}{more}"
     if each * _FAR < sizes.contexts:

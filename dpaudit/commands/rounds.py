@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dpaudit.accounting import ReleaseAccountant
+    from dpaudit.accounting.release import Plan
     from dpaudit.mechanisms import DivisorKind, Relation
 
 #: Clips that are set side by side at one epsilon.
@@ -66,8 +67,9 @@ class SecretRuns:
             raise ValueError(f"a label has {self.of_label:,} batches, of which {generated:,} cannot be generated")
         return generated * self.labels
 
-    def accountant(self, rounds: int) -> ReleaseAccountant:
-        """Of both levels, in so many rounds."""
+    @property
+    def accountant(self) -> ReleaseAccountant:
+        """Of both levels, in one round."""
         from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
         from dpaudit.mechanisms import ContextChange, bounded_range
         from dpaudit.runs import SecretBatches
@@ -76,27 +78,25 @@ class SecretRuns:
             return bounded_range(self.clip, self.temperature, self.size, change, self.divisor)
 
         laplace = (self.rebalancing_epsilon,) if self.rebalancing_epsilon else ()
-        batch = ApproximateAccountant(eta(ContextChange(self.relation, self.group_size)), laplace=laplace)
-        group = (self.of_label, self.texts // self.labels)
         several = 2 if self.relation == "replace" else 1
         return ReleaseAccountant(
-            replace(batch, rounds=rounds),
+            ApproximateAccountant(eta(ContextChange(self.relation, self.group_size)), laplace=laplace),
             ApproximateAccountant(eta(ContextChange("add_remove"))),
-            SecretBatches((group,), rounds),
+            SecretBatches(((self.of_label, self.texts // self.labels),)),
             records=self.group_size * several,
         )
 
-    def cost(self, rounds: int) -> dict[str, Any]:
-        """Both levels of so many rounds."""
-        from dpaudit.results import finite_or_text
+    def cost(self, rounds: int) -> Plan:
+        """What so many rounds cost at both levels."""
+        from dpaudit.accounting.release import cost_of_texts
 
-        accountant = self.accountant(rounds)
-        return {
-            "rounds": rounds,
-            "texts": rounds * self.texts,
-            "epsilon": finite_or_text(accountant.epsilon(self.tokens, self.delta)),
-            "batch_epsilon": finite_or_text(accountant.batch_level(self.tokens, self.delta).epsilon),
-        }
+        return cost_of_texts(self.accountant, rounds * self.texts, self.tokens, self.delta, self.texts)
+
+    def affordable(self, epsilon: float) -> Plan:
+        """The most rounds that readers' epsilon pays for."""
+        from dpaudit.accounting.release import most_texts
+
+        return most_texts(self.accountant, epsilon, self.tokens, self.delta, self.texts)
 
     def rounds_for(self, texts: int | None, rounds: int | None) -> int:
         """How many rounds are asked about, by themselves or by their texts: one by default."""
@@ -104,19 +104,22 @@ class SecretRuns:
 
     def most_budget(self, epsilon: float, rounds: int) -> float:
         """The budget of a context in each of so many rounds that keeps any number of tokens within readers' epsilon."""
-        return self.accountant(rounds).most_rho_within(epsilon, self.delta)
-
-    def affordable(self, epsilon: float) -> int:
-        """How many rounds readers' epsilon pays for."""
-        return self.accountant(1).most_rounds_within(epsilon, self.tokens, self.delta)
+        return self.accountant.of_rounds(rounds).most_rho_within(epsilon, self.delta)
 
     def answer(self, epsilon: float | None, rounds: int) -> dict[str, Any]:
-        """What `--json` prints: of the most rounds within `epsilon`, or of so many where that is None."""
-        if epsilon is not None:
-            rounds = self.affordable(epsilon)
+        """What `--json` prints: of the most rounds within `epsilon`, or of so many where that is None.
+
+        Where not one is, the epsilons are what one would cost.
+        """
+        from dpaudit.results import finite_or_text
+
+        plan = self.cost(rounds) if epsilon is None else self.affordable(epsilon)
+        cost = plan if plan.rounds else self.cost(1)
         return {
-            **self.cost(max(1, rounds)),
-            **({} if rounds else {"rounds": 0, "texts": 0}),
+            "rounds": plan.rounds,
+            "texts": plan.texts,
+            "epsilon": finite_or_text(cost.epsilon),
+            "batch_epsilon": finite_or_text(cost.batch_epsilon),
             "delta": self.delta,
             "batches": self.of_label,
             "generated": self.texts // self.labels,
@@ -136,13 +139,12 @@ class SecretRuns:
         if self.labels > 1:
             together = None if self.batches is None else self.batches * self.labels
             merged = replace(self, labels=1, batches=together, generated=self.texts)
-            found = rounds if epsilon is None else merged.affordable(epsilon)
-            one = {"batches": merged.of_label, "rounds": found, "texts": found * merged.texts}
-            one |= {"epsilon": merged.cost(found)["epsilon"]} if found else {}
+            plan = merged.cost(rounds) if epsilon is None else merged.affordable(epsilon)
+            one = {"batches": merged.of_label, "rounds": plan.rounds, "texts": plan.texts, "epsilon": plan.epsilon}
         menu = []
         for clip in () if epsilon is None else sorted({*_MENU, self.clip}):
-            found = replace(self, clip=clip).affordable(epsilon or 0.0)
-            menu.append({"clip": clip, "rounds": found, "texts": found * self.texts})
+            plan = replace(self, clip=clip).affordable(epsilon or 0.0)
+            menu.append({"clip": clip, "rounds": plan.rounds, "texts": plan.texts})
         return {"one_label": one, "menu": menu}
 
 

@@ -1754,6 +1754,37 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
 
 
 plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
+plain("record_of_another_group_in_every_round",
+      assigned(lambda lines: lines[0].__setitem__(1, str(1 - int(lines[0][1])))),
+      "partition.disjoint", **ROUNDS)  # fmt: skip
+plain(
+    "slot_that_no_round_gives",
+    assigned(lambda lines: lines[0].__setitem__(2, "0")),
+    "partition.disjoint",
+    "amplification.records",
+    **ROUNDS,
+)
+plain(
+    "group_that_there_is_not",
+    assigned(lambda lines: lines[0].__setitem__(1, "9")),
+    "partition.disjoint",
+    "amplification.records",
+    **ROUNDS,
+)
+
+
+@fault("partition.disjoint", "amplification.records", **ROUNDS, **MEAN)
+def record_twice_in_a_round(run):
+    """Its line is there once, and a batch of the second round has one context more than the rule sends there."""
+
+    def drop(lines):
+        keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)).of_round(1)
+        lines.remove(next(line for line in lines if keyed.batch(line[0], 10) < 2))
+        run.edit_manifest({"data.records": len(lines), "data.digest": data_digest(line[0] for line in lines)})
+
+    assigned(drop)(run)
+
+
 plain("a_single_round_claimed", claimed(of_rounds(1)), "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN)
 plain("a_single_round_claimed_of_a_batch", claimed(
           lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon,

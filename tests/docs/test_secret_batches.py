@@ -1,0 +1,37 @@
+"""Cells of docs/secret-batches.md, worked out again by the script that made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.secret_batches import DELTA, SIZE, TOKENS, accountant, levels, paper_tokens
+from dpaudit.mechanisms import ContextChange, bounded_range
+from dpaudit.results.rounding import bound
+
+PAGE = (Path(__file__).parents[2] / "docs/secret-batches.md").read_text("utf-8")
+ETA = bounded_range(2.0, 1.0, SIZE, ContextChange("add_remove"))
+
+
+def line(begins: str) -> str:
+    (found,) = (line for line in PAGE.splitlines() if line.startswith(begins))
+    return found
+
+
+def test_rows_of_the_paper_are_those_of_the_script() -> None:
+    eta, tokens, delta = paper_tokens(504_000, 2.9)
+    release, batch = levels(accountant(eta, 984), tokens, delta)
+    shown = line("| Yelp | 2.9 |")
+    assert f"| {bound(batch, 4)} |" in shown and f"{bound(release, 3)} (984)" in shown
+
+
+def test_units_of_several_records_are_those_of_the_script() -> None:
+    release, batch = levels(accountant(ETA, 38, users=3), TOKENS, DELTA)
+    assert line("| a person with 3 records |").endswith(f"| {bound(batch, 3)} | {bound(release, 3)} |")
+
+
+@pytest.mark.slow
+def test_yields_are_those_of_the_script() -> None:
+    assert accountant(ETA, 38).most_rounds_within(2.0, TOKENS, DELTA) * 38 == 1254
+    assert "1,254" in line("| 1,230 (38) |")
