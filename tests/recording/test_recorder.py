@@ -194,7 +194,6 @@ PUBLIC_KEYS = {
     "default_rng": lambda: np.random.default_rng(7).bytes(32),
     "random": lambda: random.Random(1234).randbytes(32),
     "digest of a number": lambda: hashlib.sha256(b"2026").digest(),
-    "number": lambda: (1).to_bytes(32, "big"),
 }
 
 
