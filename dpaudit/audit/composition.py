@@ -38,8 +38,8 @@ _BEFOREHAND = (
 _TELLS = "each tells of the other's batches"
 _APART = "so that every total has them at the batch level."
 _TOGETHER = (
-    "so that the approximate total composes them batch by batch before secrecy amplifies it, once, and the ex-post total "
-    "has them at the batch level."
+    "so that the approximate total composes them batch by batch before secrecy amplifies it, once, and the ex-post "
+    "total has them at the batch level."
 )
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
 _RARELY = 1e-9

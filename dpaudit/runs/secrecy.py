@@ -16,7 +16,8 @@ _NOT_SECRET = {
     "unsaid": "the run does not say how records were given to batches (batching.allocation)",
     "known": "the key or the draws of the batches may be known to others: they were given, or are of an earlier run",
     "short": f"the key of the batches has fewer than {KEY_BYTES} bytes",
-    "seeded": "numbers of the run's generator follow from a seed (sampling.generator), and so may its batches, or their key",
+    "seeded": "numbers of the run's generator follow from a seed (sampling.generator), and so may its batches or their "
+    "key",
     "found": "the key of the batches is one that a common seed gives",
     "unkeyed": "the run has no key (batching.key) that its records were hashed with",
     "allowances": "what records may spend hangs on other records' batches, or on those of earlier runs",
