@@ -77,4 +77,4 @@ def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
         yield f"{name} of {seed}", hashlib.new(name, str(seed).encode()).digest()
     yield f"blake2b of {seed}", hashlib.blake2b(str(seed).encode(), digest_size=size).digest()
     for order in ("big", "little"):
-        yield f"the number {seed}", abs(seed).to_bytes(size, order)  # type: ignore[arg-type]
+        yield f"the number {seed}", abs(seed).to_bytes(size, order)

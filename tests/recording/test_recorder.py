@@ -29,6 +29,7 @@ from dpaudit.runs import (
     Manifest,
     Model,
     Origins,
+    Privacy,
     Prompt,
     Record,
     RunReader,
@@ -228,6 +229,45 @@ def test_uniform_draws_without_a_key_cannot_pass_per_record(tmp_path: Path) -> N
     found = audit_run(tmp_path / "run")
     assert {check.id: check.status for check in found.checks}["partition.stable"] == "skip"
     assert found.verdict != "pass"
+
+
+def drawn(where: list[int], batches: int, generated: int) -> Any:
+    """Records whose batches somebody drew, by a number each, and of which no hash is known."""
+    placed = hashed_records(RECORDS, batches=batches, generated=generated)
+    batching = placed.batching.model_copy(update={"key": None, "allocation": Allocation(kind="uniform", secret=True)})
+    lines = [
+        dataclasses.replace(line, batch=number if number < generated else None)
+        for line, number in zip(placed.assignment, where, strict=True)
+    ]
+    texts = tuple(
+        tuple(text for text, number in zip(RECORDS, where, strict=True) if number == each) for each in range(generated)
+    )
+    return dataclasses.replace(placed, batching=batching, assignment=tuple(lines), batches=texts)
+
+
+def test_uniform_draws_are_taken_at_their_word_only_where_they_look_like_draws(tmp_path: Path) -> None:
+    system = random.SystemRandom()
+    honest = drawn([system.randrange(4) for _ in RECORDS], 4, 3)
+    sliced = drawn([number // 2 for number, _ in enumerate(RECORDS)], 20, 20)
+    more = drawn([system.randrange(4) for _ in RECORDS], 40, 4)  # 36 batches that nothing could be in
+    per_context = {"privacy": Privacy(unit="context")}
+    found = {}
+    for name, placed in (("honest", honest), ("sliced", sliced), ("more", more)):
+        claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
+        record(tmp_path / name, MEAN, placed=placed, claim=claim, **per_context)
+        found[name] = failing(tmp_path / name)
+    assert found == {"honest": set(), "sliced": {"amplification.records"}, "more": {"amplification.records"}}
+    epsilon, batch_epsilon, _ = levels(tmp_path / "honest")
+    assert epsilon < batch_epsilon
+
+
+def test_a_hash_that_cannot_be_made_again_is_no_pass(tmp_path: Path) -> None:
+    placed = hashed_records(RECORDS, batches=3, generated=3)
+    less = {"batches_per_label": None, "generate_per_label": None}
+    unsaid = dataclasses.replace(placed, batching=placed.batching.model_copy(update=less))
+    claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
+    record(tmp_path / "run", MEAN, placed=unsaid, claim=claim, privacy=Privacy(unit="context"))
+    assert {check.id: check.status for check in audit_run(tmp_path / "run").checks}["amplification.records"] == "skip"
 
 
 @pytest.mark.parametrize("fields", [MEDIAN, MEAN, ANCHORED], ids=["median", "mean", "anchored"])
