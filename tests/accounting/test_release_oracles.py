@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -94,7 +95,9 @@ def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> Non
             found.append((mean, error))
             assert abs(mean - theirs) <= 4 * math.hypot(error, their_error)
         (add, add_error), (remove, remove_error) = found
-        print(f"e {e}: added {add:.4e} ({add_error:.0e}), removed {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}")
+        sys.stdout.write(
+            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}" + "\n"
+        )
         assert add <= claimed[place] + 4 * add_error
         assert abs(remove - claimed[place]) <= 4 * remove_error
 
@@ -141,6 +144,6 @@ def test_another_accountants_bounds_enclose_ours(
         for bound in (them.BoundType.DOMINATES, them.BoundType.IS_DOMINATED)
     )
     ours = epsilon_of_profile(allocated(profile, batches, batches, delta), delta)
-    print(f"B {batches}: {lower:.4f} <= {ours:.4f} <= {upper:.4f}")
+    sys.stdout.write(f"B {batches}: {lower:.4f} <= {ours:.4f} <= {upper:.4f}" + "\n")
     assert lower <= ours <= upper
     assert upper == pytest.approx(theirs, abs=1e-3)
