@@ -1055,7 +1055,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
         (["budget", "--epsilon", "much"], "Invalid value for '--epsilon': 'much' is not a valid float range."),
         (["budget"], "Missing option '--clip'."),
-        (["verify", "run", "--epsilom", "3"], "No such option '--epsilom'. Did you mean '--epsilon'?"),
+        (["verify", "run", "--evidense", "3"], "No such option '--evidense'. Did you mean '--evidence'?"),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
         (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),

@@ -30,6 +30,8 @@ DIGEST = "a" * 64
 RUN = {
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --epsilon 2": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000": "",
     "dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10": "",
     "dpaudit checks ID": "dpaudit checks sampling.distribution",
     "dpaudit checks sampling.distribution": "",

@@ -145,5 +145,5 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
     for other in found.others:
         asked = audit_run(run.path, Question(unit=other.unit, relation=other.relation)).guarantees.approximate
         assert asked is not None
-        assert (other.epsilon, other.rdp) == (asked.epsilon, asked.rdp)
+        assert (other.epsilon, other.rdp) == (asked.batch_epsilon, asked.batch_rdp)
     assert make_run(aggregator="mean", sizes=(4, 5)).audit().guarantees.approximate.others == ()

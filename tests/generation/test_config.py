@@ -127,7 +127,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("data", {"split": "train"}, "data.split", "'train'", "dataset"),
     ("data", {"label_values": ["1"]}, "data.label_values", "['1']", "for each of labels"),
     ("data", {"label_values": ["1", "1"]}, "data.label_values", "['1', '1']", "a value of its own"),
-    ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32' or 'bfloat16'"),
+    ("model", {"dtype": "float16"}, "model.dtype", "'float16'", "'float32', 'bfloat16' or 'auto'"),
     ("model", {"trained_on_records": False}, "model.trained_on_records", "'false'", "'no', 'yes' or 'unknown'"),
     ("model", {"device": "tpu"}, "model.device", "'tpu'", "'auto', 'cpu' or 'cuda'"),
     ("prompt", {"template": "chat"}, "prompt.template", "'chat'", "'pt' or 'it'"),

@@ -36,7 +36,8 @@ def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
     kept = counts.kept(2)
     assert kept.tolist() == [[0, 1], [2, 3]]
     # The first label's 1000 records are shared out 2 : 1, the second's 85 are 5 : 1.
-    assert counts.batches(kept, 32, 50).tolist() == [[21, 10], [2, 1]]
+    assert counts.batches(kept, 32, 50, 1).tolist() == [[21, 10], [2, 1]]
+    assert counts.batches(kept, 32, 50, 8).tolist() == [[21, 10], [8, 8]], "no fewer than the public least"
 
 
 def test_each_label_keeps_its_own() -> None:
