@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,13 +232,17 @@ class _Power:
         l2; a square root of the length takes it to l1. What lies beyond the end is dropped: ratios are not negative.
         """
         n = len(self.masses)
-        product = np.fft.irfft(np.fft.rfft(self.masses, 2 * n) * np.fft.rfft(other.masses, 2 * n), 2 * n)
+        product = np.fft.irfft(self._transform * other._transform, 2 * n)
         one, two = (float(each.masses.sum()) * (1 + _SUM) for each in (self, other))
         long_one, long_two = (math.sqrt(float((each.masses**2).sum()) * (1 + _SUM)) for each in (self, other))
         transform = 16 * _UNIT * math.log2(2 * n)
         rounding = math.sqrt(2 * n) * 2 * transform * (one * long_two + two * long_one)
         error = (one * other.error + two * self.error + self.error * other.error + rounding) * (1 + _SUM)
         return _Power(np.maximum(product[:n], 0), error)
+
+    @cached_property
+    def _transform(self) -> NDArray[np.complexfloating[Any, Any]]:
+        return np.fft.rfft(self.masses, 2 * len(self.masses))
 
 
 @dataclass(frozen=True)

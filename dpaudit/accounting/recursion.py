@@ -198,19 +198,24 @@ class _Pairs:
         """
         n = len(future) - 2 * self._places
         worst = np.zeros(n)
-        before = gap_before = worst
+        # In buffers of its own: this loop is what the accountants' time goes to.
+        mean, before, gap, gap_before, part = (np.empty(n) for _ in range(5))
         for t in range(self._places + 1):
             high, low = future[self._places - t :][:n], future[2 * self._places - t :][:n]
-            mean = self._high[t] * high + self._low[t] * low
-            np.maximum(worst, mean, out=worst)
+            np.multiply(high, self._high[t], out=mean)
+            mean += np.multiply(low, self._low[t], out=part)
+            if not (between and t):
+                np.maximum(worst, mean, out=worst)
             if not between:
                 continue
-            gap = high - low
+            np.subtract(high, low, out=gap)
             if t:
-                excess = np.maximum(gap - self._fall * gap_before, 0.0)
+                excess = np.subtract(gap, np.multiply(gap_before, self._fall, out=part), out=part)
+                np.maximum(excess, 0.0, out=excess)
                 excess *= self._between[t - 1]
-                np.maximum(worst, np.maximum(before, mean) + excess, out=worst)
-            before, gap_before = mean, gap
+                excess += np.maximum(before, mean, out=before)
+                np.maximum(worst, excess, out=worst)
+            before, mean, gap_before, gap = mean, before, gap, gap_before
         return worst
 
 
