@@ -59,7 +59,7 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     Raises:
         ValueError: a number is out of its range.
     """
-    if not 1 <= batches or not 0 <= generated <= batches:
+    if not batches >= 1 or not 0 <= generated <= batches:
         raise ValueError(f"{generated} of {batches} batches cannot be generated")
     # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret batches").
     batches = min(batches, MOST_BATCHES)

@@ -67,8 +67,8 @@ def batches_are_secret(facts: Facts) -> Outcome:
 def batches_are_independent(facts: Facts) -> Outcome:
     """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
 
-    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is; and no claim may rest on
-    batches that a recorder saw one record move several of.
+    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. None may rest on
+    batches of which a recorder saw one record move several.
     """
     expected = "records hashed, or drawn, each by itself, one that comes or goes ex post; or a claim of the batch level"
     if not isinstance(facts.secrecy, str) and (problem := _unproved(facts, expected)) is not None:

@@ -1663,6 +1663,8 @@ plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsi
       **SECRET, relation="replace")  # fmt: skip
 plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
       **MEAN, divisor=96.0, max_tokens=12, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+
+
 @fault("amplification.records", **SECRET, **MEAN)
 def contexts_of_no_record_claimed_one_by_one(run):
     """A claim per context rests on no assignment, but for its level of readers."""
