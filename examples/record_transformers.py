@@ -12,10 +12,21 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
-from dpaudit.runs import Claim, InputError, Manifest, Model, Origins, Prompt, Record, Stopping
+from dpaudit.runs import (
+    Claim,
+    InputError,
+    Manifest,
+    Model,
+    Origins,
+    Privacy,
+    Prompt,
+    Record,
+    SecretBatches,
+    Stopping,
+)
 
 # Public: all that was fixed without looking at a text.
 PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
@@ -34,9 +45,14 @@ def aggregation(scores):
 
 
 def manifest(placed, name, vocabulary, end):
-    """Everything that an auditor must know before the first step, the claim included."""
-    accountant = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
-    epsilon = accountant.epsilon(LENGTH, DELTA).epsilon
+    """Everything that an auditor must know before the first step, the claim at both levels included."""
+    batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
+    secret = SecretBatches(((BATCHES, GENERATED),))  # hashed_records drew the key, and nobody is shown it
+    accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)
+    levels = {
+        "epsilon": accountant.epsilon(LENGTH, DELTA),
+        "batch_epsilon": accountant.batch_level(LENGTH, DELTA).epsilon,
+    }
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mechanism=MECHANISM,
@@ -47,7 +63,7 @@ def manifest(placed, name, vocabulary, end):
         record=Record(vocabulary=vocabulary, dtype="float64", contexts=True),
         model=Model(name=name),
         prompt=Prompt(template="another one like it"),
-        claim=Claim(epsilon=epsilon, delta=DELTA, kind="approximate"),
+        claim=Claim(**levels, delta=DELTA, kind="approximate"),
     )
 
 

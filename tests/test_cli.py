@@ -1382,4 +1382,5 @@ def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch,
     code, _, err = dpaudit("record", "invink", "--out", tmp_path / "run", "--", sys.executable, script)
     assert code == 0
     assert "9 of 14 rows hold a private record" in err
+    assert "the run does not say how records were given to batches" in " ".join(err.split())
     assert rows_held(0, 12).startswith("None of 12 rows")

@@ -30,6 +30,7 @@ from dpaudit.accounting.release import Plan as Plan
 from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
 from dpaudit.accounting.release import cost_of_texts as cost_of_texts
 from dpaudit.accounting.release import most_texts as most_texts
+from dpaudit.accounting.release import of_one_key as of_one_key
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon

@@ -16,6 +16,7 @@ from dpaudit.accounting.composition import (
     epsilons_by_steps,
     exponential_mechanism_epsilon,
     privacy_profile,
+    reached_epsilon,
     steps_within,
 )
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
@@ -178,6 +179,14 @@ class ApproximateAccountant:
             return by_budgets
         by_ranges = exponential_mechanism_epsilon(self.eta, draws, delta, method=method, laplace=self.laplace)
         return min(by_ranges, by_budgets, key=lambda found: found.epsilon)
+
+    def surely(self, tokens: int, delta: float) -> float:
+        """What `epsilon` is not below, by any method, in nats, rounded down; found in a moment."""
+        left = self.delta_left(delta)
+        if not left or self.gaussian is not None or math.isinf(self.eta):
+            return 0.0
+        by_ranges = reached_epsilon(self.eta, tokens * self.rounds, left, laplace=self.laplace)
+        return math.nextafter(min(by_ranges, self._of_budgets(left)) + self.centers, 0.0)
 
     def budgets_epsilon(self, delta: float) -> float:
         """What any number of tokens costs by contexts' budgets, at `delta` of everything; infinite without them.

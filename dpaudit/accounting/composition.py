@@ -101,6 +101,15 @@ def exponential_mechanism_epsilon(
     return Composition(min(known, upper), reached(problem), delta, method if upper < known else "rdp")
 
 
+def reached_epsilon(eta: float, steps: int, delta: float, *, laplace: Sequence[float] = ()) -> float:
+    """An epsilon, in nats, that `exponential_mechanism_epsilon` is surely not below, found in a moment.
+
+    An adversary reaches it who plays randomised response in every draw.
+    """
+    problem = Problem(tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta)
+    return reached(problem) or 0.0 if problem.bound(delta) and problem.measurable else 0.0
+
+
 def epsilons_by_steps(
     eta: float, steps: Sequence[int], delta: float, *, method: Method = "optimal", laplace: Sequence[float] = ()
 ) -> list[float | None]:

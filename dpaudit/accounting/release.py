@@ -9,8 +9,10 @@ figure holds (`approximate`). Rounds under fresh keys compose; several records o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -129,10 +131,13 @@ class ReleaseAccountant:
 
     def epsilon(self, tokens: int, delta: float) -> float:
         """What it costs for readers who do not know them: never above the batch level. Raises as `batch_level`."""
-        known, share = self.batch_level(tokens, delta).epsilon, self._share(delta)
-        for profile in self._texts(tokens, share):
-            known = min(known, joint_epsilon([self._beside(profile)], share).epsilon)
-        return known
+        share = self._share(delta)
+        texts = self._texts(tokens, share)
+        found = min((joint_epsilon([self._beside(each)], share).epsilon for each in texts), default=math.inf)
+        # The batch level takes recursions of its own, and is seldom so near.
+        if found <= self.batch.surely(tokens, share):
+            return found
+        return min(found, self.batch_level(tokens, delta).epsilon)
 
     def note(self, tokens: int, delta: float) -> str:
         """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
@@ -248,7 +253,7 @@ class ReleaseAccountant:
 
         least = _least(delta, rounds, self.records)
         by_group = (
-            [most_rounds(each, delta / self.records**2, within) for each in _of_round(one, pair, tokens, least)]
+            [most_rounds(each, delta / self.records**2, within) for each in _of_round(((one, tokens),), pair, least)]
             for pair in costliest(secret)
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
@@ -289,6 +294,8 @@ class ReleaseAccountant:
         return replace(self.of_rounds(max(self.shares, self.batch.rounds)), shares=1)
 
     def _share(self, delta: float) -> float:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
         return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
 
     def _beside(self, texts: Profile) -> Parts:
@@ -301,7 +308,7 @@ class ReleaseAccountant:
         """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
-        return _texts(self.one, self.secret, self.records, tokens, self.batch.delta_left(delta))
+        return _texts(((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta))
 
 
 def _normal(epsilon: float, delta: float) -> float:
@@ -364,15 +371,40 @@ def _plan(accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float,
     return Plan(rounds, rounds * texts, whole.epsilon(tokens, delta), whole.batch_level(tokens, delta).epsilon)
 
 
+def of_one_key(releases: Sequence[tuple[ReleaseAccountant, int]], delta: float) -> tuple[Parts, ...]:
+    """What releases are made of whose batches, as many and of the same groups, are drawn by one key.
+
+    A record is in the same batch in all of them. So that batch's texts, of whichever release, are composed first, and
+    secrecy amplifies them once; round by round (docs/composition.md).
+
+    Args:
+        releases: without clusters, of the same unit; and the most tokens of a batch of each.
+        delta: in (0, 1), the least that matters.
+
+    Returns:
+        As one release, or each at the batch level where that costs less or nothing is known beyond it.
+    """
+    apart = tuple(release.batch.parts(tokens) for release, tokens in releases)
+    first = releases[0][0]
+    batch = tuple((release.one, tokens) for release, tokens in releases if release.one is not None)
+    alike = all((each.secret, each.records, each.shares) == (first.secret, first.records, 1) for each, _ in releases)
+    if not alike or first.secret is None or len(batch) < len(releases) or _hides_nothing(first.secret):
+        return apart
+    candidates = [(Parts(profiles=(profile,)),) for profile in _texts(batch, first.secret, first.records, delta)]
+    return min((apart, *candidates), key=lambda parts: joint_epsilon(parts, delta).epsilon)
+
+
+#: Draws of one record's batch in one round, of one release or several: what each costs, and how many tokens it has.
+_Batch = tuple[tuple[ApproximateAccountant, int], ...]
+
+
 @lru_cache(maxsize=32)
-def _texts(
-    one: ApproximateAccountant, secret: SecretBatches, records: int, tokens: int, delta: float
-) -> tuple[Profile, ...]:
+def _texts(batch: _Batch, secret: SecretBatches, records: int, delta: float) -> tuple[Profile, ...]:
     """The release-level profiles of one unit's texts: rounds are composed first, then records."""
     if not delta:
         return ()
     least = _least(delta, secret.rounds, records)
-    groups = [_of_round(one, pair, tokens, least) for pair in costliest(secret)]
+    groups = [_of_round(batch, pair, least) for pair in costliest(secret)]
     return tuple(
         _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
         for profiles in zip(*groups, strict=True)
@@ -380,10 +412,12 @@ def _texts(
 
 
 @lru_cache(maxsize=32)
-def _of_round(one: ApproximateAccountant, pair: tuple[int, int], tokens: int, least: float) -> tuple[Profile, ...]:
+def _of_round(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profile, ...]:
     """The release-level profiles of one record's texts of one round, to where `least` is all that is left of delta."""
     batches, generated = pair
-    return tuple(allocated(profile, batches, generated, least) for profile in one.profiles(tokens, least))
+    each = product(*(one.profiles(tokens, least) for one, tokens in batch))
+    together = (reduce(partial(profile_of_both, delta=least), profiles) for profiles in each)
+    return tuple(allocated(profile, batches, generated, least) for profile in together)
 
 
 def _least(delta: float, rounds: int, records: int) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import get_args
 
-from dpaudit.accounting import Parts, ReleaseAccountant, RenyiTable, joint_epsilon, rounded_sum
+from dpaudit.accounting import Parts, ReleaseAccountant, RenyiTable, joint_epsilon, of_one_key, rounded_sum
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.mechanisms import Relation, Unit
@@ -35,7 +35,12 @@ _BEFOREHAND = (
     "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
     "releases of these records are named."
 )
-_TELLS = "each tells of the other's batches, so that every total has them at the batch level."
+_TELLS = "each tells of the other's batches"
+_APART = "so that every total has them at the batch level."
+_TOGETHER = (
+    "so that the approximate total composes them batch by batch before secrecy amplifies it, once, and the ex-post "
+    "total has them at the batch level."
+)
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
 _RARELY = 1e-9
 
@@ -317,7 +322,14 @@ def _approximate(
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []
+    together = () if level == "batch" else _together(chains, known_batches)
+    for runs in together:
+        whole = [(run.accountant(least, ()), run.manifest.stopping.most_tokens) for run in runs]
+        parts += of_one_key([(one, tokens) for one, tokens in whole if one is not None], least)
+        named += [run.name for run in runs]
     for chain in chains:
+        if chain[0].name in named:
+            continue
         accountants = {run.name: run.accountant(least, known_batches) for run in chain}
         known = {name: accountant for name, accountant in accountants.items() if accountant is not None}
         without += [name for name in accountants if name not in known]
@@ -345,6 +357,23 @@ def _approximate(
         raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
     figure = Spent(epsilon=found.epsilon, delta=delta)
     return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
+
+
+def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:
+    """Of the runs that have their key in common, those that give a record the same batch, in sets of two or more."""
+    sets: dict[str, list[_Run]] = {}
+    for run in (chain[0] for chain in chains if len(chain) == 1):
+        manifest = run.manifest
+        alone = manifest.clustering.method == "none" and not manifest.privacy.split_delta
+        if run.name in known and alone and run.bounded:
+            users = run.claim.unit == "user" and manifest.privacy.records_per_user
+            sets.setdefault(f"{manifest.batching.model_dump_json()} {users}", []).append(run)
+    return tuple(tuple(runs) for runs in sets.values() if len(runs) == len(_of_key(runs[0], chains)) > 1)
+
+
+def _of_key(run: _Run, chains: Sequence[Sequence[_Run]]) -> list[_Run]:
+    """All runs that have this one's key."""
+    return [each for chain in chains for each in chain if each.manifest.batching.key == run.manifest.batching.key]
 
 
 def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
@@ -378,9 +407,11 @@ def _ex_post(
 
 def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> list[str]:
     notes = [_BEFOREHAND]
-    if known:
-        names = _listed([run.name for run in runs if run.name in known])
-        notes.append(f"{names} hashed records by a key that another run here has, too: {_TELLS}")
+    together = {run.name for each in _together(chains, known) for run in each}
+    for named, what in ((together, _TOGETHER), ({*known} - together, _APART)):
+        if named:
+            names = _listed([run.name for run in runs if run.name in named])
+            notes.append(f"{names} hashed records by a key that another run here has, too: {_TELLS}, {what}")
     if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
         said = (
             "went on from what earlier runs had spent, which are not all named here, from which another run did too, "

@@ -6,6 +6,7 @@ claim.epsilon fails for a smaller claim. These checks recognise the mistake that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +19,14 @@ from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import lacking, unseen_places
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import rounded_up
-from dpaudit.runs import Allocation, Manifest, SecretBatches, accounted_rounds, secret_batches
+from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
 from dpaudit.runs.assignment import KEY_BYTES
 
 _REFERENCE = "docs/mathematics.md#secret-batches"
+#: Probability of an alarm on records that were drawn uniformly.
+_RARELY = 1e-6
 #: Of a key that could be secret.
-_ANY_KEY = "00" * KEY_BYTES
+_ANY_KEY = "a5" * KEY_BYTES
 
 
 @RunCheck(
@@ -67,11 +70,12 @@ def batches_are_secret(facts: Facts) -> Outcome:
 def batches_are_independent(facts: Facts) -> Outcome:
     """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
 
-    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. None may rest on
-    batches of which a recorder saw one record move several.
+    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
+    are the run's word, and the numbers of records must be such as uniform draws give. None may rest on batches of which
+    a recorder saw one record move several.
     """
     expected = "records hashed, or drawn, each by itself, one that comes or goes ex post; or a claim of the batch level"
-    if not isinstance(facts.secrecy, str) and (problem := _unproved(facts, expected)) is not None:
+    if not isinstance(facts.secrecy, str) and (problem := _unproved(facts, facts.secrecy, expected)) is not None:
         return problem
     levels = recomputed_levels(facts)
     if levels is None or levels.amplified:
@@ -83,7 +87,7 @@ def batches_are_independent(facts: Facts) -> Outcome:
     return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
 
 
-def _unproved(facts: Facts, expected: str) -> Outcome | None:
+def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Outcome | None:
     """What keeps the record from bearing out that each record was placed by itself; None where nothing does."""
     placed, manifest = facts.placement, facts.manifest
     if placed.error is not None or placed.misplaced or placed.problem:
@@ -97,10 +101,13 @@ def _unproved(facts: Facts, expected: str) -> Outcome | None:
     filled = [batch for batch, header in facts.headers.items() if header.contexts]
     if not placed.records and filled and manifest.batching.slots is None:  # slots are contexts without records, too
         return Outcome("fail", f"batch {filled[0]} has contexts, and no record is assigned", expected)
-    allocation, missing = manifest.batching.allocation, lacking(manifest)
-    if placed.records and missing and allocation is not None and allocation.kind == "hashed":
-        lost = f"The run has no {missing}: without it the hash cannot be run again."
-        return Outcome("skip", "nothing", expected, lost)
+    if (missing := lacking(manifest)) is not None:
+        allocation = manifest.batching.allocation
+        if allocation is not None and allocation.kind == "hashed":
+            lost = f"The run has no {missing}: nobody can hash its records again."
+            return Outcome("skip", "nothing", expected, lost)
+        if (unlikely := _unlikely(facts, secret)) is not None:
+            return Outcome("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
     unseen = unseen_places(manifest) if placed.records and facts.replay is None else None
     return None if unseen is None else Outcome("skip", "nothing", expected, unseen, evidence=3)
 
@@ -164,6 +171,35 @@ def rounds_are_paid_for(facts: Facts) -> Outcome:
     return Outcome("pass", f"{due} rounds are accounted for{split}{stopped}", expected)
 
 
+def _unlikely(facts: Facts, secret: SecretBatches) -> str | None:
+    """How records lie in a way that uniform draws hardly give; None where they may well have been drawn, or clustered.
+
+    Sizes of a group's batches that differ by one at most, each group's, are counted by how many draws give such; the
+    share of records in generated batches is held against Chernoff's bound.
+    """
+    placed, manifest = facts.placement, facts.manifest
+    if manifest.clustering.method != "none":
+        return None
+    (batches, generated), *_ = secret.groups
+    even = 0.0
+    for first in range(0, manifest.batching.per_round, generated):
+        sizes = [placed.by_batch[batch] for batch in range(first, first + generated)]
+        if max(sizes) - min(sizes) > 1:
+            even = math.inf
+            break
+        records, larger = sum(sizes), sum(sizes) % generated
+        ways = math.lgamma(records + 1) - sum(math.lgamma(size + 1) for size in sizes)
+        even += records * math.log(generated) - ways - math.log(math.comb(generated, larger))
+    if math.log(1 / _RARELY) < even < math.inf:
+        return "batches of one size, where draws would give several"
+    due, records, shown = generated / batches, placed.records, placed.by_batch.total()
+    parts = (shown, due), (records - shown, 1 - due)
+    far = sum(count * math.log(count / records / share) if share else math.inf for count, share in parts if count)
+    if far > math.log(2 / _RARELY):
+        return f"another share of the records in generated batches than {generated} of {batches} batches would have"
+    return None
+
+
 @dataclass(frozen=True)
 class _Explained:
     """A claim that is too small, and the figure of secret batches that explains it, in nats."""
@@ -202,7 +238,8 @@ def _with_secret(manifest: Manifest) -> Manifest:
     """The manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
-    return manifest.model_copy(update={"batching": manifest.batching.model_copy(update=said)})
+    batching = manifest.batching.model_copy(update=said)
+    return manifest.model_copy(update={"batching": batching, "sampling": Sampling()})
 
 
 def _with_independent(manifest: Manifest) -> Manifest:
@@ -212,7 +249,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
         said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
     batching = manifest.batching.model_copy(update=said)
     privacy = manifest.privacy.model_copy(update={"shared_budgets": False, "earlier": ()})
-    return manifest.model_copy(update={"batching": batching, "privacy": privacy})
+    return manifest.model_copy(update={"batching": batching, "privacy": privacy, "sampling": Sampling()})
 
 
 def _figure(facts: Facts, manifest: Manifest, secret: SecretBatches) -> float | None:

@@ -20,6 +20,7 @@ from dpaudit.checks.alternatives import Doubles
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.randomness import ORDERS, Draw
 from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.runs.known_keys import KNOWN_SEEDS
 from dpaudit.runs.manifest import Sampling
 
 #: Of a run's draws, the first so many are held against each stream.
@@ -30,36 +31,6 @@ _IDLE = 0.1
 _LEAST = 2.0**-30
 #: Probability of an alarm on an honest run.
 FALSE_ALARMS = 1e-6
-#: Those that programs come with, and people type.
-KNOWN_SEEDS = (
-    *(
-        *range(32),
-        37,
-        42,
-        64,
-        69,
-        77,
-        88,
-        99,
-        100,
-        101,
-        111,
-        123,
-        128,
-        200,
-        222,
-        256,
-        314,
-        321,
-        333,
-        404,
-        420,
-        444,
-        512,
-    ),
-    *(555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, 2048, *range(2017, 2031), 3407, 4096, 4242, 5489, 9999),
-    *(10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789),
-)
 #: Streams of numbers in [0, 1), by the generator's name.
 STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).random_sample(size),

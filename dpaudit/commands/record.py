@@ -74,7 +74,7 @@ def record(
     from dpaudit.audit.caveats import rows_held
     from dpaudit.recording.generators import Asked
     from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError, RunReader
+    from dpaudit.runs import InputError, RunReader, secret_batches
     from dpaudit.runs.layout import HASHES
     from dpaudit.runs.storage import open_storage
 
@@ -102,6 +102,9 @@ def record(
         note(
             f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
         )
+    secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
+    if isinstance(secret, str):
+        note(f"Readers of the texts are promised no more than whoever knows the batches: {secret}.")
     note(f"Next: dpaudit report {argument(str(out), 'RUN_DIR')}")
 
 

@@ -5,8 +5,8 @@ the prompts, the clip, rows and public row of every step, the support, the proba
 names is replaced there as well:
 
 - "randomness": tokens are drawn with the operating system's entropy.
-- "batches": records are hashed, each alone, to the cells of the batches (`hashed-cells`). A cell of one record is a
-  row; one of none or several is empty, and gives 0.
+- "batches": records are hashed by a secret key, each alone, to the cells of the batches (`hashed-cells`). A cell of
+  one record is a row; one of none or several is empty, and gives 0. Its own batches are slices of the list, in order.
 - "lengths": public numbers stand in for those that would come from the records.
 - "rows": each row goes through the model alone, without padding.
 
@@ -40,6 +40,7 @@ from dpaudit.recording.frozen import batching_key
 from dpaudit.recording.generators import Asked
 from dpaudit.recording.recorder import RecordedBatch, Recorder
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     Batching,
     Claim,
@@ -191,6 +192,7 @@ class _Session:
             slots=None if hashed else s,
             cells=s if hashed else None,
             key=key.hex(),
+            allocation=Allocation(kind="hashed" if hashed else "by-order", secret=hashed),
         )
         self._assignment = _assignment(KeyedHash(key), self._texts, self._batching)
         self._moved = self._emptied(place, batches, n)

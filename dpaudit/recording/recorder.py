@@ -29,11 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
+from dpaudit.accounting.ex_post_release import amplifies, ex_post_release
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NO_TEST, NOISE, TEST, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
+    Allocation,
     Assigned,
     BatchHeader,
     Batching,
@@ -48,6 +50,7 @@ from dpaudit.runs import (
     Vocabulary,
     aggregate_digest,
     data_digest,
+    secret_batches,
     without_stop,
 )
 from dpaudit.runs.manifest import StopReason
@@ -97,6 +100,7 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
             batches_per_label=batches,
             generate_per_label=generated,
             key=key.hex(),
+            allocation=Allocation(kind="hashed", secret=True),
         ),
         data=Data(records=len(placed), digest=data_digest(digest for digest, _, _ in placed)),
         assignment=tuple(assignment),
@@ -134,7 +138,8 @@ class Recorder:
         change = self.manifest.privacy.change(self.manifest.batching.rule)
         ex_post = self.manifest.mechanism.draw.ex_post
         stated = self.manifest.claim is not None or change is None or frozen is not None or not ex_post
-        self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change)
+        per_round = self.manifest.batching.per_round
+        self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change, per_round)
         self._frozen = None if frozen is None else frozen.tokens()
 
     @classmethod
@@ -152,7 +157,8 @@ class Recorder:
         Args:
             path: of the directory, or its URL.
             manifest: all that is known beforehand. `record.contexts` must be on: the audit sees from contributions
-                alone that an aggregate is what the mechanism makes of them.
+                alone that an aggregate is what the mechanism makes of them. `batching.allocation` says how records
+                were given to batches; where it is None, both levels of the run are equal.
             assignment: where each record went, in ascending order of digests.
             tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases token ids alone.
             seed: what `draw` takes its numbers from, of a manifest that has the hashes of its parts
@@ -207,7 +213,7 @@ class Recorder:
 
         Args:
             claim: what the run claims. None keeps a claim of the manifest; where it has none, the run states the
-                ex-post epsilon that its record supports.
+                ex-post epsilon that its record supports, at both levels.
 
         Raises:
             ValueError: a batch is missing, or nothing bounds the cost.
@@ -215,13 +221,27 @@ class Recorder:
         if self._frozen is not None:
             return
         if claim is None and self.manifest.claim is None:
-            spent = math.inf if self._accountant is None else self._accountant.epsilon
-            if not math.isfinite(spent):
-                raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
-            privacy = self.manifest.privacy
-            epsilon = float(decimals(spent, _CLAIM_DECIMALS, most=math.inf))
-            claim = Claim(epsilon=epsilon, kind="ex-post", relation=privacy.relation, unit=privacy.unit)
+            claim = self._ex_post_claim()
         self._writer.finish(claim)
+
+    def _ex_post_claim(self) -> Claim:
+        """What the record supports at both levels, rounded up."""
+        accountant, manifest = self._accountant, self.manifest
+        if accountant is None or not math.isfinite(accountant.epsilon):
+            raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
+        privacy, known = manifest.privacy, accountant.epsilon
+        readers, secret = known, secret_batches(manifest, privacy.unit)
+        unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
+        if unclustered and not isinstance(secret, str) and amplifies(privacy.relation, accountant.change):
+            readers = min(known, ex_post_release(manifest, secret, None, accountant.batch_cost))
+        epsilon, batch_epsilon = (float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known))
+        return Claim(
+            epsilon=epsilon,
+            batch_epsilon=batch_epsilon,
+            kind="ex-post",
+            relation=privacy.relation,
+            unit=privacy.unit,
+        )
 
 
 class RecordedBatch:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpaudit.mechanisms import Unit
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.known_keys import known_key
 from dpaudit.runs.manifest import Clusters, Manifest
 
 _NOT_SECRET = {
@@ -15,6 +16,9 @@ _NOT_SECRET = {
     "unsaid": "the run does not say how records were given to batches (batching.allocation)",
     "known": "the key or the draws of the batches may be known to others: they were given, or are of an earlier run",
     "short": f"the key of the batches has fewer than {KEY_BYTES} bytes",
+    "seeded": "numbers of the run's generator follow from a seed (sampling.generator), and so may its batches or their "
+    "key",
+    "found": "the key of the batches is one that a common seed gives",
     "unkeyed": "the run has no key (batching.key) that its records were hashed with",
     "allowances": "what records may spend hangs on other records' batches, or on those of earlier runs",
     "unbatched": "contexts of this rule are not given to batches one by one, and the claim is per context",
@@ -91,13 +95,24 @@ def _reason(manifest: Manifest, unit: Unit) -> str | None:
         return allocation.kind
     if not allocation.secret:
         return "known"
-    if allocation.kind == "hashed" and batching.key is None:
-        return "unkeyed"
-    if batching.key is not None and len(bytes.fromhex(batching.key)) < KEY_BYTES:
+    mended = manifest.recorded is not None and "batches" in manifest.recorded.mended
+    if manifest.sampling.generator == "mt19937" and not mended:  # a recorder that mends batches draws the key itself
+        return "seeded"
+    if batching.key is None:
+        return "unkeyed" if allocation.kind == "hashed" else _unproved(manifest, unit)
+    key = bytes.fromhex(batching.key)
+    if len(key) < KEY_BYTES:
         return "short"
+    if known_key(key, manifest.sampling.seed):
+        return "found"
+    return _unproved(manifest, unit)
+
+
+def _unproved(manifest: Manifest, unit: Unit) -> str | None:
+    """Why places hang on each other whatever the draws were, or are no batches; None where neither is so."""
     if manifest.own_allowances:
         return "allowances"
-    return "unbatched" if unit == "context" and batching.rule != "hashed-records" else None
+    return "unbatched" if unit == "context" and manifest.batching.rule != "hashed-records" else None
 
 
 _Groups = tuple[tuple[int, int], ...]

@@ -1651,6 +1651,13 @@ def of_groups(batches: int, generated: int) -> Callable[[Any], float]:
 plain("key_given_in_the_config", unkept(".secret", False), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
 plain("batches_drawn_nobody_says_how", unkept("", None), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
 plain("key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain("key_that_numpys_seed_gives", become(key=np.random.RandomState(42).bytes(32).hex()), "claim.epsilon",
+      "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_that_is_the_digest_of_a_year", become(key=hashlib.sha256(b"2026").hexdigest()), "claim.epsilon",
+      "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("batches_of_numpys_seeded_generator", lambda run: run.edit_manifest(
+          {"sampling.generator": "mt19937", "sampling.seed": 20_261_126}),
+      "claim.epsilon", "amplification.key", "mechanism.randomness", **SECRET, **MEAN)  # fmt: skip
 plain("ex_post_claim_under_a_known_key", lambda run: claimed_ex_post(run) or unkept(".secret", False)(run),
       "claim.epsilon", "amplification.key", **SECRET)  # fmt: skip
 plain("batches_of_a_fixed_size", unkept(".kind", "fixed-size"), "claim.epsilon", "amplification.records",

@@ -1,20 +1,24 @@
 """The demo's configs: two runs that differ in the aggregator alone, at epsilons worth claiming."""
 
+from dataclasses import replace
+
 import pytest
 
-from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
+from dpaudit.runs import SecretBatches
 
 
-def test_the_demos_runs_differ_in_the_aggregator_alone() -> None:
+def test_the_demos_runs_differ_in_the_aggregator_and_the_sizes_of_batches_alone() -> None:
     configs = demo_configs()
     assert [config.mechanism.aggregator.name for config in configs.values()] == list(configs) == ["mean", "central"]
     # A delta belongs to the mean's kind of guarantee alone.
-    mean, central = (config.model_dump(exclude={"privacy": {"delta"}}) for config in configs.values())
+    mean, central = (config.model_dump(exclude={"privacy": {"delta"}, "batching": True}) for config in configs.values())
     for fields in (mean, central):
-        for own in ("aggregator", "divisor", "central"):
+        for own in ("aggregator", "divisor", "central", "clip"):
             fields["mechanism"].pop(own, None)
+        fields["mechanism"]["support"].pop("margin")
     assert mean == central
 
 
@@ -34,8 +38,12 @@ def test_quick_demo_differs_in_labels_and_length_alone() -> None:
         assert quick.model_dump(exclude=sizes) == config.model_dump(exclude=sizes)
 
 
-def test_the_demos_mean_claims_at_most_epsilon_3_at_delta_1e_5() -> None:
+def test_the_demos_mean_claims_at_most_epsilon_1_for_readers_of_24_texts_or_more() -> None:
     config = demo_configs()["mean"]
-    accountant = ApproximateAccountant.of(config.mechanism, ContextChange(config.privacy.relation))
-    assert config.privacy.delta == 1e-5 and accountant is not None
-    assert accountant.epsilon(config.decoding.most_tokens, 1e-5, "rdp").epsilon <= 3
+    batching, change = config.batching, ContextChange(config.privacy.relation)
+    one = ApproximateAccountant.of(config.mechanism, change)
+    assert config.privacy.delta == 1e-5 and one is not None and batching.batches_per_label is not None
+    secret = SecretBatches(((batching.batches_per_label, batching.generate_per_label),), batching.rounds)
+    accountant = ReleaseAccountant(replace(one, rounds=batching.rounds), one, secret)
+    assert len(config.data.groups) * batching.generate_per_label * batching.rounds >= 24
+    assert accountant.epsilon(config.decoding.most_tokens, 1e-5) <= 1

@@ -25,7 +25,7 @@ from dpaudit.audit.caveats import rows_held
 from dpaudit.audit.disclosure import public_form
 from dpaudit.recording.generators import GENERATORS, Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
-from dpaudit.runs import InputError, RunReader
+from dpaudit.runs import Allocation, InputError, RunReader
 from dpaudit.runs.manifest import Mend, Moved, TrainedOnRecords
 from tests.recording.test_rerun import InProcess
 
@@ -227,6 +227,8 @@ def test_its_run_by_default_fails_with_its_faults_by_name(invink, tmp_path):
     output = recorded(invink, tmp_path / "run")
     found = failing(tmp_path / "run")
     assert found.keys() - {"mechanism.support-public", "claim.delta"} == OWN_FAULTS
+    batching = RunReader(tmp_path / "run").manifest.batching
+    assert batching.allocation == Allocation(kind="by-order", secret=False)
     steps = sum(len(sample.tokens) for sample in RunReader(tmp_path / "run").samples())
     assert f"{steps} of {steps} tokens are those of numpy.random.seed(42)" in found["sampling.seeds"]
     assert "seed 42" in found["mechanism.randomness"]
@@ -265,6 +267,9 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     assert not any("rows hold" in caveat for caveat in public_form(result).caveats)
     assert manifest.recorded.batches == Moved(tried=12, moved=1)
     assert manifest.batching.rule == "hashed-cells"
+    assert manifest.batching.allocation == Allocation(kind="hashed", secret=True)
+    assert result.guarantees.approximate.amplification.groups == ((3, 3),)
+    assert result.guarantees.approximate.epsilon < result.guarantees.approximate.batch_epsilon
     assert (manifest.stopping.max_tokens, manifest.batching.batches) == (TOKENS, 3)
     assert np.random.choice is not None
     assert invink.generate.__defaults__[2:4] == ("auto", "auto")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
+import random
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,22 +14,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.audit import audit_run
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import (
+    Allocation,
+    Assigned,
     Claim,
     CommittedSeed,
+    Data,
     InputError,
+    KeyedHash,
     Manifest,
     Model,
     Origins,
+    Privacy,
     Prompt,
     Record,
     RunReader,
     Sampling,
+    SecretBatches,
     Stopping,
+    data_digest,
 )
 
 VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
@@ -84,10 +93,14 @@ def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest
 
 
 def record(
-    path: Any, fields: dict[str, Any] = MEDIAN, spoilt: Any = lambda given, position: given, **changes: Any
+    path: Any,
+    fields: dict[str, Any] = MEDIAN,
+    spoilt: Any = lambda given, position: given,
+    placed: Any = None,
+    **changes: Any,
 ) -> Any:
     """Record a run; `spoilt` may change what is handed over. Token ids alone are released."""
-    placed = hashed_records(RECORDS, batches=4, generated=3)
+    placed = placed or hashed_records(RECORDS, batches=4, generated=3)
     with Recorder.create(path, manifest_of(fields, placed, **changes), placed.assignment) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
@@ -105,6 +118,156 @@ def write(batch: RecordedBatch, fields: dict[str, Any], texts: list[str], spoilt
 
 def failing(path: Any) -> set[str]:
     return {check.id for check in audit_run(path).checks if check.status in ("fail", "error")}
+
+
+def by_key(key: bytes) -> Any:
+    """Records placed as `hashed_records` does, by a key of the caller's, who says that it is secret."""
+    placed, keyed = hashed_records(RECORDS, batches=4, generated=3), KeyedHash(key)
+    where = {text: keyed.of_round(0).batch(keyed.digest("", text), 4) for text in RECORDS}
+    lines = [Assigned(keyed.digest("", text), number if number < 3 else None, None) for text, number in where.items()]
+    lines.sort(key=lambda line: line.digest)
+    return dataclasses.replace(
+        placed,
+        batching=placed.batching.model_copy(update={"key": key.hex()}),
+        data=Data(records=len(lines), digest=data_digest(line.digest for line in lines)),
+        assignment=tuple(lines),
+        batches=tuple(tuple(sorted(text for text in RECORDS if where[text] == number)) for number in range(3)),
+    )
+
+
+def saying(placed: Any, allocation: Allocation | None) -> Any:
+    return dataclasses.replace(placed, batching=placed.batching.model_copy(update={"allocation": allocation}))
+
+
+def claim_at_release_level(path: Any) -> Claim:
+    """What the run would state, were its batches secret."""
+    manifest = RunReader(path).manifest
+    batch = ApproximateAccountant.of(manifest.mechanism, ContextChange("add_remove"))
+    secret = SecretBatches(((4, 3),))
+    release = ReleaseAccountant.of(batch, manifest.mechanism, manifest.privacy, "hashed-records", secret)
+    return Claim(epsilon=release.epsilon(LENGTH, 1e-4), delta=1e-4, kind="approximate")
+
+
+def levels(path: Any) -> tuple[float, float, str]:
+    found = audit_run(path).guarantees.approximate
+    assert found is not None
+    return found.epsilon, found.batch_epsilon, found.amplification.reason
+
+
+def test_secret_hashes_amplify_and_the_run_states_both_levels(tmp_path: Path) -> None:
+    epsilon, batch_epsilon, reason = levels(record(tmp_path / "mean", MEAN))
+    assert epsilon < batch_epsilon
+    assert reason == ""
+    claim = RunReader(record(tmp_path / "median")).manifest.claim
+    found = audit_run(tmp_path / "median")
+    assert found.verdict == "pass"
+    assert claim is not None
+    assert claim.batch_epsilon is not None
+    assert claim.epsilon < claim.batch_epsilon
+    assert claim.epsilon - 1e-4 < found.guarantees.ex_post.epsilon <= claim.epsilon
+
+
+@pytest.mark.parametrize(
+    ("allocation", "reason"),
+    [
+        (None, "the run does not say how records were given to batches"),
+        (Allocation(kind="hashed", secret=False), "may be known to others"),
+        (Allocation(kind="uniform", secret=False), "may be known to others"),
+        (Allocation(kind="fixed-size", secret=True), "a fixed size"),
+        (Allocation(kind="by-order", secret=True), "by their order"),
+    ],
+    ids=lambda value: "nothing" if value is None else getattr(value, "kind", ""),
+)
+def test_other_ways_to_batches_have_equal_levels(tmp_path: Path, allocation: Allocation | None, reason: str) -> None:
+    placed = saying(hashed_records(RECORDS, batches=4, generated=3), allocation)
+    epsilon, batch_epsilon, found = levels(record(tmp_path / "run", MEAN, placed=placed))
+    assert epsilon == batch_epsilon
+    assert reason in found
+    claim = RunReader(record(tmp_path / "median", placed=placed)).manifest.claim
+    assert claim is not None
+    assert claim.epsilon == claim.batch_epsilon
+    assert failing(tmp_path / "run") | failing(tmp_path / "median") == set()
+
+
+#: What a script may say is a secret, and whoever reads the script knows.
+PUBLIC_KEYS = {
+    "numpy.random.seed": lambda: np.random.RandomState(42).bytes(32),
+    "default_rng": lambda: np.random.default_rng(7).bytes(32),
+    "random": lambda: random.Random(1234).randbytes(32),
+    "digest of a number": lambda: hashlib.sha256(b"2026").digest(),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC_KEYS)
+def test_a_key_that_a_seed_gives_is_no_secret(tmp_path: Path, name: str) -> None:
+    placed = by_key(PUBLIC_KEYS[name]())
+    epsilon, batch_epsilon, reason = levels(record(tmp_path / "run", MEAN, placed=placed))
+    assert failing(tmp_path / "run") == set()
+    assert epsilon == batch_epsilon
+    assert "common seed" in reason
+    record(tmp_path / "claimed", MEAN, placed=placed, claim=claim_at_release_level(tmp_path / "run"))
+    assert failing(tmp_path / "claimed") == {"claim.epsilon", "amplification.key"}
+
+
+@pytest.mark.parametrize("kind", ["hashed", "uniform"])
+def test_batches_of_a_seeded_generator_are_no_secret(tmp_path: Path, kind: Any) -> None:
+    placed = saying(hashed_records(RECORDS, batches=4, generated=3), Allocation(kind=kind, secret=True))
+    seeded = Sampling(generator="mt19937", seed=20_261_126)
+    epsilon, batch_epsilon, reason = levels(record(tmp_path / "run", MEAN, placed=placed, sampling=seeded))
+    assert epsilon == batch_epsilon
+    assert "follow from a seed" in reason
+    claim = claim_at_release_level(tmp_path / "run")
+    record(tmp_path / "claimed", MEAN, placed=placed, sampling=seeded, claim=claim)
+    assert failing(tmp_path / "claimed") == {"claim.epsilon", "amplification.key", "mechanism.randomness"}
+
+
+def test_uniform_draws_without_a_key_cannot_pass_per_record(tmp_path: Path) -> None:
+    """Nobody can see where a draw would have sent a record."""
+    placed = saying(hashed_records(RECORDS, batches=4, generated=3), Allocation(kind="uniform", secret=True))
+    unkeyed = dataclasses.replace(placed, batching=placed.batching.model_copy(update={"key": None}))
+    record(tmp_path / "run", MEAN, placed=unkeyed)
+    found = audit_run(tmp_path / "run")
+    assert {check.id: check.status for check in found.checks}["partition.stable"] == "skip"
+    assert found.verdict != "pass"
+
+
+def drawn(where: list[int], batches: int, generated: int) -> Any:
+    """Records whose batches somebody drew, by a number each, and of which no hash is known."""
+    placed = hashed_records(RECORDS, batches=batches, generated=generated)
+    batching = placed.batching.model_copy(update={"key": None, "allocation": Allocation(kind="uniform", secret=True)})
+    lines = [
+        dataclasses.replace(line, batch=number if number < generated else None)
+        for line, number in zip(placed.assignment, where, strict=True)
+    ]
+    texts = tuple(
+        tuple(text for text, number in zip(RECORDS, where, strict=True) if number == each) for each in range(generated)
+    )
+    return dataclasses.replace(placed, batching=batching, assignment=tuple(lines), batches=texts)
+
+
+def test_uniform_draws_are_taken_at_their_word_only_where_they_look_like_draws(tmp_path: Path) -> None:
+    system = random.SystemRandom()
+    honest = drawn([system.randrange(4) for _ in RECORDS], 4, 3)
+    sliced = drawn([number // 2 for number, _ in enumerate(RECORDS)], 20, 20)
+    more = drawn([system.randrange(4) for _ in RECORDS], 40, 4)  # 36 batches that nothing could be in
+    per_context = {"privacy": Privacy(unit="context")}
+    found = {}
+    for name, placed in (("honest", honest), ("sliced", sliced), ("more", more)):
+        claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
+        record(tmp_path / name, MEAN, placed=placed, claim=claim, **per_context)
+        found[name] = failing(tmp_path / name)
+    assert found == {"honest": set(), "sliced": {"amplification.records"}, "more": {"amplification.records"}}
+    epsilon, batch_epsilon, _ = levels(tmp_path / "honest")
+    assert epsilon < batch_epsilon
+
+
+def test_a_hash_that_cannot_be_made_again_is_no_pass(tmp_path: Path) -> None:
+    placed = hashed_records(RECORDS, batches=3, generated=3)
+    less = {"batches_per_label": None, "generate_per_label": None}
+    unsaid = dataclasses.replace(placed, batching=placed.batching.model_copy(update=less))
+    claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
+    record(tmp_path / "run", MEAN, placed=unsaid, claim=claim, privacy=Privacy(unit="context"))
+    assert {check.id: check.status for check in audit_run(tmp_path / "run").checks}["amplification.records"] == "skip"
 
 
 @pytest.mark.parametrize("fields", [MEDIAN, MEAN, ANCHORED], ids=["median", "mean", "anchored"])
