@@ -239,6 +239,8 @@ class Spec:
         """The number of contexts of each batch that is generated."""
         if self.rounds == 1:
             return self.sizes
+        if self.rule == "hashed-slots":  # as many, whoever fills them
+            return (max(self.sizes),) * (len(self.sizes) * (self.stopped or self.rounds))
         hashes = [self._hash.of_round(0 if self.one_key else number) for number in range(self.stopped or self.rounds)]
         placed = Counter(
             (number, each.batch, keyed.batch(each.digest, self.per_label + SPARE))

@@ -50,7 +50,7 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
 
     Args:
         profile: of one batch, for all neighbours in both directions.
-        batches: B, the number of batches of the record's group; positive.
+        batches: B, the number of batches of the record's group; positive. More than MOST_BATCHES count as so many.
         generated: g, how many of them are generated, from 0 to B.
         delta: in (0, 1); the least that matters. The result ends where it comes to a part of this.
 
@@ -60,8 +60,11 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     Raises:
         ValueError: a number is out of its range.
     """
-    if not 1 <= batches <= MOST_BATCHES or not 0 <= generated <= batches:
+    if not batches >= 1 or not 0 <= generated <= batches:
         raise ValueError(f"{generated} of {batches} batches cannot be generated")
+    # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret batches").
+    batches = min(batches, MOST_BATCHES)
+    generated = min(generated, batches)
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
     if batches == 1 and generated == 1:

@@ -43,6 +43,8 @@ _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
 _MOST_LOOKS = 3
 #: Nats, of which next to no round is affordable.
 _MUCH = 50.0
+#: Of longer chains of records nothing is worked out: both levels are equal.
+_MOST_RECORDS = 1 << 8
 #: Nothing is promised.
 _EVERYTHING = Profile(1.0, np.ones(2))
 
@@ -427,7 +429,7 @@ def _of_unit(profile: Profile, records: int) -> Profile:
     """Of so many records, one after another."""
     if records == 1:
         return profile
-    if profile.step < FINEST:
+    if records > _MOST_RECORDS or profile.step < FINEST:
         return _EVERYTHING
     end, points = records * (len(profile.deltas) - 1) * profile.step, 2 * POINTS
     return AttackCurve.of_profile(profile).group(records).profile(end / (points - 1), points)

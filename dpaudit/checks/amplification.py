@@ -16,7 +16,7 @@ from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.checks.partition import lacking
+from dpaudit.checks.partition import lacking, unseen_places
 from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
@@ -71,23 +71,12 @@ def batches_are_independent(facts: Facts) -> Outcome:
     """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
 
     A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
-    are the run's word, and the numbers of records must be such as uniform draws give.
+    are the run's word, and the numbers of records must be such as uniform draws give. None may rest on batches of which
+    a recorder saw one record move several.
     """
     expected = "records hashed, or drawn, each by itself, one that comes or goes ex post; or a claim of the batch level"
-    if not isinstance(facts.secrecy, str):
-        placed = facts.placement
-        if placed.error is not None or placed.misplaced or placed.problem:
-            return Outcome("fail", str(placed.error or placed.misplaced or placed.problem), expected)
-        if not placed.records and facts.manifest.data.records:
-            return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
-        if (missing := lacking(facts.manifest)) is not None:
-            allocation = facts.manifest.batching.allocation
-            if allocation is not None and allocation.kind == "hashed":
-                return Outcome(
-                    "skip", "nothing", expected, f"The run has no {missing}: nobody can hash its records again."
-                )
-            if (unlikely := _unlikely(facts, facts.secrecy)) is not None:
-                return Outcome("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
+    if not isinstance(facts.secrecy, str) and (problem := _unproved(facts, facts.secrecy, expected)) is not None:
+        return problem
     levels = recomputed_levels(facts)
     if levels is None or levels.amplified:
         return Outcome("pass", f"{_kind(facts.manifest)}, each by itself", expected)
@@ -96,6 +85,31 @@ def batches_are_independent(facts: Facts) -> Outcome:
     if found is not None:
         return found.outcome("her batch hung on nothing else", expected, levels.amplification.reason)
     return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
+
+
+def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Outcome | None:
+    """What keeps the record from bearing out that each record was placed by itself; None where nothing does."""
+    placed, manifest = facts.placement, facts.manifest
+    if placed.error is not None or placed.misplaced or placed.problem:
+        return Outcome("fail", str(placed.error or placed.misplaced or placed.problem), expected)
+    seen = None if manifest.recorded is None else manifest.recorded.batches
+    if seen is not None and seen.moved > 1:
+        found = f"one record emptied changes {seen.moved} of {manifest.batches} batches ({seen.tried} tried)"
+        return Outcome("fail", found, expected, evidence=0)
+    if not placed.records and manifest.data.records:
+        return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
+    filled = [batch for batch, header in facts.headers.items() if header.contexts]
+    if not placed.records and filled and manifest.batching.slots is None:  # slots are contexts without records, too
+        return Outcome("fail", f"batch {filled[0]} has contexts, and no record is assigned", expected)
+    if (missing := lacking(manifest)) is not None:
+        allocation = manifest.batching.allocation
+        if allocation is not None and allocation.kind == "hashed":
+            lost = f"The run has no {missing}: nobody can hash its records again."
+            return Outcome("skip", "nothing", expected, lost)
+        if (unlikely := _unlikely(facts, secret)) is not None:
+            return Outcome("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
+    unseen = unseen_places(manifest) if placed.records and facts.replay is None else None
+    return None if unseen is None else Outcome("skip", "nothing", expected, unseen, evidence=3)
 
 
 @RunCheck(

@@ -246,7 +246,7 @@ class Batching(Fields):
             )
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
-        if self.labels and per_label is not None and self.per_round > len(self.labels) * per_label:
+        if per_label is not None and self.per_round > (len(self.labels) or 1) * per_label:
             raise ValueError("there are more batches in a round than batches_per_label times labels")
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")

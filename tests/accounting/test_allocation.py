@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dpaudit.accounting.allocation import allocated, allocated_cost
+from dpaudit.accounting.allocation import MOST_BATCHES, allocated, allocated_cost
 from dpaudit.accounting.composition import privacy_profile
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.accounting.renyi import Doubles
@@ -40,6 +40,15 @@ def test_more_batches_never_cost_more_and_fewer_texts_neither() -> None:
 def test_one_batch_is_its_own_profile() -> None:
     profile = batch_profile(1.0, 3)
     assert allocated(profile, 1, 1, LEAST) is profile
+
+
+def test_more_batches_than_powers_reach_cost_what_so_many_do() -> None:
+    profile = batch_profile(1.0, 3)
+    for most, generated in ((MOST_BATCHES, 2), (MOST_BATCHES, MOST_BATCHES)):
+        found, more = (allocated(profile, each, generated, LEAST) for each in (most, 3 * most))
+        assert found.step == more.step and (found.deltas == more.deltas).all()
+    everything = allocated(profile, 3 * MOST_BATCHES, 3 * MOST_BATCHES, LEAST)
+    assert (at_losses(everything) == at_losses(found)).all()
 
 
 def test_a_profile_that_never_becomes_small_ends_within_reach_of_exponentials() -> None:

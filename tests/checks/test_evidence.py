@@ -314,3 +314,17 @@ def test_who_a_user_is_stays_the_runs_word(make_run):
     for audience in (result, public_form(result)):
         assert any("Whose a record is" in caveat for caveat in audience.caveats)
     assert "'row'" not in public_form(result).model_dump_json()
+
+
+def test_only_a_replay_shows_where_rounds_sent_the_records_of_slots(make_run):
+    """Their batches have as many contexts under any key, and among any number of batches."""
+    made = {"aggregator": "mean", "secret": True, "rounds": 3, "sizes": (4, 4), "rule": "hashed-slots"}
+    for settings in ({}, {"batching.key": "ab12" * 16}, {"batching.batches_per_label": 2000}):
+        run = make_run(**made)
+        run.edit_manifest(settings)
+        run.rehash()
+        result = audit_run(run.path)
+        open_ = {check.id: check.evidence for check in result.checks if check.id in result.not_checked}
+        assert result.verdict == "pass" and open_["partition.stable"] == open_["amplification.records"] == 3
+        replayed = {check.id: check for check in audit_run(run.path, replay=CLEAN).checks}
+        assert replayed["partition.stable"].evidence == 3 and replayed["partition.stable"].status == "pass"

@@ -1670,6 +1670,21 @@ plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsi
       **SECRET, relation="replace")  # fmt: skip
 plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
       **MEAN, divisor=96.0, max_tokens=12, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+
+
+@fault("amplification.records", **SECRET, **MEAN)
+def contexts_of_no_record_claimed_one_by_one(run):
+    """A claim per context rests on no assignment, but for its level of readers."""
+    (run / "assignment").write_text("")
+    run.edit_manifest({"claim.unit": "context", "data.records": 0, "data.digest": None})
+
+
+@fault("amplification.records", **SECRET, **MEAN)
+def one_record_seen_to_move_batches_that_were_drawn_one_by_one(run):
+    seen = {"batches": {"tried": 5, "moved": 3}, "rows": {"logit": 0.0, "support": 0}}
+    run.edit_manifest({"claim.unit": "context", "recorded": {"generator": "toy 1.0", **seen}})
+
+
 plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilon", "amplification.groups",
       **SECRET, **MEAN)  # fmt: skip
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",

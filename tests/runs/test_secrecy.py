@@ -50,6 +50,11 @@ def test_all_batches_are_one_group_where_there_are_no_labels(changed):
     assert "which batches" in str(secret_batches(chosen, "record"))
 
 
+def test_rejects_more_batches_than_all_records_are_hashed_into(changed):
+    with pytest.raises(ValueError, match="more batches in a round"):
+        changed(batching={"labels": (), "batches_per_label": 3, "generate_per_label": None})
+
+
 def test_rounds_that_were_generated_count_alone_only_where_delta_is_split(changed):
     rounds = {"rounds": 8, "batches": 32}
     assert secret_batches(changed(batching=rounds)[0], "record") == SecretBatches(((10, 2),), rounds=8)
