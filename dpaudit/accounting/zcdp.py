@@ -82,7 +82,8 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     one = np.log(p) + (order - 1) * heads
     share = np.exp(one - np.logaddexp(one, np.log1p(-p) + (order - 1) * tails))
     plain = order == 1
-    short = np.where(plain, -beyond, np.expm1(-beyond))
+    with np.errstate(over="ignore"):  # an infinite one leaves a line that is of no use
+        short = np.where(plain, -beyond, np.expm1(-beyond))
     # What rounding does to the logs of either side, and so to the moment.
     of_heads = 8 * ULP * (order * (abs(np.log(p)) + abs(np.log(q))) + 1)
     of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)

@@ -271,8 +271,6 @@ def test_batches_of_few_contexts_and_repeated_rows_are_told_before_anything_is_s
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", *quiet)
     assert code == 0
     told = next(line for line in err.splitlines() if "warning" in line)
-    assert "batches to be generated hold 0 to " in told
-    assert "An empty batch" in told
     assert "Lower batching.batches_per_label" in told
     assert ("1 row repeats another in text and label and counts once" in err) == (not quiet)
     if not quiet:
@@ -312,7 +310,7 @@ def test_what_makes_batches_larger_goes_by_the_rule(
     config = make_config(batching={**batching, "generate_per_label": 1}, decoding={"max_tokens": 1}, **other)
     generate(config, tmp_path / "run", lambda event: told.append(event) if isinstance(event, RecordsPlaced) else None)
     assert [event.remedy for event in told] == [said]
-    assert told[0].fewest <= told[0].most < 9
+    assert told[0].contexts < 9
 
 
 def test_what_would_reorder_a_line_is_written_as_an_escape(dpaudit: Dpaudit, tmp_path: Path) -> None:

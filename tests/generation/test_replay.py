@@ -67,13 +67,14 @@ Steps = list[Step]
 MEAN = {"aggregator": "mean", "divisor": 4.0}
 TOP = {"support": {"kind": "public-top-k", "size": 20}}
 SLOTS = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 3}}
-CELLS = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 5}}
+#: Under this key four cells are contexts.
+CELLS = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 5, "key": f"{7:064x}"}}
 SLICES = {
     "batching": {"rule": "paper-slices", "batches_per_label": None, "slots": 4},
     "privacy": {"unit": "context"},
 }
 #: A batch with several contexts under `conftest.KEY`; its number of contexts is even, and odd.
-EVEN, ODD = 0, 1
+EVEN, ODD = 1, 0
 CHECKED = (
     "mechanism.support-public",
     "neighbors.regenerated",
