@@ -1,4 +1,4 @@
-"""Keys of batches that anybody finds who tries the seeds that people type."""
+"""Keys of batches that anybody finds who tries the seeds and texts that people type."""
 
 from __future__ import annotations
 
@@ -42,12 +42,16 @@ KNOWN_SEEDS = (
 
 
 def known_key(key: bytes, seed: int | None = None) -> str | None:
-    """Where a key comes from that a seed gives, in words; None where it is none of these.
+    """Where a key comes from that a seed gives, or a keyboard, in words; None where it is none of these.
+
+    Random bytes are all printable in one key of 10^13.
 
     Args:
         key: of the batches.
         seed: a further one to try, beside KNOWN_SEEDS.
     """
+    if key.isascii() and key.decode("ascii").isprintable():
+        return "a text"
     found = _keys(len(key)).get(key)
     own = {} if seed is None else {made: source for source, made in _of_seed(seed, len(key))}
     return found or own.get(key)

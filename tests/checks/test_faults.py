@@ -1653,6 +1653,8 @@ plain("batches_drawn_nobody_says_how", unkept("", None), "claim.epsilon", "ampli
 plain("key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
 plain("key_that_numpys_seed_gives", become(key=np.random.RandomState(42).bytes(32).hex()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_that_was_typed", become(key=b"nobody will ever guess this key.".hex()), "claim.epsilon",
+      "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("key_that_is_the_digest_of_a_year", become(key=hashlib.sha256(b"2026").hexdigest()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("batches_of_numpys_seeded_generator", lambda run: run.edit_manifest(
