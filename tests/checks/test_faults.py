@@ -1797,7 +1797,7 @@ plain(
 )
 
 
-@fault("partition.disjoint", "amplification.records", **ROUNDS, **MEAN)
+@fault("partition.disjoint", **ROUNDS, **MEAN)
 def record_twice_in_a_round(run):
     """Its line is there once, and a batch of the second round has one context more than the rule sends there."""
 
