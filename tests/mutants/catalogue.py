@@ -2926,8 +2926,8 @@ _GENERATION = (
         "partition-left-out-records-shown",
         "records of batches that are not generated are put into others",
         "generation/partition.py",
-        "if place >= len(group.ids):\n            yield None, None\n            continue\n        batch = group.ids[place]",
-        "batch = group.ids[place % len(group.ids)]",
+        "place = hashing.batch(digest, group.batches or 1)",
+        "place = hashing.batch(digest, group.batches or 1) % len(group.ids)",
         (f"{_GEN}/test_partition.py",),
     ),
     Mutant(
