@@ -102,7 +102,9 @@ class ReleaseAccountant:
 
         Args:
             batch: the batch level of that unit and relation.
-            mechanism, privacy, rule: as run.json has them.
+            mechanism: as run.json has it.
+            privacy: as run.json has it.
+            rule: as run.json has it.
             secret: how many batches readers cannot tell apart.
             shares: see the class.
         """
@@ -156,7 +158,8 @@ class ReleaseAccountant:
         """What readers of the release can tell about one unit, clusters included.
 
         Args:
-            tokens, delta: as for `batch_level`; delta is the least that matters.
+            tokens: as for `batch_level`.
+            delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
             return self._whole.curve(tokens, delta)
@@ -177,7 +180,8 @@ class ReleaseAccountant:
         """What the release is made of, to be composed with other releases of the same records.
 
         Args:
-            tokens, delta: as for `batch_level`; delta is the least that matters.
+            tokens: as for `batch_level`.
+            delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
             return self._whole.parts(tokens, delta)
@@ -344,7 +348,8 @@ def most_texts(accountant: ReleaseAccountant, epsilon: float, tokens: int, delta
     Args:
         accountant: of any number of rounds.
         epsilon: that readers may be told, in nats.
-        tokens, delta: as for `ReleaseAccountant.batch_level`.
+        tokens: as for `ReleaseAccountant.batch_level`.
+        delta: as for it.
         texts: of one round, all its groups together; positive.
 
     Returns:
