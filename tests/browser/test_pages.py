@@ -255,7 +255,7 @@ def test_a_report_is_short_until_it_is_unfolded(reader: Reader) -> None:
     page = reader.open("clean", {"width": 1280, "height": 900}).page
     banner = page.locator(".banner").bounding_box()
     assert banner["y"] + banner["height"] < 900
-    # The released texts are as long as the model made them: one of line breaks alone may take a third of a window.
+    # The released texts are as long as the model made them: one that is mostly line breaks takes a third of a window.
     # What is left below the bound is less than the smallest folded part would add.
     page.evaluate("document.querySelectorAll('blockquote').forEach((text) => text.remove())")
     assert page.evaluate("document.documentElement.scrollHeight") < 5_200
