@@ -299,7 +299,7 @@ def test_a_part_that_is_not_mended_is_named(invink, tmp_path, monkeypatch, left_
         "randomness": {"sampling.seeds", "mechanism.randomness"},
         "batches": {"partition.stable", "mechanism.unit", "claim.epsilon"},
         # A record less can be a batch less, and then all are hashed anew.
-        "lengths": {"claim.tuning", "partition.public-parameters", "partition.stable"},
+        "lengths": {"claim.tuning", "partition.public-parameters", "partition.stable", "amplification.records"},
         "rows": {"neighbors.rows"},
     }
     if left_out == "rows":
