@@ -430,7 +430,7 @@ def release_accountant(
     )
     if batch is None:
         return None
-    secret, shares = secret_of(config, privacy, batching, clustering), batching.rounds if privacy.split_delta else 1
+    secret, shares = secret_of(config, privacy, batching, clustering), privacy.shares(batching.rounds)
     return ReleaseAccountant.of(batch, config.mechanism, privacy, config.rule, secret, shares)
 
 

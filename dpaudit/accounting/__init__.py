@@ -29,6 +29,7 @@ from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scal
 from dpaudit.accounting.release import Plan as Plan
 from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
 from dpaudit.accounting.release import cost_of_texts as cost_of_texts
+from dpaudit.accounting.release import delta_share as delta_share
 from dpaudit.accounting.release import most_texts as most_texts
 from dpaudit.accounting.release import of_one_key as of_one_key
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable

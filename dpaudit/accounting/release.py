@@ -163,12 +163,11 @@ class ReleaseAccountant:
         """
         if self.shares > 1:
             return self._whole.curve(tokens, delta)
-        share = delta
-        left = self.batch.delta_left(share)
+        left = self.batch.delta_left(delta)
         pure = (self.batch.centers,) * bool(self.batch.centers)
-        found = self.batch.profiles(tokens, share)
+        found = self.batch.profiles(tokens, delta)
         events = privacy_profile(0.0, 0, left, laplace=self.batch.laplace, pure=pure) if left else None
-        for profile in self._texts(tokens, share) if left else ():
+        for profile in self._texts(tokens, delta) if left else ():
             if events is not None:
                 profile = profile_of_both(profile, events, left)
             elif self.batch.laplace or pure:
@@ -185,11 +184,10 @@ class ReleaseAccountant:
         """
         if self.shares > 1:
             return self._whole.parts(tokens, delta)
-        share = delta
         if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
             return self.batch.parts(tokens)
-        texts = self._texts(tokens, share)
-        return self._beside(least_of([*texts, *self.batch.without_clusters().profiles(tokens, share)]))
+        texts = self._texts(tokens, delta)
+        return self._beside(least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)]))
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
         """The largest budget of one record in one round with which a run of any number of tokens stays within epsilon.
@@ -300,7 +298,7 @@ class ReleaseAccountant:
     def _share(self, delta: float) -> float:
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
-        return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
+        return delta_share(delta, self.shares)
 
     def _beside(self, texts: Profile) -> Parts:
         """Texts of that profile, and the clusters."""
@@ -313,6 +311,11 @@ class ReleaseAccountant:
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
         return _texts(((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta))
+
+
+def delta_share(delta: float, shares: int) -> float:
+    """What one of so many stopping points has of a delta, rounded down."""
+    return delta if shares == 1 else math.nextafter(delta / shares, 0.0)
 
 
 def _normal(epsilon: float, delta: float) -> float:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from dpaudit.accounting import ApproximateAccountant, Method, rebalancing_events, rounded_sum
+from dpaudit.accounting import ApproximateAccountant, Method, delta_share, rebalancing_events, rounded_sum
 from dpaudit.audit.guarantees import NOTHING
 from dpaudit.mechanisms import ClaimKind, Mechanism
 from dpaudit.results import (
@@ -173,7 +173,7 @@ class _ApproximateRun:
 
     def share(self, delta: float) -> float:
         """What one stopping point has of a delta, rounded down."""
-        return delta if self.shares == 1 else math.nextafter(delta / self.shares, 0.0)
+        return delta_share(delta, self.shares)
 
     @property
     def length(self) -> int:
@@ -274,7 +274,7 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
     )
     if isinstance(found, Approximate):
         batching, privacy = _batching(result), _part(result, "privacy", Privacy)
-        shares = batching.rounds if batching is not None and privacy is not None and privacy.split_delta else 1
+        shares = 1 if batching is None or privacy is None else privacy.shares(batching.rounds)
         return _ApproximateRun(figure, found, _accountant(result, found), shares)
     mechanism = _part(result, "mechanism", Mechanism)
     if mechanism is None or mechanism.aggregator.by_theorem1:

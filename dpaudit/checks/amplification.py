@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpaudit.accounting import ReleaseAccountant, rounded_sum
+from dpaudit.accounting import rounded_sum
 from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
@@ -300,7 +300,7 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
     if facts.release is None:
         return
     tokens, delta = manifest.stopping.most_tokens, facts.claim.delta
-    candidates = [(rule, _with_rounds(facts.release, rounds)) for rule, rounds in fewer.items() if rounds < due]
+    candidates = [(rule, facts.release.of_rounds(rounds)) for rule, rounds in fewer.items() if rounds < due]
     if facts.release.shares > 1:
         candidates.append(("a delta that is not split", replace(facts.release, shares=1)))
     for rule, accountant in candidates:
@@ -308,8 +308,3 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
             rule,
             accountant.batch_level(tokens, delta).epsilon if level == "batch" else accountant.epsilon(tokens, delta),
         )
-
-
-def _with_rounds(accountant: ReleaseAccountant, rounds: int) -> ReleaseAccountant:
-    secret = None if accountant.secret is None else replace(accountant.secret, rounds=rounds)
-    return replace(accountant, batch=replace(accountant.batch, rounds=rounds), secret=secret)

@@ -727,20 +727,16 @@ class Facts:
     @cached_property
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
-        return self.generation_by(self.secrecy)
+        secrecy, exact = self.secrecy, self.ex_post_cost.exact
+        release, reason = exact, secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
+        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
+            release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
+        return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
     @property
     def ex_post_levels(self) -> Levels:
         """Epsilon that an ex-post claim must cover at either level: of generation, and of the clusters before it."""
         return self.generation_levels.beside(self.grouping.epsilon)
-
-    def generation_by(self, secrecy: SecretBatches | str) -> Levels:
-        """The ex-post cost of generation, were this what readers cannot know of a record's batch."""
-        exact = release = self.ex_post_cost.exact
-        reason = secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
-        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
-            release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
-        return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
     @cached_property
     def release(self) -> ReleaseAccountant | None:
@@ -748,11 +744,7 @@ class Facts:
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
-        return self.release_by(self.secrecy)
-
-    def release_by(self, secrecy: SecretBatches | str) -> ReleaseAccountant | None:
-        """The same, were this what readers cannot know of a record's batch."""
-        secret = None if isinstance(secrecy, str) else secrecy
+        secret = None if isinstance(self.secrecy, str) else self.secrecy
         return release_accountant(self.manifest, self.claim, self.grouping, self.change, secret)
 
     @cached_property

@@ -75,7 +75,7 @@ def release_accountant(
     if batch is None or not 0 < claim.delta < 1:
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
-    shares = manifest.batching.rounds if manifest.privacy.split_delta else 1
+    shares = manifest.privacy.shares(manifest.batching.rounds)
     if change is None or math.isinf(grouping.epsilon):  # as for the batch, whatever the manifest would give
         secret = None
     privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})

@@ -167,6 +167,10 @@ class Privacy(Fields):
             raise ValueError("earlier names a run twice")
         return self
 
+    def shares(self, rounds: int) -> int:
+        """Over how many stopping points delta is split, where the run may have so many rounds."""
+        return rounds if self.split_delta else 1
+
     def change(
         self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
     ) -> ContextChange | None:
