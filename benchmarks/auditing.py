@@ -15,7 +15,7 @@ from benchmarks.rows import Row, Wanted
 from benchmarks.synthetic import ANCHORED, ANCHORED_FULL, MECHANISM, Shape, write_run
 from benchmarks.timing import interleaved
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import RunReader, Step

@@ -29,7 +29,7 @@ import psutil
 import yaml
 
 from benchmarks.tiny import save_tiny_model
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.runs import RunReader
 from dpaudit.runs.reader import read_tokenizer
 

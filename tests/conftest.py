@@ -40,7 +40,7 @@ from dpaudit.accounting import (
     rebalancing_epsilon,
     rebalancing_events,
 )
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.cli import main
 from dpaudit.mechanisms import (
     ANCHOR,

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpaudit.accounting import zcdp_epsilon
-from dpaudit.audit.caveats import rows_held
+from dpaudit.auditing.caveats import rows_held
 from dpaudit.checks import CATALOGUE
 from dpaudit.cli import cli, main
 from dpaudit.commands.options import MOST_EPSILON
@@ -596,7 +596,7 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
 FORKING = """
 import gc, json, os, socket, sys
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
-import dpaudit.audit.comparison, dpaudit.reports.compare, dpaudit.reports.figures, dpaudit.reports.write
+import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, dpaudit.reports.write
 from dpaudit.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
@@ -1081,7 +1081,7 @@ def test_internal_error_quotes_nothing(dpaudit, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a private record")
 
-    monkeypatch.setattr("dpaudit.audit.audit_run", broken)
+    monkeypatch.setattr("dpaudit.auditing.audit_run", broken)
     code, out, err = dpaudit("verify", "anything")
     assert (code, out) == (3, "")
     assert "a private record" not in err

@@ -53,7 +53,7 @@ RUN = {
 }
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
-_RELEASE = "needs a release; tests/release runs the like"
+_RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
     "dpaudit clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
@@ -126,7 +126,7 @@ PARSED = {
         "dpaudit verify run --epsilon 3",
         "`publish` stands for what a reader has; this run claims more than 3",
     ),
-    "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/release/test_policy.py runs the like"),
+    "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/releasing/test_policy.py runs the like"),
     "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record": (
         "",
         _RELEASE,

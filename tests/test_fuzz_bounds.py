@@ -38,7 +38,7 @@ import contextlib, io, json, os, pathlib, re, resource, sys, time, traceback
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  # as conftest does in its process
-import dpaudit.audit, dpaudit.runs.text, tokenizers
+import dpaudit.auditing, dpaudit.runs.text, tokenizers
 
 def kilobytes(what):
     return int(re.search(what + r":\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dpaudit.audit import Question
+    from dpaudit.auditing import Question
     from dpaudit.engines import Engine
-    from dpaudit.release.policy import PolicyFile
+    from dpaudit.releasing.policy import PolicyFile
     from dpaudit.results import AuditResult
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
@@ -52,7 +52,7 @@ def audit_of(
     held: Held | None = None,
 ) -> AuditResult:
     """A run's audit, with a bar that shows how far it is."""
-    from dpaudit.audit import audit_run
+    from dpaudit.auditing import audit_run
 
     if replay is not None:
         note_in_log("Auditing the run with what its replay found")
@@ -144,7 +144,7 @@ def held_to_policy(result: AuditResult, run_dir: Location, policy: PolicyFile | 
     """The audit's result with the policy's rules; as it is where there is no policy."""
     if policy is None:
         return result
-    from dpaudit.release.policy import held_to
+    from dpaudit.releasing.policy import held_to
 
     wanted = policy.policy.quality is not None and result.verdict != "error"
     quality, problem = quality_of(run_dir) if wanted else (None, "")

@@ -42,7 +42,7 @@ def compare(
     Example:
       dpaudit compare median-run mean-run --out comparison.html
     """
-    from dpaudit.audit.comparison import compare_runs
+    from dpaudit.auditing.comparison import compare_runs
     from dpaudit.reports.compare import print_comparison
     from dpaudit.reports.write import write_comparison
 
@@ -137,7 +137,7 @@ def _write_figures(
     folder: Path,
 ) -> list[Path]:
     """All of them are drawn before the first is written."""
-    from dpaudit.audit.comparison import batch_spread
+    from dpaudit.auditing.comparison import batch_spread
     from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
     from dpaudit.reports.write import write_files
     from dpaudit.results.shell import argument

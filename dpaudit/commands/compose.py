@@ -59,7 +59,7 @@ def compose(
     Example:
       dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6
     """
-    from dpaudit.audit.composition import compose_runs
+    from dpaudit.auditing.composition import compose_runs
     from dpaudit.reports.composition import print_joint_cost
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument

@@ -35,7 +35,7 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
     Example:
       dpaudit demo --out /tmp/demo
     """
-    from dpaudit.audit.comparison import compare_runs
+    from dpaudit.auditing.comparison import compare_runs
     from dpaudit.generation.starting import demo_configs
     from dpaudit.reports.terminal import print_demo, print_summary
     from dpaudit.reports.write import write_comparison

@@ -37,7 +37,7 @@ def inspect(
     Example:
       dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
     """
-    from dpaudit.audit.inspection import inspect_batch, inspect_run, inspect_step
+    from dpaudit.auditing.inspection import inspect_batch, inspect_run, inspect_step
     from dpaudit.reports import inspection
     from dpaudit.results.shell import argument
 

@@ -30,7 +30,7 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
       dpaudit key --out release-key
       dpaudit key --seed --out steward.seed
     """
-    from dpaudit.release.keys import PUBLIC_SUFFIX, make_key, make_seed_part
+    from dpaudit.releasing.keys import PUBLIC_SUFFIX, make_key, make_seed_part
     from dpaudit.reports.text import in_a_line
 
     places.spare_runs(out, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)

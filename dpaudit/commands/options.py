@@ -338,12 +338,12 @@ def audit_options(command: Command) -> Command:
         head: str | None,
         **others: Any,
     ) -> None:
-        from dpaudit.audit import Question
+        from dpaudit.auditing import Question
         from dpaudit.runs import Held
 
         rules = None
         if policy is not None:
-            from dpaudit.release.policy import read_policy
+            from dpaudit.releasing.policy import read_policy
 
             rules = read_policy(policy)
             evidence = max(evidence, rules.policy.evidence or 0)

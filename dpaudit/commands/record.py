@@ -71,7 +71,7 @@ def record(
       dpaudit record invink --out run -- python their_script.py
       dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
-    from dpaudit.audit.caveats import rows_held
+    from dpaudit.auditing.caveats import rows_held
     from dpaudit.recording.generators import Asked
     from dpaudit.results.shell import argument
     from dpaudit.runs import InputError, RunReader, secret_batches

@@ -23,9 +23,9 @@ from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, a
 from dpaudit.commands.terminal import note, output, print_json, stdout, tell
 
 if TYPE_CHECKING:
-    from dpaudit.audit import Question
+    from dpaudit.auditing import Question
     from dpaudit.engines import Engine
-    from dpaudit.release.policy import PolicyFile
+    from dpaudit.releasing.policy import PolicyFile
     from dpaudit.results import AuditResult
     from dpaudit.results.publication import ReleasedFolder
     from dpaudit.runs import Held
@@ -92,8 +92,8 @@ def release(
       dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4
       dpaudit verify texts --key release-key.pub --level 4
     """
-    from dpaudit.audit.disclosure import public_form
-    from dpaudit.release.folder import (
+    from dpaudit.auditing.disclosure import public_form
+    from dpaudit.releasing.folder import (
         RefusedError,
         read_about,
         require_new,
@@ -101,8 +101,8 @@ def release(
         require_split,
         write_release,
     )
-    from dpaudit.release.keys import read_signer
-    from dpaudit.release.policy import held_to
+    from dpaudit.releasing.keys import read_signer
+    from dpaudit.releasing.policy import held_to
     from dpaudit.results.shell import argument, claim_options
     from dpaudit.runs import InputError, RunReader
 
@@ -187,7 +187,7 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
 
 def _note_epsilon(result: AuditResult) -> None:
     """Say where the folder has no figure, and why, or a larger one than it could have."""
-    from dpaudit.audit.disclosure import public_form
+    from dpaudit.auditing.disclosure import public_form
     from dpaudit.reports.card import states_epsilon
 
     public = public_form(result)

@@ -40,9 +40,9 @@ from dpaudit.commands.terminal import note, note_in_log, output, print_json, ses
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpaudit.audit import Question
+    from dpaudit.auditing import Question
     from dpaudit.engines import Engine
-    from dpaudit.release.policy import PolicyFile
+    from dpaudit.releasing.policy import PolicyFile
     from dpaudit.results import AuditResult
     from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
@@ -89,7 +89,7 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
-    from dpaudit.audit.disclosure import public_form
+    from dpaudit.auditing.disclosure import public_form
     from dpaudit.reports.outline import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
@@ -238,8 +238,8 @@ def _verify_released(
     as_json: bool,
 ) -> None:
     """Say what is wrong with a release folder, a line each, and leave with 1; or say what it is."""
-    from dpaudit.release.keys import read_public_key
-    from dpaudit.release.verify import verify_folder
+    from dpaudit.releasing.keys import read_public_key
+    from dpaudit.releasing.verify import verify_folder
     from dpaudit.reports.text import in_a_line, one_line
 
     if (key is None) != unsigned:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dpaudit.audit import Progress
+    from dpaudit.auditing import Progress
     from dpaudit.results import Result
     from dpaudit.results.quality import Quality
     from dpaudit.runs import CommittedSeed

@@ -476,7 +476,7 @@ class AuditResult(Result):
     """The result of one audit.
 
     Attributes:
-        audience: "public" for the form that `dpaudit.audit.disclosure.public_form` makes for readers outside.
+        audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
         verdict: "pass" when no check failed and none up to the level `evidence` that is about the run was skipped,
             "fail" otherwise, "error" when the run cannot be read.
         evidence: the level that was asked for.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.comparison import compare_runs
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.comparison import compare_runs
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.clusters import render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html

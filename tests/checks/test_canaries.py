@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES, chance_of, most_refutable, tail
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.findings import canaries_said
 from dpaudit.runs import RunReader
 

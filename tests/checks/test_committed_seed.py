@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.caveats import public_caveats
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.caveats import public_caveats
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
 from dpaudit.generation.sampling import CommittedStream, sample

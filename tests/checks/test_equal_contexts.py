@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpaudit.audit.disclosure import public_form
-from dpaudit.audit.run import BatchAuditor
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import BatchAuditor
 from dpaudit.checks.facts import EqualRows
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting import LowerBound
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.outline import commands
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep

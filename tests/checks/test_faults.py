@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from dpaudit.accounting import LowerBound
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ChangScales, exponential_mechanism_epsilon, rebalancing_events
-from dpaudit.audit import Question, audit_run
+from dpaudit.auditing import Question, audit_run
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost
 from dpaudit.runs import Claim, RunReader
 

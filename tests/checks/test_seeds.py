@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.checks.randomness import Draw
 from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest
 from dpaudit.runs import Sampling
@@ -133,7 +133,7 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
     run = make_run(aggregator="mean", sizes=(4, 5))
     run.edit_manifest({"recorded": {"generator": "other 1.0"}})
     run.rehash()
-    from dpaudit.audit import Question
+    from dpaudit.auditing import Question
 
     found = run.audit().guarantees.approximate
     assert found is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import PublicReplay
 from dpaudit.runs import InputError, RunReader, Vocabulary, without_stop

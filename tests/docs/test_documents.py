@@ -118,7 +118,7 @@ YAML = {
     "budgets.md": config_with,
     "canaries.md": config_with,
     "committed-seed.md": config_with,
-    "ci.md": dict,  # tests/release/test_action.py looks at it
+    "ci.md": dict,  # tests/releasing/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel
 
 import dpaudit.accounting
-import dpaudit.audit
+import dpaudit.auditing
 import dpaudit.mechanisms
 import dpaudit.recording
 import dpaudit.runs
@@ -52,7 +52,7 @@ FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
-API = (dpaudit.accounting, dpaudit.audit, dpaudit.mechanisms, dpaudit.recording, dpaudit.runs)
+API = (dpaudit.accounting, dpaudit.auditing, dpaudit.mechanisms, dpaudit.recording, dpaudit.runs)
 
 
 @dataclass

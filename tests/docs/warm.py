@@ -18,7 +18,7 @@ import warnings
 #: Whose modules are imported beforehand. No module of `generation`: torch would be most of the memory.
 PACKAGES = (
     "dpaudit.accounting",
-    "dpaudit.audit",
+    "dpaudit.auditing",
     "dpaudit.checks",
     "dpaudit.commands",
     "dpaudit.reports",

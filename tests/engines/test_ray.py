@@ -22,7 +22,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import dpaudit
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.cli import main
 from dpaudit.engines import LocalEngine, RayEngine
 from dpaudit.engines.ray import connected, room

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.release.keys import make_key
-from tests.release.test_action import Job
+from dpaudit.releasing.keys import make_key
+from tests.releasing.test_action import Job
 
 
 def test_from_a_config_to_a_release(tmp_path: Path, settings: Callable[..., dict[str, Any]], data_file: Path) -> None:

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, median_bounds
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.generation import passes, worker
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config

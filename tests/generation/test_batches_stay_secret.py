@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
-from dpaudit.release.folder import write_release
+from dpaudit.releasing.folder import write_release
 from dpaudit.runs import RunReader
 
 #: How rarely a search of all fields may object to a folder that tells nothing.

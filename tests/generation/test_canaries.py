@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.run import BatchAuditor
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import BatchAuditor
 from dpaudit.generation import canaries as made_up
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.canaries import WORDS

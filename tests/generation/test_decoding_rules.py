@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.obstacles import obstacles, refuse, small_delta

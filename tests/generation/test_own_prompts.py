@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config

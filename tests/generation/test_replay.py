@@ -21,7 +21,7 @@ import torch
 from tokenizers import Tokenizer
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.engines import LocalEngine
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
-from dpaudit.audit import audit_run
-from dpaudit.audit.inspection import inspect_batch, inspect_step
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.inspection import inspect_batch, inspect_step
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import generate

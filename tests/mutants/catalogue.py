@@ -35,7 +35,7 @@ _SPARSE_TESTS = "tests/mechanisms/test_sparse_vector.py"
 _CLUSTERS = "tests/checks/test_rebalancing.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _COMMITMENT = "tests/runs/test_commitment.py"
-_AUDIT = "tests/audit/test_run.py"
+_AUDIT = "tests/auditing/test_run.py"
 _CLI = "tests/test_cli.py"
 _LIKELIHOOD = "tests/generation/evaluation/test_likelihood.py"
 _HOSTILE = "tests/runs/test_hostile.py"
@@ -175,15 +175,15 @@ _INDIVIDUAL = (
     Mutant(
         "compose-clusters-charged-to-absentees",
         "clusters are charged to a run that is not part of the total",
-        "dpaudit/audit/composition.py",
+        "dpaudit/auditing/composition.py",
         "[each for each in names if each in group.releases][1:]",
         "group.releases[1:]",
-        ("tests/audit/test_composition.py",),
+        ("tests/auditing/test_composition.py",),
     ),
     Mutant(
         "compose-less-spending-pass",
         "what a run says of earlier spending is not held against the earlier runs",
-        "dpaudit/audit/composition.py",
+        "dpaudit/auditing/composition.py",
         "spent[each.payer] > each.spent for each",
         "spent[each.payer] < 0 for each",
         (_BUDGET_RUNS,),
@@ -223,10 +223,10 @@ _INDIVIDUAL = (
     Mutant(
         "compose-equal-centres-are-one-release",
         "centres that two draws have in common are paid for once",
-        "dpaudit/audit/composition.py",
+        "dpaudit/auditing/composition.py",
         'if clustering.origin != "public" or clustering.counts is None:',
         "if clustering.counts is None:",
-        ("tests/audit/test_composition.py",),
+        ("tests/auditing/test_composition.py",),
     ),
     Mutant(
         "compose-deltas-forgotten",
@@ -247,10 +247,10 @@ _INDIVIDUAL = (
     Mutant(
         "compose-other-neighbours",
         "guarantees for other relations and units are composed",
-        "dpaudit/audit/composition.py",
+        "dpaudit/auditing/composition.py",
         "if other != [relation, unit]:",
         "if False:",
-        ("tests/audit/test_composition.py",),
+        ("tests/auditing/test_composition.py",),
     ),
     Mutant(
         "budgets-whole-shares-pass",
@@ -602,10 +602,10 @@ _ACCOUNTING = (
     Mutant(
         "ledger-units-mixed",
         "figures for different units are added up",
-        "dpaudit/audit/guarantees.py",
+        "dpaudit/auditing/guarantees.py",
         "mine, theirs = (kind, *between), (child.kind, child.relation, child.unit)",
         "mine, theirs = (kind, between[0]), (child.kind, child.relation)",
-        ("tests/audit/test_guarantees.py",),
+        ("tests/auditing/test_guarantees.py",),
     ),
     Mutant(
         "neighbors-exchange-counted-once",
@@ -929,7 +929,7 @@ _RUNS = (
         "dpaudit/runs/writer.py",
         '"afterwards" if manifest.claim is None else "beforehand"',
         '"beforehand" if manifest.claim is None else "afterwards"',
-        ("tests/runs/test_writer.py", "tests/runs/test_round_trip.py", _AUDIT, "tests/audit/test_disclosure.py"),
+        ("tests/runs/test_writer.py", "tests/runs/test_round_trip.py", _AUDIT, "tests/auditing/test_disclosure.py"),
     ),
     Mutant(
         "writer-record-assigned-twice",
@@ -1341,7 +1341,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")',
         '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "check-integrity-added-file-unseen",
@@ -1478,7 +1478,7 @@ _CHECKS = (
     Mutant(
         "check-support-after-earlier-texts",
         "the support of a later text is not held against those after the same tokens of its text",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         "step, before = view.step, batch.before(position)",
         "step, before = view.step, batch.tokens[:position]",
         (_FAULT_TABLE,),
@@ -1676,15 +1676,15 @@ _CHECKS = (
     Mutant(
         "audit-errors-keep-what-was-read",
         "Of each batch that cannot be read, all that was read stays in memory.",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         "facts.error, facts.unbounded = error.alone(), True",
         "facts.error, facts.unbounded = error, True",
-        ("tests/audit/test_batch.py",),
+        ("tests/auditing/test_batch.py",),
     ),
     Mutant(
         "disclosure-caveats-by-their-figures",
         "What a caveat tells of records is published where its number is one that was declared.",
-        "dpaudit/audit/caveats.py",
+        "dpaudit/auditing/caveats.py",
         "if caveat in public)",
         "if caveat in public or caveat.startswith(f'{declared_users} '))",
         ("tests/checks/test_equal_contexts.py",),
@@ -1770,7 +1770,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "if secret[:TELLING] in places:",
         "if secret in places:",
-        ("tests/audit/test_disclosure.py", _FAULT_TABLE, _FAULTS),
+        ("tests/auditing/test_disclosure.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "check-record-mean-range-too-wide",
@@ -2062,7 +2062,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "            if assigned.digest in records:\n",
         "            if assigned.digest in places:\n",
-        ("tests/audit/test_disclosure.py", _FAULT_TABLE, _FAULTS),
+        ("tests/auditing/test_disclosure.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "check-facts-missing-batch-costs-nothing",
@@ -2070,7 +2070,7 @@ _CHECKS = (
         "dpaudit/checks/facts.py",
         "if self.ex_post is None or self.unbounded or unread:",
         "if self.ex_post is None or self.unbounded:",
-        (_FAULT_TABLE, _FAULTS, _AUDIT, "tests/audit/test_batch.py"),
+        (_FAULT_TABLE, _FAULTS, _AUDIT, "tests/auditing/test_batch.py"),
     ),
     Mutant(
         "check-facts-clusters-cost-nothing",
@@ -2107,10 +2107,10 @@ _CHECKS = (
     Mutant(
         "levels-one-key-composes",
         "releases under one key compose as if each had its own",
-        "dpaudit/audit/composition.py",
+        "dpaudit/auditing/composition.py",
         "hidden = None if self.name in known else self.secret",
         "hidden = self.secret",
-        ("tests/audit/test_composition.py",),
+        ("tests/auditing/test_composition.py",),
     ),
     Mutant(
         "check-grouping-user-hidden-by-one-record",
@@ -2166,7 +2166,7 @@ _CHECKS = (
         "dpaudit/runs/disclosed.py",
         "return len(text) <= LONGEST_WORD and len(text.split()) < 2",
         "return False",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "checks-disclosure-labels-never-records",
@@ -2174,7 +2174,7 @@ _CHECKS = (
         "dpaudit/runs/disclosed.py",
         "return len(text) <= LONGEST_LABEL",
         "return True",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "checks-disclosure-numbers-unread",
@@ -2182,7 +2182,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "elif isinstance(value, str | int | float) and not isinstance(value, bool):",
         "elif isinstance(value, str):",
-        ("tests/audit/test_disclosure.py", _FAULT_TABLE, _FAULTS),
+        ("tests/auditing/test_disclosure.py", _FAULT_TABLE, _FAULTS),
     ),
     Mutant(
         "checks-disclosure-any-version-published",
@@ -2190,7 +2190,7 @@ _CHECKS = (
         "dpaudit/checks/disclosure.py",
         "if _VERSION.fullmatch(version)}",
         "if version}",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "checks-disclosure-slash-is-a-path",
@@ -2198,7 +2198,7 @@ _CHECKS = (
         "dpaudit/runs/disclosed.py",
         "(?:/(?:{_ROOTS})\\d*/|",
         "(?:/\\w+/|",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "check-rebalancing-noise-without-reach",
@@ -2238,7 +2238,7 @@ _RESULTS = (
     Mutant(
         "audit-unmade-check-passes",
         "a check that could not be made does not hinder a pass",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         '"fail" if failed or unseen else "pass"',
         '"fail" if failed else "pass"',
         (_AUDIT, _EVIDENCE, _CLI),
@@ -2246,7 +2246,7 @@ _RESULTS = (
     Mutant(
         "audit-evidence-level-off-by-one",
         "checks of the very level asked for need not be made",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         "check.evidence <= evidence]",
         "check.evidence < evidence]",
         (_AUDIT, _EVIDENCE, _CLI),
@@ -2254,10 +2254,10 @@ _RESULTS = (
     Mutant(
         "batch-audit-unbounded-step-forgotten",
         "a step that bounds nothing costs nothing",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         "view.index is None or (cost is None and accountant is not None)",
         "view.index is None",
-        (_FAULT_TABLE, _FAULTS, "tests/audit/test_batch.py", _AUDIT),
+        (_FAULT_TABLE, _FAULTS, "tests/auditing/test_batch.py", _AUDIT),
     ),
     Mutant(
         "guarantees-centres-left-out",
@@ -2270,18 +2270,18 @@ _RESULTS = (
     Mutant(
         "comparison-neighbours-mixed",
         "a run is measured by an epsilon for other neighbours",
-        "dpaudit/audit/comparison.py",
+        "dpaudit/auditing/comparison.py",
         "if run.figure.neighbours != budget.neighbours:",
         "if run.figure.kind != budget.kind:",
-        ("tests/audit/test_comparison.py",),
+        ("tests/auditing/test_comparison.py",),
     ),
     Mutant(
         "disclosure-claim-stated-afterwards-shown",
         "a public report shows a claim that follows from the private record",
-        "dpaudit/audit/disclosure.py",
+        "dpaudit/auditing/disclosure.py",
         'if manifest["claim_stated"] != "beforehand" and not given:',
         'if not manifest["claim_stated"]:',
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "audit-width-reach-off-by-one",
@@ -2294,23 +2294,23 @@ _RESULTS = (
     Mutant(
         "audit-key-in-report",
         "reports hold the key of the hash",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         'manifest["batching"].pop("key")',
         'manifest["batching"].pop("slots")',
-        (_AUDIT, "tests/audit/test_disclosure.py", _CLI),
+        (_AUDIT, "tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
         "audit-nonce-in-report",
         "reports hold the nonce, with which guesses can be tested against a published commitment",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         'manifest.pop("nonce")',
         'manifest.pop("sensitivity")',
-        (_COMMITMENT, "tests/audit/test_disclosure.py"),
+        (_COMMITMENT, "tests/auditing/test_disclosure.py"),
     ),
     Mutant(
         "audit-commitment-not-given-unsaid",
         "a pass does not say that nobody held a commitment",
-        "dpaudit/audit/caveats.py",
+        "dpaudit/auditing/caveats.py",
         "if facts.held.commitment is None:",
         "if facts.held.commitment is None and facts.held.head is not None:",
         (_COMMITMENT, _CLI),
@@ -2366,7 +2366,7 @@ _RESULTS = (
     Mutant(
         "audit-asked-claim-forgotten",
         "the fields that were asked about are not named in the result",
-        "dpaudit/audit/run.py",
+        "dpaudit/auditing/run.py",
         'model_copy(update={"asked": question.asked, ',
         'model_copy(update={"asked": (), ',
         (_AUDIT, _CLI),
@@ -2385,55 +2385,55 @@ _RESULTS = (
         "dpaudit/checks/facts.py",
         "np.argsort(-np.abs(self._losses), kind",
         "np.argsort(-self._losses, kind",
-        (_AUDIT, "tests/audit/test_batch.py", "tests/audit/test_inspection.py"),
+        (_AUDIT, "tests/auditing/test_batch.py", "tests/auditing/test_inspection.py"),
     ),
     Mutant(
         "comparison-unread-run-has-figures",
         "a run that cannot be read as a whole has figures",
-        "dpaudit/audit/comparison.py",
+        "dpaudit/auditing/comparison.py",
         '    if result.verdict == "error":\n        return "the run cannot be read as a whole"\n',
         "",
-        ("tests/audit/test_comparison.py", _CLI),
+        ("tests/auditing/test_comparison.py", _CLI),
     ),
     Mutant(
         "comparison-clusters-free",
         "an ex-post cost by length leaves out clusters",
-        "dpaudit/audit/comparison.py",
+        "dpaudit/auditing/comparison.py",
         "return rounded_sum(cost, self.found.rebalancing)",
         "return cost",
-        ("tests/audit/test_comparison.py",),
+        ("tests/auditing/test_comparison.py",),
     ),
     Mutant(
         "comparison-affords-a-token-less",
         "an epsilon that is just met does not count",
-        "dpaudit/audit/comparison.py",
+        "dpaudit/auditing/comparison.py",
         "self.at(tokens + 1).epsilon <= budget.epsilon:",
         "self.at(tokens + 1).epsilon < budget.epsilon:",
-        ("tests/audit/test_comparison.py",),
+        ("tests/auditing/test_comparison.py",),
     ),
     Mutant(
         "disclosure-batches-shown",
         "a public report holds each batch's cost",
-        "dpaudit/audit/disclosure.py",
+        "dpaudit/auditing/disclosure.py",
         "batches=(),",
         "batches=result.batches,",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "disclosure-measured-values-shown",
         "a public report holds what checks measured",
-        "dpaudit/audit/disclosure.py",
+        "dpaudit/auditing/disclosure.py",
         'measured="",',
         "measured=check.measured,",
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "disclosure-delta-of-records-shown",
         "a public report shows a delta that tells the number of records",
-        "dpaudit/audit/disclosure.py",
+        "dpaudit/auditing/disclosure.py",
         'if result.claim.kind == "approximate" and counted:',
         'if result.claim.kind == "ex-post" and counted:',
-        ("tests/audit/test_disclosure.py",),
+        ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
         "factors-rounded-to-nearest",
@@ -2441,15 +2441,15 @@ _RESULTS = (
         "dpaudit/results/rounding.py",
         "prec=_FACTOR_DIGITS, rounding=ROUND_CEILING",
         "prec=_FACTOR_DIGITS, rounding=ROUND_HALF_EVEN",
-        ("tests/audit/test_factors.py", _AUDIT),
+        ("tests/auditing/test_factors.py", _AUDIT),
     ),
     Mutant(
         "inspection-rank-from-zero",
         "the most probable token has rank 0",
-        "dpaudit/audit/inspection.py",
+        "dpaudit/auditing/inspection.py",
         "rank=1 + int(",
         "rank=int(",
-        ("tests/audit/test_inspection.py",),
+        ("tests/auditing/test_inspection.py",),
     ),
     Mutant(
         "inspection-mean-box-of-one-step",
@@ -2457,23 +2457,23 @@ _RESULTS = (
         "dpaudit/mechanisms/mean.py",
         "self.divisor, change.half_steps)",
         "self.divisor)",
-        ("tests/audit/test_inspection.py", _CONFORMANCE),
+        ("tests/auditing/test_inspection.py", _CONFORMANCE),
     ),
     Mutant(
         "token-curve-position-late",
         "the run's cost is shown a token too late",
-        "dpaudit/audit/guarantees.py",
+        "dpaudit/auditing/guarantees.py",
         "exact=tuple(by_tokens[p + 1].exact for p in reached)",
         "exact=tuple(by_tokens[p].exact for p in reached)",
-        ("tests/audit/test_token_curve.py", _AUDIT),
+        ("tests/auditing/test_token_curve.py", _AUDIT),
     ),
     Mutant(
         "token-curve-median-rounded-down",
         "the band's median is the lower end of its bin",
-        "dpaudit/audit/guarantees.py",
+        "dpaudit/auditing/guarantees.py",
         "float(edges[bins[1] + 1])",
         "float(edges[bins[1]])",
-        ("tests/audit/test_token_curve.py",),
+        ("tests/auditing/test_token_curve.py",),
     ),
     Mutant(
         "quality-of-other-texts-shown",
@@ -2486,10 +2486,10 @@ _RESULTS = (
     Mutant(
         "samples-tokens-one-off",
         "a token of a text has the cost of the one before it",
-        "dpaudit/audit/samples.py",
+        "dpaudit/auditing/samples.py",
         "start = sum(batch.lengths[: sample.number])",
         "start = max(0, sum(batch.lengths[: sample.number]) - 1)",
-        ("tests/audit/test_samples.py",),
+        ("tests/auditing/test_samples.py",),
     ),
 )
 
@@ -2508,7 +2508,7 @@ _COMMANDS = (
         "dpaudit/commands/audits.py",
         "sys.exit(max(",
         "sys.exit(min(",
-        (_CLI, "tests/audit/test_comparison.py"),
+        (_CLI, "tests/auditing/test_comparison.py"),
     ),
     Mutant(
         "cli-verify-json-holds-texts",
@@ -2516,7 +2516,7 @@ _COMMANDS = (
         "dpaudit/commands/report.py",
         'result.model_copy(update={"samples": ()}).to_json()',
         "result.to_json()",
-        (_CLI, "tests/audit/test_samples.py"),
+        (_CLI, "tests/auditing/test_samples.py"),
     ),
     Mutant(
         "cli-public-report-is-internal",
@@ -2524,7 +2524,7 @@ _COMMANDS = (
         "dpaudit/commands/report.py",
         "public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)",
         "with_quality(audited, run_dir)",
-        ("tests/audit/test_disclosure.py", _CLI),
+        ("tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
         "cli-unusable-input-is-a-verdict",
@@ -2572,7 +2572,7 @@ _COMMANDS = (
         "dpaudit/commands/report.py",
         "        if audience != PUBLIC:\n            raise\n",
         "        if audience:\n            raise\n",
-        ("tests/audit/test_disclosure.py", _CLI),
+        ("tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
         "cli-one-error-several-lines",
@@ -2588,7 +2588,7 @@ _COMMANDS = (
         "dpaudit/commands/terminal.py",
         "escaped.sub(_escape, text)",
         "text",
-        (_CLI, "tests/audit/test_disclosure.py", "tests/audit/test_inspection.py"),
+        (_CLI, "tests/auditing/test_disclosure.py", "tests/auditing/test_inspection.py"),
     ),
     Mutant(
         "cli-terminal-stream-of-another-encoding",
@@ -2601,19 +2601,19 @@ _COMMANDS = (
     Mutant(
         "release-verify-withheld-claim",
         "a claim that is withheld meets the one that a receiver asks for",
-        "dpaudit/release/verify.py",
+        "dpaudit/releasing/verify.py",
         """        yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
 """,
         "",
-        ("tests/release/test_verify.py",),
+        ("tests/releasing/test_verify.py",),
     ),
     Mutant(
         "release-verify-link-out-of-the-cache",
         "a link of the hub's cache may lead anywhere",
-        "dpaudit/release/verify.py",
+        "dpaudit/releasing/verify.py",
         "        path = blobs / target.name  # opened without following a link any more",
         "        path = Path(os.path.realpath(target))",
-        ("tests/release/test_verify.py",),
+        ("tests/releasing/test_verify.py",),
     ),
 )
 
@@ -3398,7 +3398,7 @@ _GENERATION = (
     Mutant(
         "likelihood-compared-over-other-supports",
         "likelihoods over different supports stand in one column",
-        "dpaudit/audit/comparison.py",
+        "dpaudit/auditing/comparison.py",
         "prompt, rules, mechanism and mechanism.support)",
         "prompt, rules)",
         ("tests/reports/test_quality_report.py",),
@@ -3442,7 +3442,7 @@ _REPORTS = (
         "reports/compare.py",
         "targets = {name: quote(path) for",
         "targets = {name: path for",
-        (_HTML, "tests/audit/test_comparison.py"),
+        (_HTML, "tests/auditing/test_comparison.py"),
     ),
     Mutant(
         "reports-markdown-tags-not-escaped",
@@ -3578,7 +3578,7 @@ _REPORTS = (
         "reports/compare.py",
         "if any(cell.kind not in (None, self.kind) for cell in cells):",
         "if any(cell.kind is self for cell in cells):",
-        ("tests/audit/test_comparison.py", _HTML),
+        ("tests/auditing/test_comparison.py", _HTML),
     ),
     Mutant(
         "reports-comparison-star-missing",
@@ -3586,7 +3586,7 @@ _REPORTS = (
         "reports/compare.py",
         "return replace(table, starred=frozenset(starred),",
         "return replace(table, starred=frozenset(),",
-        ("tests/audit/test_comparison.py", _HTML),
+        ("tests/auditing/test_comparison.py", _HTML),
     ),
     Mutant(
         "reports-link-replaced",

@@ -20,9 +20,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dpaudit.audit import audit_run
-from dpaudit.release.folder import write_release
-from dpaudit.release.keys import read_signer
+from dpaudit.auditing import audit_run
+from dpaudit.releasing.folder import write_release
+from dpaudit.releasing.keys import read_signer
 from dpaudit.runs import RunReader
 
 ROOT = Path(__file__).parents[2]

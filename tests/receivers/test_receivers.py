@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.comparison import compare_runs
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.attestation import statements
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.comparison import compare_runs
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.attestation import statements
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.machine import render_junit, render_sarif
@@ -210,8 +210,8 @@ def places(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> None:
-    """What its tests ask beyond its schema (tests/release/opendp): order, quoting, and an address that follows."""
-    schema = yaml.safe_load((ROOT / "tests/release/opendp/deployments-schema.yaml").read_text(encoding="utf-8"))
+    """What its tests ask beyond its schema (tests/releasing/opendp): order, quoting, and an address that follows."""
+    schema = yaml.safe_load((ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8"))
     order = list(places(schema))
     for kind in ({"aggregator": "mean"}, {}, {"aggregator": "mean", "budget": 1.0}):
         result = make_run(**kind).audit()

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.caveats import rows_held
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.caveats import rows_held
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.recording.generators import GENERATORS, Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import Allocation, InputError, RunReader

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.audit.comparison import compare_runs
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.html import render_html
 from dpaudit.results import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports import budgets
 from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.reports.figure_files import FigureRun, figure_files

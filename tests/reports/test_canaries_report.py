@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports import outline
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown

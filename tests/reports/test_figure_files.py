@@ -19,7 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dpaudit.audit.comparison import batch_spread
+from dpaudit.auditing.comparison import batch_spread
 from dpaudit.cli import main
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, drawable, figure_files, in_page, why_not_drawn
 from dpaudit.reports.figures import (
@@ -364,7 +364,7 @@ def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: 
 def test_a_run_without_batch_costs_is_refused_by_its_path(
     make_run: Any, dpaudit: Command, tmp_path: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpaudit.audit.audit_run", lambda *_, **__: samples["approximate only"]())
+    monkeypatch.setattr("dpaudit.auditing.audit_run", lambda *_, **__: samples["approximate only"]())
     code, printed, err = dpaudit("figures", tmp_path / "mean", "--out", tmp_path / "out")
     assert (code, printed) == (2, "")
     assert "mean: this run has no ex-post cost" in err and "(epsilon, delta)" in err

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from dpaudit.accounting import Cost
-from dpaudit.audit.guarantees import CurveSums
+from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.reports import costs, figures
 from dpaudit.reports.costs import MOST_DRAWN, curve_described, thinned
 from dpaudit.reports.figures import Drawing, drawn_band, growth, token_curve

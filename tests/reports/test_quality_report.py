@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from dpaudit.audit.comparison import compare_runs
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html, tables
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpaudit.audit.comparison import compare_runs
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import print_comparison
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.audit.comparison import compare_runs
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
 from dpaudit.results import AuditResult

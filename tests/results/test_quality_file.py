@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.cli import main
 from dpaudit.results.quality import (
     Baseline,

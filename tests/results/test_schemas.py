@@ -1,6 +1,6 @@
 """The schemas that ship are those of the types, and what dpaudit writes and reads is valid by them.
 
-evaluation.json's documents are in test_quality_file.py, those of policies and attestations in tests/release.
+evaluation.json's documents are in test_quality_file.py, those of policies and attestations in tests/releasing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.comparison import compare_runs
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.comparison import compare_runs
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.results import AuditResult, Empirical, Guarantees
 from dpaudit.results.schemas import SCHEMAS, json_schema, schema_text
 

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.runs import (
     Batching,
     CanaryCoins,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.runs import Held, InputError, RunReader, RunWriter
 from tests.forging import journal_of, unfinish
 

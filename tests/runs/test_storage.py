@@ -22,7 +22,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.cli import main
 from dpaudit.engines import LocalEngine
 from dpaudit.runs import BatchExistsError, BatchHeader, BatchStore, InputError, RunReader, RunWriter

@@ -22,7 +22,7 @@ from dpaudit.accounting import (
     rebalancing_events,
     rebalancing_scale,
 )
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.cli import main
 from dpaudit.generation import grouping
 from dpaudit.generation.algorithm import batch_tasks, generate

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dpaudit.audit import audit_run
+from dpaudit.auditing import audit_run
 from dpaudit.cli import cli, main
 from dpaudit.generation.algorithm import generate, require_made_with
 from dpaudit.generation.events import BatchDone

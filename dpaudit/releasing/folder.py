@@ -13,11 +13,11 @@ from pathlib import Path
 
 from securesystemslib.signer import CryptoSigner
 
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.attestation import envelopes, statements
-from dpaudit.release.files import read_fields
-from dpaudit.release.policy import PolicyFile
-from dpaudit.release.texts import has_labels, rows_of, split_rows, tables
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.attestation import envelopes, statements
+from dpaudit.releasing.files import read_fields
+from dpaudit.releasing.policy import PolicyFile
+from dpaudit.releasing.texts import has_labels, rows_of, split_rows, tables
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from securesystemslib.dsse import Envelope
 
-from dpaudit.audit import Question
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.keys import read_public_key, read_signer
-from dpaudit.release.verify import verify_folder
+from dpaudit.auditing import Question
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.keys import read_public_key, read_signer
+from dpaudit.releasing.verify import verify_folder
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE
 from dpaudit.runs import InputError
@@ -487,7 +487,7 @@ def test_no_link_leads_out_of_the_hubs_cache(
 def test_a_file_that_grows_while_it_is_read_is_read_no_further(
     released: Releases, problems: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dpaudit.release.verify as verify
+    import dpaudit.releasing.verify as verify
 
     folder, _ = released()
     plain = verify._plain

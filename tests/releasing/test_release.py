@@ -17,11 +17,11 @@ import jsonschema
 import pytest
 import yaml
 
-import dpaudit.audit.run as audit
-from dpaudit.audit import Question, audit_run
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.folder import RefusedError, read_about, write_release
-from dpaudit.release.texts import Row, split_rows, tables
+import dpaudit.auditing.run as audit
+from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.folder import RefusedError, read_about, write_release
+from dpaudit.releasing.texts import Row, split_rows, tables
 from dpaudit.reports.card import EX_POST, Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.results import COUPLED, AuditResult
@@ -606,7 +606,7 @@ def test_the_command_line_is_held_to_be_clear(
     make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(aggregator="mean")
-    monkeypatch.setattr("dpaudit.audit.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
+    monkeypatch.setattr("dpaudit.auditing.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "attestation.intoto.jsonl").touch()
     (tmp_path / "file").write_text("")
@@ -652,7 +652,7 @@ def test_a_failed_write_leaves_nothing(
         for name in files:
             (folder / name).write_text("half")
 
-    monkeypatch.setattr("dpaudit.release.folder.write_files", fail)
+    monkeypatch.setattr("dpaudit.releasing.folder.write_files", fail)
     with pytest.raises(OSError, match="full"):
         write_release(result, RunReader(run.path), tmp_path / "texts")
     assert [path for path in tmp_path.iterdir() if path != run.path] == []

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.audit import audit_run
-from dpaudit.audit.comparison import compare_runs
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.reports import outline
 from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.audit.factors import next_to_nothing
+from dpaudit.auditing.factors import next_to_nothing
 from dpaudit.results.rounding import factor
 
 _PRECISE = Context(prec=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpaudit.audit.factors import next_to_nothing
+from dpaudit.auditing.factors import next_to_nothing
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common

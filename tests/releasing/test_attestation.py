@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 from securesystemslib.dsse import Envelope
 
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.attestation import envelopes, opened, statements
-from dpaudit.release.keys import make_key, read_public_key, read_signer
-from dpaudit.release.policy import PolicyFile, held_to
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.attestation import envelopes, opened, statements
+from dpaudit.releasing.keys import make_key, read_public_key, read_signer
+from dpaudit.releasing.policy import PolicyFile, held_to
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import Audit, ClaimTested, Commitment, PolicyMet, Tool
 from dpaudit.results.policy import Policy

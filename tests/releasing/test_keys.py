@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from dpaudit.release.keys import make_key, read_public_key, read_signer
+from dpaudit.releasing.keys import make_key, read_public_key, read_signer
 from dpaudit.runs import InputError
 
 Command = Callable[..., tuple[int, str, str]]

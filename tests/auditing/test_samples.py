@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.audit import audit_run
-from dpaudit.audit.disclosure import public_form
-from dpaudit.audit.inspection import inspect_batch, inspect_step
-from dpaudit.audit.run import shortness
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.inspection import inspect_batch, inspect_step
+from dpaudit.auditing.run import shortness
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 
@@ -76,18 +76,18 @@ def test_only_so_many_tokens_are_told_of(make_run, monkeypatch):
     run = make_run(sizes=(4, 5, 6))
     everything = run.audit()
     costs = sorted((cost for shown in everything.samples for cost in shown.costs.exact), reverse=True)
-    monkeypatch.setattr("dpaudit.audit.samples.MOST_DEAR", 3)
+    monkeypatch.setattr("dpaudit.auditing.samples.MOST_DEAR", 3)
     told = [token.exact for shown in run.audit().samples for token in shown.costs.dearest]
     assert sorted(told, reverse=True) == costs[:3]
     lengths = {shown.batch: shown.tokens for shown in everything.samples}
     costliest = max(everything.batches, key=lambda batch: batch.exact).id
-    monkeypatch.setattr("dpaudit.audit.samples.MOST_TOKENS", lengths[costliest])
+    monkeypatch.setattr("dpaudit.auditing.samples.MOST_TOKENS", lengths[costliest])
     assert [shown.batch for shown in run.audit().samples if shown.costs is not None] == [costliest]
 
 
 def test_only_so_many_texts_are_shown(make_run, monkeypatch):
     run = make_run(sizes=(4, 5, 6))
-    monkeypatch.setattr("dpaudit.audit.samples.ALL_SAMPLES_LENGTH", len(run.audit().samples[0].text) + 1)
+    monkeypatch.setattr("dpaudit.auditing.samples.ALL_SAMPLES_LENGTH", len(run.audit().samples[0].text) + 1)
     assert [shown.batch for shown in run.audit().samples] == [0]
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import Cost
-from dpaudit.audit import guarantees
-from dpaudit.audit.guarantees import MOST_GROUPS, CurveSums
+from dpaudit.auditing import guarantees
+from dpaudit.auditing.guarantees import MOST_GROUPS, CurveSums
 from dpaudit.results import TokenBand, TokenCurve
 
 #: A bin is a sixteenth of a doubling wide.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.audit.guarantees import KindError, entry, total, worst
+from dpaudit.auditing.guarantees import KindError, entry, total, worst
 from dpaudit.results import LedgerEntry
 
 KINDS = ("approximate", "ex-post", "empirical")
@@ -60,7 +60,7 @@ def test_a_maximum_is_that_of_its_children_the_largest_first() -> None:
 
 
 def test_a_run_lists_its_costliest_batches_and_counts_the_rest(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpaudit.audit.guarantees.LISTED", 2)
+    monkeypatch.setattr("dpaudit.auditing.guarantees.LISTED", 2)
     result = make_run(sizes=(2, 5, 3, 4)).audit()
     trees = {tree.kind: tree for tree in result.ledger}
     generation, empirical = trees["ex-post"].children[-1], trees["empirical"]

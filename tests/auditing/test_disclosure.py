@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpaudit.audit import Question, audit_run
-from dpaudit.audit.disclosure import public_form
+from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.checks import disclosure
 from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpaudit.checks import CATALOGUE
-from dpaudit.release.files import read_fields
+from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Status
 from dpaudit.results.policy import FAMILY, HeldTo, Policy
 from dpaudit.results.quality import Added, Quality

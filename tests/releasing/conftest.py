@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dpaudit.audit import Question, audit_run
-from dpaudit.release.folder import write_release
-from dpaudit.release.keys import make_key, read_signer
+from dpaudit.auditing import Question, audit_run
+from dpaudit.releasing.folder import write_release
+from dpaudit.releasing.keys import make_key, read_signer
 from dpaudit.results import AuditResult
 from dpaudit.runs import RunReader
 

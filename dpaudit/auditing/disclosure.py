@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.audit.caveats import public_caveats
-from dpaudit.audit.factors import NOT_HERS, change, next_to_nothing
-from dpaudit.audit.guarantees import NOTHING
+from dpaudit.auditing.caveats import public_caveats
+from dpaudit.auditing.factors import NOT_HERS, change, next_to_nothing
+from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.checks.registry import CHECKS, COMMAND, command_for
 from dpaudit.results import TO_SHOW, AuditResult, CheckResult, ClaimResult

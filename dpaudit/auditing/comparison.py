@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from pydantic import BaseModel
 
 from dpaudit.accounting import ApproximateAccountant, Method, delta_share, rebalancing_events, rounded_sum
-from dpaudit.audit.guarantees import NOTHING
+from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.mechanisms import ClaimKind, Mechanism
 from dpaudit.results import (
     SAMPLE_LENGTH,

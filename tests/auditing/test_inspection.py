@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpaudit.audit.inspection import LONGEST, inspect_batch, inspect_run, inspect_step
+from dpaudit.auditing.inspection import LONGEST, inspect_batch, inspect_run, inspect_step
 from dpaudit.cli import main
 from dpaudit.reports import inspection
 from dpaudit.runs import InputError, RunReader
@@ -258,10 +258,10 @@ def test_replacing_a_context_moves_a_mean_by_two_of_its_logits(make_run):
 def test_more_changed_contexts_than_costs_are_worked_out_for(make_run, monkeypatch):
     run = make_run(unit="user", records_per_user=3, width=5)
     assert inspect_batch(run.path, 0).neighbours.problem == ""
-    monkeypatch.setattr("dpaudit.audit.inspection.MOST_CONTEXTS", 2)
+    monkeypatch.setattr("dpaudit.auditing.inspection.MOST_CONTEXTS", 2)
     batch = inspect_batch(run.path, 0)
     assert "3 changed contexts are more than the 2" in batch.neighbours.problem
-    monkeypatch.setattr("dpaudit.audit.inspection.MOST_CONTEXTS", 3)
+    monkeypatch.setattr("dpaudit.auditing.inspection.MOST_CONTEXTS", 3)
     assert inspect_batch(run.path, 0).neighbours.problem == ""
 
 

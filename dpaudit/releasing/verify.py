@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.release.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
-from dpaudit.release.policy import PolicyFile
+from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
+from dpaudit.releasing.policy import PolicyFile
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import (
     ATTESTATION,
@@ -38,7 +38,7 @@ from dpaudit.results.rounding import exactly
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
-    from dpaudit.audit import Question
+    from dpaudit.auditing import Question
 
 _REPORT_JSON = f"{REPORT}/report.json"
 #: What every release has.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.audit.guarantees import NOTHING, figures
-from dpaudit.audit.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
+from dpaudit.auditing.guarantees import NOTHING, figures
+from dpaudit.auditing.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, shares_spent

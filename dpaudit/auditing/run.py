@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
-from dpaudit.audit.budgets import BudgetSums
-from dpaudit.audit.caveats import caveats
-from dpaudit.audit.factors import NOT_HERS, NOT_KNOWN, at_batch_level, change
-from dpaudit.audit.guarantees import (
+from dpaudit.auditing.budgets import BudgetSums
+from dpaudit.auditing.caveats import caveats
+from dpaudit.auditing.factors import NOT_HERS, NOT_KNOWN, at_batch_level, change
+from dpaudit.auditing.guarantees import (
     NOTHING,
     CurveSums,
     approximate,
@@ -34,7 +34,7 @@ from dpaudit.audit.guarantees import (
     ledger,
     neighbours,
 )
-from dpaudit.audit.samples import DearTokens, released_texts
+from dpaudit.auditing.samples import DearTokens, released_texts
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 import yaml
 
-from dpaudit.audit.disclosure import public_form
-from dpaudit.release.policy import RULES, PolicyFile, held_to, read_policy
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.policy import RULES, PolicyFile, held_to, read_policy
 from dpaudit.results import AuditResult, TextCounts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Added, Quality
