@@ -9,7 +9,7 @@ from dpaudit.auditing.caveats import public_caveats
 from dpaudit.auditing.factors import NOT_HERS, change, next_to_nothing
 from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.checks.disclosure import public_settings
-from dpaudit.checks.registry import CHECKS, COMMAND, command_for
+from dpaudit.checks.registry import CHECKS, COMMAND, command_for, context_of
 from dpaudit.results import TO_SHOW, AuditResult, CheckResult, ClaimResult
 from dpaudit.results.rounding import exactly, factor
 from dpaudit.results.shell import claim_options
@@ -134,15 +134,15 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) ->
 
 def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
     """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
-    own = command_for(COMMAND, str(result.run.get("path", "")), claim_options(result.claim, result.asked))
+    own = command_for(COMMAND, context_of(str(result.run.get("path", "")), claim_options(result.claim, result.asked)))
     return tuple(
         CheckResult(
             **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
             measured="",
-            expected=CHECKS[check.id].compares if check.id in CHECKS else "",
+            expected=CHECKS[check.id].entry.compares if check.id in CHECKS else "",
             detail=COMMAND if own in check.detail or COMMAND in check.detail else "",
-            why=CHECKS[check.id].why if check.id in CHECKS else "",
-            remedy=CHECKS[check.id].remedy if check.id in CHECKS else "",
+            why=CHECKS[check.id].entry.why if check.id in CHECKS else "",
+            remedy=CHECKS[check.id].entry.remedy if check.id in CHECKS else "",
         )
         for check in result.checks
     )

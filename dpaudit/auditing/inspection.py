@@ -11,6 +11,7 @@ import numpy as np
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.auditing.guarantees import NOTHING, figures
 from dpaudit.auditing.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
+from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, shares_spent
@@ -267,7 +268,7 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
 
 
 def _objections(view: StepView, position: int) -> list[Objection]:
-    return [Objection(check=check, step=position, problem=problem) for check, problem in objections(view)]
+    return [Objection(check=check, step=position, problem=sentence(problem)) for check, problem in objections(view)]
 
 
 def _texts(opened: BatchReader, manifest: Manifest) -> Iterator[InspectedText]:

@@ -61,7 +61,7 @@ from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import Outcome, StepCheck, pasteable, printable, registered
+from dpaudit.checks.registry import StepCheck, Worded, context_of, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
@@ -76,6 +76,7 @@ from dpaudit.results import (
     CheckResult,
     ClaimResult,
     Empirical,
+    Finding,
     Guarantees,
     TextCounts,
     Verdict,
@@ -269,8 +270,8 @@ def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress |
 
 def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) -> AuditResult:
     """Evaluate all checks and put the result together."""
-    options = claim_options(_claim_result(facts), asked)
-    checks = tuple(pasteable(check.result(facts), facts.reader.name, options) for check in registered())
+    context = context_of(facts.reader.name, claim_options(_claim_result(facts), asked))
+    checks = tuple(check.result(facts, context) for check in registered())
     failed = [check for check in checks if check.status in ("fail", "error")]
     unmade = [check for check in checks if check.status == "skip" and check.applicable]
     unseen = [check for check in unmade if check.evidence <= evidence]
@@ -429,10 +430,12 @@ def _summary(facts: Facts) -> dict[str, Any]:
 
 
 def _unreadable(path: str, error: InputError, evidence: int) -> AuditResult:
-    unread = Outcome("skip", "not run", "a run that can be read", "The run cannot be read.")
-    failed = Outcome("fail", "unreadable", "a run directory of format 1", str(error))
-    entries = (check.entry(failed if check.id == "integrity.format" else unread) for check in registered())
-    checks = tuple(pasteable(entry, path) for entry in entries)
+    unread = Worded("skip", "not run", "a run that can be read", "The run cannot be read.")
+    failed = Worded("fail", "unreadable", "a run directory of format 1", str(error))
+    context = context_of(path)
+    checks = tuple(
+        check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered()
+    )
     return AuditResult(
         verdict="error",
         evidence=evidence,
@@ -571,7 +574,7 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)
 
 
-def objections(view: StepView) -> Iterator[tuple[str, str]]:
+def objections(view: StepView) -> Iterator[tuple[str, Finding]]:
     """The step checks that object to a step, by id, and why."""
     for check_id, check in CHECKS.items():
         if isinstance(check, StepCheck) and (problem := check.objection(view)):

@@ -17,57 +17,34 @@ from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import lacking, unseen_places
-from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
+from dpaudit.checks.registry import RunCheck, Worded, not_applicable
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
 from dpaudit.runs.assignment import KEY_BYTES
 
-_REFERENCE = "docs/mathematics.md#secret-batches"
 #: Probability of an alarm on records that were drawn uniformly.
 _RARELY = 1e-6
 #: Of a key that could be secret.
 _ANY_KEY = "a5" * KEY_BYTES
 
 
-@RunCheck(
-    id="amplification.key",
-    title="The batches were drawn in secret, or the claim does not rest on that",
-    fails="The claim rests on batches that others may know",
-    evidence=0,
-    why=(
-        "Whoever knows the key, or the draws, knows which batch each record was in. Against them one batch's figure "
-        "holds, which is larger."
-    ),
-    remedy="Claim the figure of the batch level. For the next run leave batching.key out: it is drawn in secret then.",
-    reference=_REFERENCE,
-)
-def batches_are_secret(facts: Facts) -> Outcome:
+@RunCheck(id="amplification.key")
+def batches_are_secret(facts: Facts) -> Worded:
     """How the run says its batches were drawn, and what the claim would be, had they been secret.
 
     That nobody but the curator has the key is the run's word.
     """
     expected = "a key from the operating system of 32 bytes or more, or draws in secret; or a claim of the batch level"
     if not isinstance(facts.secrecy, str):
-        return Outcome("pass", f"{_kind(facts.manifest)}, in secret, by the run's word", expected)
+        return Worded("pass", f"{_kind(facts.manifest)}, in secret, by the run's word", expected)
     found = _explained(facts, _with_secret(facts.manifest))
     if found is not None:
         return found.outcome("nobody but the curator could know the batches", expected, facts.secrecy)
     return not_applicable(expected, f"Both levels are equal: {facts.secrecy}.")
 
 
-@RunCheck(
-    id="amplification.records",
-    title="Each record's batch hangs on no other record, or the claim does not rest on that",
-    fails="The claim rests on batches of records that hang on each other",
-    evidence=1,
-    why=(
-        "Where a record's place says something of the others', or what they may spend does, her batch is no secret for "
-        "whoever knows the others'."
-    ),
-    remedy="Claim the figure of the batch level, or hash each record by itself under budgets of its own.",
-    reference=_REFERENCE,
-)
-def batches_are_independent(facts: Facts) -> Outcome:
+@RunCheck(id="amplification.records")
+def batches_are_independent(facts: Facts) -> Worded:
     """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
 
     A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
@@ -79,7 +56,7 @@ def batches_are_independent(facts: Facts) -> Outcome:
         return problem
     levels = recomputed_levels(facts)
     if levels is None or levels.amplified:
-        return Outcome("pass", f"{_kind(facts.manifest)}, each by itself", expected)
+        return Worded("pass", f"{_kind(facts.manifest)}, each by itself", expected)
     known = isinstance(facts.secrecy, str) and _explained(facts, _with_secret(facts.manifest)) is not None
     found = None if known else _explained(facts, _with_independent(facts.manifest))  # else it is for amplification.key
     if found is not None:
@@ -87,44 +64,33 @@ def batches_are_independent(facts: Facts) -> Outcome:
     return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
 
 
-def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Outcome | None:
+def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Worded | None:
     """What keeps the record from bearing out that each record was placed by itself; None where nothing does."""
     placed, manifest = facts.placement, facts.manifest
     if placed.error is not None or placed.misplaced or placed.problem:
-        return Outcome("fail", str(placed.error or placed.misplaced or placed.problem), expected)
+        return Worded("fail", str(placed.error or placed.misplaced or placed.problem), expected)
     seen = None if manifest.recorded is None else manifest.recorded.batches
     if seen is not None and seen.moved > 1:
         found = f"one record emptied changes {seen.moved} of {manifest.batches} batches ({seen.tried} tried)"
-        return Outcome("fail", found, expected, evidence=0)
+        return Worded("fail", found, expected, evidence=0)
     if not placed.records and manifest.data.records:
-        return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
+        return Worded("skip", "nothing", expected, "The run records no assignment of its records to batches.")
     filled = [batch for batch, header in facts.headers.items() if header.contexts]
     if not placed.records and filled and manifest.batching.slots is None:  # slots are contexts without records, too
-        return Outcome("fail", f"batch {filled[0]} has contexts, and no record is assigned", expected)
+        return Worded("fail", f"batch {filled[0]} has contexts, and no record is assigned", expected)
     if (missing := lacking(manifest)) is not None:
         allocation = manifest.batching.allocation
         if allocation is not None and allocation.kind == "hashed":
             lost = f"The run has no {missing}: nobody can hash its records again."
-            return Outcome("skip", "nothing", expected, lost)
+            return Worded("skip", "nothing", expected, lost)
         if (unlikely := _unlikely(facts, secret)) is not None:
-            return Outcome("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
+            return Worded("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
     unseen = unseen_places(manifest) if placed.records and facts.replay is None else None
-    return None if unseen is None else Outcome("skip", "nothing", expected, unseen, evidence=3)
+    return None if unseen is None else Worded("skip", "nothing", expected, unseen, evidence=3)
 
 
-@RunCheck(
-    id="amplification.groups",
-    title="The claim counts the batches of a record's own group, by public numbers",
-    fails="The claim counts batches that a record could not have been in, or that no public number bounds",
-    evidence=1,
-    why=(
-        "Her label is known, and her cluster follows from her record: batches of other groups hide nothing. A number "
-        "that private counts decided is another beside another neighbour."
-    ),
-    remedy="Claim the figure that is worked out from batches_per_label, batches_per_cluster or least_batches.",
-    reference=_REFERENCE,
-)
-def groups_are_her_own(facts: Facts) -> Outcome:
+@RunCheck(id="amplification.groups")
+def groups_are_her_own(facts: Facts) -> Worded:
     """The claim against what the batches of all groups together, or numbers that are not public, would give."""
     expected = "batches of one label, or cluster, by numbers that are public"
     for short in _release(facts):
@@ -133,26 +99,15 @@ def groups_are_her_own(facts: Facts) -> Outcome:
             if figure is not None and short.explained_by(figure):
                 (batches, generated), *_ = groups
                 found = f"{short} is what {generated} of {batches} batches would give ({rounded_up(figure)})"
-                return Outcome("fail", found, expected, short.instead)
+                return Worded("fail", found, expected, short.instead)
     if isinstance(facts.secrecy, str):
         return not_applicable(expected, f"Both levels are equal: {facts.secrecy}.")
     found = ", ".join(f"{generated} of {batches} batches" for batches, generated in facts.secrecy.groups)
-    return Outcome("pass", f"{found} of a group in a round", expected)
+    return Worded("pass", f"{found} of a group in a round", expected)
 
 
-@RunCheck(
-    id="amplification.rounds",
-    title="The claim pays for every round that was settled beforehand",
-    fails="The claim pays for fewer rounds than there are",
-    evidence=1,
-    why=(
-        "Every record serves once in each round. Whoever stops early, having seen texts, and states what the rounds "
-        "until then cost, takes the best of several chances: delta is then many times as large."
-    ),
-    remedy="Claim what all rounds cost, or settle beforehand that delta is split (privacy.split_delta).",
-    reference=_REFERENCE,
-)
-def rounds_are_paid_for(facts: Facts) -> Outcome:
+@RunCheck(id="amplification.rounds")
+def rounds_are_paid_for(facts: Facts) -> Worded:
     """The claim against what fewer rounds cost, one or those that were generated, and what an undivided delta does."""
     manifest = facts.manifest
     rounds = manifest.batching.rounds
@@ -163,12 +118,12 @@ def rounds_are_paid_for(facts: Facts) -> Outcome:
     for short in too_small(facts):
         for rule, figure in _of_fewer_rounds(facts, short.level):
             if short.explained_by(figure):
-                return Outcome(
+                return Worded(
                     "fail", f"{short} is covered by {rule} only ({rounded_up(figure)})", expected, short.instead
                 )
     split = "; delta is split over all" if manifest.privacy.split_delta else ""
     stopped = "" if manifest.stopped_after is None else f"; stopped after {manifest.stopped_after}"
-    return Outcome("pass", f"{due} rounds are accounted for{split}{stopped}", expected)
+    return Worded("pass", f"{due} rounds are accounted for{split}{stopped}", expected)
 
 
 def _unlikely(facts: Facts, secret: SecretBatches) -> str | None:
@@ -207,9 +162,9 @@ class _Explained:
     short: TooSmall
     figure: float
 
-    def outcome(self, condition: str, expected: str, reason: str) -> Outcome:
+    def outcome(self, condition: str, expected: str, reason: str) -> Worded:
         found = f"{self.short} would hold if {condition} ({rounded_up(self.figure)})"
-        return Outcome("fail", found, expected, f"But {reason}. {self.short.instead}")
+        return Worded("fail", found, expected, f"But {reason}. {self.short.instead}")
 
 
 def _explained(facts: Facts, as_if: Manifest) -> _Explained | None:

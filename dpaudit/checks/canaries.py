@@ -12,12 +12,11 @@ import numpy as np
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
 from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, FoundCanary
-from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, not_applicable
+from dpaudit.checks.registry import UNREAD, RunCheck, Worded, not_applicable
 from dpaudit.results.rounding import nearest, rounded_up
 from dpaudit.runs import Canaries, Canary, KeyedHash, Manifest
 from dpaudit.runs.layout import CANARIES
 
-_REFERENCE = "docs/canaries.md"
 _NONE = "The run has no canaries: ask for some with privacy.canaries."
 #: Coins that are as uneven as this are not fair.
 _UNFAIR = 1e-6
@@ -25,35 +24,27 @@ _UNFAIR = 1e-6
 _SLACK = 1e-9
 
 
-@RunCheck(
-    id="canaries.coins",
-    title="Canaries are in the data or out of it by the coins that were committed to",
-    fails="Canaries are not in the data or out of it by the coins that were committed to",
-    evidence=1,
-    why="Coins that are chosen once the texts are known can be such that they show nothing.",
-    remedy="Draw coins from the operating system before the first token, and keep to them. Generate again.",
-    reference=_REFERENCE,
-)
-def coins_are_kept(facts: Facts) -> Outcome:
+@RunCheck(id="canaries.coins")
+def coins_are_kept(facts: Facts) -> Worded:
     """The coins against their digest in the manifest, and each against the assignment and its batch's record."""
     expected = "the digest that was committed to; the contributions of those that are in, and of no others, aggregated"
     committed, there = facts.manifest.canaries, facts.reader.has(CANARIES)
     if committed is None:
         if there:
-            return Outcome("fail", f"a file {CANARIES} is there, and run.json holds no digest of it", expected)
+            return Worded("fail", f"a file {CANARIES} is there, and run.json holds no digest of it", expected)
         return not_applicable(expected, _NONE)
     if facts.canaries is None:
-        return Outcome("fail", f"{CANARIES} cannot be read" if there else f"{CANARIES} is missing", expected)
+        return Worded("fail", f"{CANARIES} cannot be read" if there else f"{CANARIES} is missing", expected)
     if facts.canaries.committed != committed:
-        return Outcome("fail", f"{CANARIES} is not what run.json holds the digest of", expected)
+        return Worded("fail", f"{CANARIES} is not what run.json holds the digest of", expected)
     problem = next(_problems(facts, facts.canaries), None)
     if problem:
-        return Outcome("fail", problem, expected)
+        return Worded("fail", problem, expected)
     if len(facts.headers) < facts.manifest.batches:
-        return Outcome("skip", "not all batches", expected, UNREAD)
+        return Worded("skip", "not all batches", expected, UNREAD)
     number = sum(canary.included for canary in facts.canaries.canaries)
     held = "as the commitment that the audit was given has them" if facts.held.commitment else "none was given in time"
-    return Outcome("pass", f"{number} of {committed.count} canaries are in; of commitments, {held}", expected)
+    return Worded("pass", f"{number} of {committed.count} canaries are in; of commitments, {held}", expected)
 
 
 def _problems(facts: Facts, canaries: Canaries) -> Iterator[str]:
@@ -152,19 +143,8 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
     return found.removed if canary.included else found.added
 
 
-@RunCheck(
-    id="canaries.lower-bound",
-    title="The texts tell no more of the canaries' coins than record and claim allow",
-    fails="The texts tell more of the canaries' coins than record or claim allow",
-    evidence=2,
-    why=(
-        "Coins that can be guessed more often than the recorded probabilities allow were not drawn against: the texts "
-        "come of another mechanism than the record shows, and cost more."
-    ),
-    remedy="The mechanism is less private than recorded. Do not release; find what differs from its description.",
-    reference=_REFERENCE,
-)
-def coins_are_hidden(facts: Facts) -> Outcome:
+@RunCheck(id="canaries.lower-bound")
+def coins_are_hidden(facts: Facts) -> Worded:
     """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
 
     Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
@@ -177,14 +157,14 @@ def coins_are_hidden(facts: Facts) -> Outcome:
         return not_applicable(expected, _NONE)
     found = guesses(facts)
     if found is None:
-        return Outcome("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
+        return Worded("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
     if beyond := next(_beyond(facts), ""):
-        return Outcome("fail", beyond, expected)
+        return Worded("fail", beyond, expected)
     shown = f"{found.right} of {found.coins} coins guessed right"
     tests = dict(_tests(facts, found))
     for name, (refuted, _) in tests.items():
         if refuted <= ALARM_AT:
-            return Outcome("fail", f"{shown}: a chance of {nearest(refuted)} by {name}", expected)
+            return Worded("fail", f"{shown}: a chance of {nearest(refuted)} by {name}", expected)
     able = [name for name, (_, least) in tests.items() if least <= ALARM_AT]
     if not able:
         luck = min(least for _, least in tests.values())
@@ -193,7 +173,7 @@ def coins_are_hidden(facts: Facts) -> Outcome:
     chance = min(tests[name][0] for name in able)
     said = f"{shown}: a chance of {nearest(chance)} or more by {' and '.join(able)}"
     weak = [name for name in tests if name not in able]
-    return Outcome("pass", said, expected, f"They are too few to refute {weak[0]}." if weak else "")
+    return Worded("pass", said, expected, f"They are too few to refute {weak[0]}." if weak else "")
 
 
 def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, float]]]:

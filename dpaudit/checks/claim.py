@@ -15,97 +15,58 @@ from typing import get_args
 from dpaudit.accounting import Method, rounded_sum
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, Levels
-from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, judge_origin, not_applicable
-from dpaudit.results import Amplification
-from dpaudit.results.rounding import bound_against, rounded_up, stated
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
+from dpaudit.results import Amplification, Finding, Quantity, Value
+from dpaudit.results.rounding import rounded_up
 
-_CLAIMS, _MATHEMATICS = "docs/claims.md", "docs/mathematics.md"
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
 
 
-@RunCheck(
-    id="claim.epsilon",
-    title="The recomputed epsilon does not exceed the claimed one",
-    fails="The recomputed epsilon exceeds the claimed one, or there is none",
-    evidence=1,
-    why="The texts cost more privacy than readers are told. Nobody should release or accept them under this claim.",
-    remedy=(
-        "Do not release under this claim. Generating again because of this figure is a choice that no epsilon pays for "
-        "(docs/sharp-edges.md)."
-    ),
-    reference="Clustering and Median Aggregation Improve DP Inference, Theorem 1; docs/mathematics.md",
-)
+@RunCheck(id="claim.epsilon")
 def epsilon_is_covered(facts: Facts) -> Outcome:
-    """Epsilon recomputed for the claim's kind, relation and unit against the claimed one."""
+    """Hold epsilon, recomputed for the claim's kind, relation and unit, against the claimed one."""
     claim = facts.claim
-    what = f"{claim.kind}, per {claim.unit}, {claim.relation}"
-    expected = f"epsilon at most {claim.epsilon!r} ({what})"
+    asked: dict[str, Value] = {
+        "claimed": Quantity(value=claim.epsilon, unit="nats"),
+        "kind": claim.kind,
+        "unit": claim.unit,
+        "relation": claim.relation,
+    }
     found = recomputed_levels(facts)
     if found is None:
-        aggregator = facts.manifest.mechanism.aggregator.name
-        detail = f"A {aggregator} run gives no {claim.kind} figure to hold the claim against."
-        return Outcome("fail", "no such figure", expected, detail)
+        return Outcome("fail", "no-figure", asked | {"aggregator": facts.manifest.mechanism.aggregator.name})
+    values = asked | {"recomputed": Quantity(value=found.release, unit="nats")}
     # Written so that a NaN fails.
     if found.release <= claim.epsilon:
-        reason = found.amplification.reason
-        said = f"Both levels are equal: {reason}." if reason else ""
-        return Outcome("pass", f"epsilon {bound_against(found.release, claim.epsilon)}", expected, said)
-    return Outcome("fail", f"epsilon {rounded_up(found.release)}", expected, _why_exceeded(facts, found))
+        return Outcome("pass", "covered", values, _why_equal(found))
+    return Outcome("fail", "exceeded", values, tuple(_why_exceeded(facts, found, "release")))
 
 
-@RunCheck(
-    id="claim.batch-epsilon",
-    title="The recomputed epsilon of one batch does not exceed the claimed one",
-    fails="The recomputed epsilon of one batch exceeds the claimed one, or there is none",
-    evidence=1,
-    why=(
-        "Whoever has the key, the assignment or the run directory knows which batch a record was in. Against them the "
-        "larger figure holds, and they are told a smaller one."
-    ),
-    remedy="Do not release under this claim. Claim what a batch costs, or claim nothing at the batch level.",
-    reference="docs/mathematics.md#secret-batches",
-)
+@RunCheck(id="claim.batch-epsilon")
 def batch_epsilon_is_covered(facts: Facts) -> Outcome:
-    """Epsilon recomputed at the batch level, against whoever knows a record's batch, against the claimed one."""
-    claim = facts.claim
-    if claim.batch_epsilon is None:
-        return not_applicable(
-            "epsilon at most what is claimed of a batch", "The claim says nothing of the batch level."
-        )
-    expected = f"epsilon at most {claim.batch_epsilon!r} at the batch level"
+    """Hold epsilon, recomputed at the batch level, against the claimed one."""
+    claimed = facts.claim.batch_epsilon
+    if claimed is None:
+        return inapplicable("claim.no-batch-epsilon")
+    asked: dict[str, Value] = {"claimed": Quantity(value=claimed, unit="nats")}
     found = recomputed_levels(facts)
     if found is None:
-        return Outcome("fail", "no such figure", expected, "The run gives no figure to hold the claim against.")
-    if found.batch <= claim.batch_epsilon:
-        return Outcome("pass", f"epsilon {bound_against(found.batch, claim.batch_epsilon)}", expected)
-    taken = "The claim takes the figure of the release level for it. " if found.release <= claim.batch_epsilon else ""
-    detail = f"{taken}{_why_exceeded(facts, found, 'batch')}"
-    return Outcome("fail", f"epsilon {rounded_up(found.batch)}", expected, detail)
+        return Outcome("fail", "no-figure", asked)
+    values = asked | {"recomputed": Quantity(value=found.batch, unit="nats")}
+    if found.batch <= claimed:
+        return Outcome("pass", "covered", values)
+    other_level = (Finding(code="claim.release-level-figure"),) * (found.release <= claimed)
+    return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(facts, found, "batch")))
 
 
-@RunCheck(
-    id="claim.delta",
-    title="Delta suits the claim's kind and the number of records",
-    fails="Delta does not suit the claim's kind or the number of records",
-    evidence=0,
-    why="With a delta of 1 / records or more, a mechanism that publishes a whole record could meet the guarantee.",
-    remedy="An ex-post claim has delta 0, or that of noised centres. An approximate one needs one below 1 / records.",
-    reference=_CLAIMS,
-)
+@RunCheck(id="claim.delta")
 def delta_is_small(facts: Facts) -> Outcome:
-    """Delta is 0 for an ex-post claim, or covers that of the centres; for an approximate one it is positive.
-
-    Where it is not 0, it is below 1 / records.
-    """
+    """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
     claim, centers = facts.claim, facts.grouping.delta
+    values: dict[str, Value] = {"delta": claim.delta}
     if claim.kind == "ex-post" and not centers:
-        zero = "delta 0 for an ex-post claim"
-        if claim.delta == 0:
-            return Outcome("pass", "delta 0", zero)
-        return Outcome(
-            "fail", f"delta {stated(claim.delta)}", zero, "The ex-post bound needs no delta: claim it with 0."
-        )
+        return Outcome("pass", "zero", values) if claim.delta == 0 else Outcome("fail", "not-zero", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
     filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
     by_round: Counter[int] = Counter()  # in each of which every record serves once
@@ -115,56 +76,40 @@ def delta_is_small(facts: Facts) -> Outcome:
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
     records = max(2, facts.manifest.data.records, shown)
     limit = 1 / records
-    expected = f"0 < delta < 1 / {records} (the records)"
-    if centers:
-        expected += f", and {'at least' if claim.kind == 'ex-post' else 'more than'} the centres' {stated(centers)}"
+    values["records"] = records
     # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
     least = claim.delta >= centers if claim.kind == "ex-post" else claim.delta > centers
+    if centers:
+        beside = "claim.delta-at-least" if claim.kind == "ex-post" else "claim.delta-more-than"
+        values["beside"] = Finding(code=beside, values={"centers": centers})
     if 0 < claim.delta < limit and least:
-        return Outcome("pass", f"delta {stated(claim.delta)}", expected)
-    remedy = "A delta of 1 / records allows publishing one record whole. Claim a smaller one, such as records ** -1.1."
+        return Outcome("pass", "small", values)
     if not least and centers:
-        remedy = "The centres have spent that much of delta: claim a larger one, or give them a smaller one."
-    elif claim.delta == 0:
-        remedy = "An approximate guarantee is worked out for a delta above 0. Claim one, such as records ** -1.1."
-    return Outcome("fail", f"delta {stated(claim.delta)}", expected, remedy)
+        return Outcome("fail", "spent-on-centers", values)
+    return Outcome("fail", "too-large" if claim.delta else "zero-for-approximate", values)
 
 
-@RunCheck(
-    id="claim.kind",
-    title="The claim is of the kind that the mechanism supports",
-    fails="The claim is of a kind that the mechanism does not support",
-    evidence=0,
-    why=(
-        "The kinds promise different things: a figure of one kind, read as the other, misleads about all "
-        "other outcomes."
-    ),
-    remedy="State the claim as the kind that the mechanism supports; the kinds differ in meaning.",
-    reference=_CLAIMS,
-)
+@RunCheck(id="claim.kind")
 def kind_fits(facts: Facts) -> Outcome:
-    """Runs by softmax support a data-dependent ex-post epsilon; means an (epsilon, delta) fixed beforehand."""
+    """Hold the claim's kind against those that the mechanism supports."""
     mechanism = facts.manifest.mechanism
-    supported = " or ".join(mechanism.kinds)
-    drawn = "" if mechanism.draw.ex_post else f" by {mechanism.draw.name}"
-    expected = f"{supported} for a {mechanism.aggregator.name} run{drawn}"
-    if facts.claim.kind in mechanism.kinds:
-        return Outcome("pass", facts.claim.kind, expected)
-    mend = f"State the claim as {supported}; the two kinds differ in meaning."
-    return Outcome("fail", facts.claim.kind, expected, mend)
+    values: dict[str, Value] = {
+        "kind": facts.claim.kind,
+        "supported": mechanism.kinds,
+        "aggregator": mechanism.aggregator.name,
+    }
+    if not mechanism.draw.ex_post:
+        values["draw"] = mechanism.draw.name
+    return (
+        Outcome("pass", "supported", values)
+        if facts.claim.kind in mechanism.kinds
+        else Outcome("fail", "other", values)
+    )
 
 
-@RunCheck(
-    id="claim.tuning",
-    title="Settings and the maximum length were chosen without private records",
-    fails="Settings or the maximum length were chosen with private records, and nothing was paid for it",
-    evidence=0,
-    why="Each look at private data to choose a setting leaks something of it, and no epsilon here pays for that.",
-    remedy="Choose clip, temperature, length and the rest on public data. What a private choice costs is not bounded.",
-    reference="docs/sharp-edges.md",
-)
+@RunCheck(id="claim.tuning")
 def settings_are_public(facts: Facts) -> Outcome:
-    """The declared origin of all settings but the batching rule's."""
+    """Judge the declared origin of all settings but the batching rule's."""
     return judge_origin(facts.manifest.origins.settings, "settings")
 
 
@@ -189,77 +134,60 @@ def batch_claim(facts: Facts) -> float:
     return found.batch if claim.batch_epsilon is None else stated
 
 
-def _why_exceeded(facts: Facts, found: Levels, level: Level = "release") -> str:
+def _why_equal(found: Levels) -> tuple[Finding, ...]:
+    reason = found.amplification.reason
+    return (Finding(code="claim.levels-equal", values={"reason": reason}),) if reason else ()
+
+
+def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding]:
+    """Yield why a level's figure exceeds the claim, and what to do."""
     claim, rule = facts.claim, facts.manifest.batching.rule
+    recomputed = found.at(level)
     if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
-        return (
-            "The run declares no largest number of records per user, so nothing bounds a difference of one user. "
-            "Generate with privacy.records_per_user or data.user."
-        )
-    if facts.change is None and facts.manifest.batching.rule != "paper-slices":
-        return "The record keeps too few central values for a change of this size. Generate with a larger record.width."
-    if facts.change is None:
-        return (
-            f"Under the batching rule {rule} nothing bounds a difference of one {claim.unit} ({claim.relation}). "
-            "Claim per context, or generate with hashed batches."
-        )
-    if claim.kind == "ex-post" and facts.ex_post is None:
-        return f"No ex-post cost is worked out for a difference of {facts.change.contexts} contexts: claim for fewer."
-    if facts.grouping.unbounded:
-        return f"{facts.grouping.unbounded} Generate with public centres, or claim for the declared relation and unit."
-    if facts.unbounded or len(facts.headers) != facts.manifest.batches:
-        return "Some steps give no bound: they are missing, cannot be read, or hold values that are not finite."
-    recomputed, reason = found.at(level), found.amplification.reason
-    if math.isfinite(recomputed):
-        supported = rounded_up(recomputed)
-        why = f" Both levels are equal: {reason}." if reason and level == "release" else ""
-        return f"Do not release under this claim. The claim that this record supports is epsilon {supported}.{why}"
-    return "Do not release under this claim: nothing in the record bounds it."
+        yield Finding(code="claim.users-unbounded")
+    elif facts.change is None and rule != "paper-slices":
+        yield Finding(code="claim.record-too-narrow")
+    elif facts.change is None:
+        change: dict[str, Value] = {"rule": rule, "unit": claim.unit, "relation": claim.relation}
+        yield Finding(code="claim.change-unbounded", values=change)
+    elif claim.kind == "ex-post" and facts.ex_post is None:
+        yield Finding(code="claim.change-too-large", values={"contexts": facts.change.contexts})
+    elif facts.grouping.unbounded:
+        yield Finding(code="claim.clusters-unbounded", values={"why": facts.grouping.unbounded})
+    elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
+        yield Finding(code="claim.steps-unbounded")
+    elif math.isfinite(recomputed):
+        yield Finding(code="claim.supported", values={"epsilon": Quantity(value=recomputed, unit="nats")})
+        yield from _why_equal(found) if level == "release" else ()
+    else:
+        yield Finding(code="claim.unbounded")
 
 
-@RunCheck(
-    id="composition.total",
-    title="The claim covers all that was spent, not an average or a realised length",
-    fails="The claim covers only a part of what was spent",
-    evidence=1,
-    why="A claim for a part of the run promises more privacy than the run as a whole gives.",
-    remedy="Claim the maximum over all batches, for all tokens that a batch may have, with the cost of rebalancing.",
-    reference=_MATHEMATICS,
-)
+@RunCheck(id="composition.total")
 def everything_is_counted(facts: Facts) -> Outcome:
-    """A claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
-    expected = "the maximum over batches, for all tokens that a batch may have, with what clusters cost"
+    """Hold a claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
     for short in too_small(facts):
         for rule, figure in _partial_figures(facts, short.level):
             if short.explained_by(figure):
-                found = f"{short} is covered by {rule} only ({rounded_up(figure)})"
-                return Outcome("fail", found, expected, short.instead)
-    return Outcome("pass", "no partial sum explains the claim", expected)
+                partial: dict[str, Value] = {"rule": rule, "partial": Quantity(value=figure, unit="nats")}
+                return Outcome("fail", "partial", short.values | partial)
+    return Outcome("pass", "nothing-partial")
 
 
-@RunCheck(
-    id="composition.all-batches",
-    title="The maximum is taken over every generated batch",
-    fails="The claim leaves out the costliest batches",
-    evidence=1,
-    why="Each record is in one batch, and the unluckiest record counts. An average hides what it lost.",
-    remedy="Every generated batch counts, released or not. Claim the maximum over all of them.",
-    reference=_MATHEMATICS,
-)
+@RunCheck(id="composition.all-batches")
 def every_batch_counts(facts: Facts) -> Outcome:
-    """The batches that the accounting took in against the declared number, and the claim against the lesser batches."""
+    """Hold the batches that were read against the declared number, and the claim against the lesser batches."""
     declared = facts.manifest.batches
-    expected = f"{declared} batches in the maximum"
+    values: dict[str, Value] = {"declared": declared, "read": len(facts.headers)}
     if len(facts.headers) != declared:
-        return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
+        return Outcome("skip", "unread", values)
     if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
         costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
         for short in too_small(facts) if facts.manifest.rounds == 1 else ():
             if any(short.explained_by(cost) for cost in costs[:-1]):
                 left_out = sum(cost > short.claimed for cost in costs)
-                found = f"{left_out} of {declared} batches cost more than the claim"
-                return Outcome("fail", found, expected, short.instead)
-    return Outcome("pass", f"{declared} batches", expected)
+                return Outcome("fail", "left-out", values | short.values | {"left_out": left_out})
+    return Outcome("pass", "all", values)
 
 
 @dataclass(frozen=True)
@@ -275,12 +203,20 @@ class TooSmall:
     claimed: float
     due: float
 
+    @property
+    def values(self) -> dict[str, Value]:
+        """Return the figures, as outcomes show them."""
+        field = "epsilon" if self.level == "release" else "batch_epsilon"
+        claimed, due = (Quantity(value=value, unit="nats") for value in (self.claimed, self.due))
+        return {"field": field, "claimed": claimed, "due": due}
+
     def __str__(self) -> str:
+        """To be replaced by `values`."""
         return f"{'epsilon' if self.level == 'release' else 'batch_epsilon'} {self.claimed!r}"
 
     @property
     def instead(self) -> str:
-        """What to claim."""
+        """To be replaced by `values`."""
         return f"The figure that covers everything is epsilon {rounded_up(self.due)}."
 
     def explained_by(self, figure: float) -> bool:
@@ -297,9 +233,10 @@ def too_small(facts: Facts) -> Iterator[TooSmall]:
             yield TooSmall(level, claimed, found.at(level))
 
 
-def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
+def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, float]]:
     """Wrong sums of a level by the rule that gives them, in nats."""
-    spent, alone, found = facts.grouping, "generation without its clusters", recomputed_levels(facts)
+    spent, found = facts.grouping, recomputed_levels(facts)
+    alone = Finding(code="claim.without-clusters")
     clustered = spent.epsilon and facts.change is not None
     if facts.claim.kind == "ex-post":
         generation = facts.generation_levels.at(level)
@@ -310,16 +247,18 @@ def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
         if costs and (level == "batch" or not (found is not None and found.amplified)):
             exact = math.fsum(cost.exact for cost in costs) / len(costs) * facts.manifest.rounds
             theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs) * facts.manifest.rounds
-            yield "the mean over batches", rounded_sum(exact, spent.epsilon)
-            yield "the mean over batches of Theorem 1", rounded_sum(theorem1, spent.epsilon)
+            yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
+            yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
     elif facts.release is not None and facts.change is not None:
         stopping, longest = facts.manifest.stopping, max(facts.lengths.values(), default=0)
         most = stopping.most_tokens
         partial = [(alone, most)] if clustered else []
         if stopping.max_tokens < most:
-            partial.append((f"a single text of {stopping.max_tokens} tokens", stopping.max_tokens))
+            partial.append(
+                (Finding(code="claim.single-text", values={"tokens": stopping.max_tokens}), stopping.max_tokens)
+            )
         if 0 < longest < most:
-            partial.append((f"the realised length of {longest} tokens", longest))
+            partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))
         texts_alone = replace(facts.release, batch=facts.release.batch.without_clusters())
         for rule, tokens in partial:
             if level == "release" and found is not None and found.amplified:

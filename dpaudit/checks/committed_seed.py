@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import UNREAD, Outcome, RunCheck, not_applicable
+from dpaudit.checks.registry import UNREAD, RunCheck, Worded, not_applicable
 from dpaudit.runs import CommittedSeed, Manifest
 
 #: From this level on the seed has to be given, as the model and the data have to.
@@ -52,21 +52,8 @@ def rounding_allowance(vocabulary: int) -> float:
     return 5 * (2.0**-50 + vocabulary * 2.0**-53)
 
 
-@RunCheck(
-    id="sampling.committed-seed",
-    title="Every token is the one that the committed seed draws",
-    fails="A token is not the one that the committed seed draws",
-    evidence=1,
-    why=(
-        "A batch that is drawn until its text suits, or a token that is chosen, can carry a record whole, and looks "
-        "like chance. Under a seed that was fixed before there is nothing to choose."
-    ),
-    remedy=(
-        "Draw each token once, by the seed whose hashes run.json holds. Do not release these texts: they were chosen."
-    ),
-    reference="docs/mathematics.md#a-committed-seed",
-)
-def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.committed-seed")
+def tokens_are_those_of_the_seed(facts: Facts) -> Worded:
     """The uniform of every step, recomputed from the seed, against its token's interval under the recorded aggregate.
 
     The hash of each part of the seed is recomputed, too, and held against run.json.
@@ -78,21 +65,21 @@ def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
     parts = len(sampling.seed_hashes)
     if draws is None:
         remedy = f"Give every part of the seed: `dpaudit verify RUN_DIR{' --seed-file FILE' * parts}`."
-        return Outcome("skip", "the seed was not given", expected, remedy, evidence=_WITH_SECRETS)
+        return Worded("skip", "the seed was not given", expected, remedy, evidence=_WITH_SECRETS)
     if draws.foreign:
         remedy = (
             "Give the parts that were drawn for this run. If these are, its tokens are another seed's: do not release."
         )
         found = f"{draws.foreign} of {parts} parts have a hash that run.json does not have"
-        return Outcome("fail", found, expected, remedy)
+        return Worded("fail", found, expected, remedy)
     if facts.manifest.commitment is None:
-        return Outcome("fail", "the run has no commitment, to which its numbers are bound", expected)
+        return Worded("fail", "the run has no commitment, to which its numbers are bound", expected)
     if draws.wrong:
         found = f"{draws.wrong} of {draws.steps} tokens are not the seed's; first {draws.first}"
-        return Outcome("fail", found, expected)
+        return Worded("fail", found, expected)
     if facts.unreadable or len(facts.headers) != facts.manifest.batches or not draws.steps:
-        return Outcome("skip", f"{draws.steps} tokens", expected, UNREAD)
-    return Outcome("pass", f"all {draws.steps} tokens are the seed's", expected, _limits(facts))
+        return Worded("skip", f"{draws.steps} tokens", expected, UNREAD)
+    return Worded("pass", f"all {draws.steps} tokens are the seed's", expected, _limits(facts))
 
 
 def _limits(facts: Facts) -> str:

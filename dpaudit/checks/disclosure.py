@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
+from dpaudit.checks.registry import RunCheck, Worded, not_applicable
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest
@@ -99,22 +99,8 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in prompt.items() if name in _PROMPT and not (own and name == "digest")}
 
 
-@RunCheck(
-    id="disclosure.sensitive",
-    title="A public report would hold no record, digest of a record, key, sizes of batches or path",
-    fails="A public report would hold a record, a digest of one, a key, sizes of batches or a path",
-    evidence=2,
-    why=(
-        "A public report is read by anyone. A record, key or path in a setting would be published with it; a key or "
-        "the sizes of batches tell which batch a record was in."
-    ),
-    remedy=(
-        "Public reports of this run leave its settings out. For the next run name no path, and take all texts that are "
-        "declared public from where no record is: to exchange only what was found here is a choice by the records."
-    ),
-    reference="docs/releasing.md",
-)
-def settings_are_fit_to_publish(facts: Facts) -> Outcome:
+@RunCheck(id="disclosure.sensitive")
+def settings_are_fit_to_publish(facts: Facts) -> Worded:
     """Whatever a public report says of settings against keys, digests of data and records, batches' sizes, and paths.
 
     Keys are the batches' and those of all rounds; sizes, those of all batches of a round or of several in a row.
@@ -135,22 +121,22 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     for field, text in published:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.
         if not field.startswith(LABELS) and PATH.search(text):
-            return Outcome("fail", f"{field} holds a path", expected)
+            return Worded("fail", f"{field} holds a path", expected)
     for name, secret in _secrets(manifest):
         if secret[:TELLING] in places:
-            return Outcome("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+            return Worded("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
     if (sizes := _sizes_in(facts, said)) is not None:
-        return Outcome("fail", f"{sizes} holds how many contexts batches have", expected)
+        return Worded("fail", f"{sizes} holds how many contexts batches have", expected)
     shared = () if facts.replay is None else facts.replay.shared or ()
     for each in shared:
         if each.copied:
             found = f"{each.setting} has records of the data in it, or large parts of them: {each.copied:,}"
-            return Outcome("fail", found, expected, _IN_EVERY_TEXT, evidence=3)
+            return Worded("fail", found, expected, _IN_EVERY_TEXT, evidence=3)
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     unpublished = acting_texts(manifest.prompt.text, examples, manifest.decoding.banned_words)
     texts = [(field, text) for field, text in (*published, *unpublished) if not is_anybodys(field, text)]
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
-        return Outcome("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
+        return Worded("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
     if manifest.batching.key is not None:
         keyed, labels = KeyedHash(bytes.fromhex(manifest.batching.key)), manifest.batching.labels or ("",)
@@ -160,25 +146,25 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
         for count, assigned in enumerate(facts.reader.assignment(), start=1):
             if assigned.digest[:TELLING] in places:
                 found = f"{places[assigned.digest[:TELLING]]} holds the digest of the record in line {count}"
-                return Outcome("fail", f"{found} of the assignment", expected)
+                return Worded("fail", f"{found} of the assignment", expected)
             if assigned.digest in records:
                 field = records[assigned.digest]
                 found = f"{field} is the record in line {count} of the assignment, word for word"
                 in_every_text = field in dict(unpublished)
-                return Outcome("fail", found, expected, _IN_EVERY_TEXT if in_every_text else "")
+                return Worded("fail", found, expected, _IN_EVERY_TEXT if in_every_text else "")
     except InputError as error:
-        return Outcome("skip", "not read", expected, str(error))
+        return Worded("skip", "not read", expected, str(error))
     if not count and facts.claim.unit == "context":
         return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
     if not count and facts.manifest.data.records:
-        return Outcome("skip", "nothing", expected, "The run records no assignment to compare with.")
+        return Worded("skip", "nothing", expected, "The run records no assignment to compare with.")
     unkeyed = (
         "" if manifest.batching.key is not None else "Without batching.key no text could be held against the records."
     )
     found = f"{len(published) + len(unpublished)} texts, {count} records"
     searched = facts.replay is not None and facts.replay.shared is not None
     told = " ".join([unkeyed, *map(in_common, shared)]).strip()
-    return Outcome("pass", found, expected, told, evidence=3 if searched else None)
+    return Worded("pass", found, expected, told, evidence=3 if searched else None)
 
 
 def _secrets(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from dpaudit.checks.levels import (
     release_accountant,
 )
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
-from dpaudit.results import ContextLoss
+from dpaudit.results import ContextLoss, Finding, Place
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
@@ -503,7 +503,7 @@ class BatchFacts:
     stops: list[str] = field(default_factory=list)
     unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
-    first_problems: dict[str, str] = field(default_factory=dict)
+    first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
     unshown: Counter[str] = field(default_factory=Counter)
     likenesses: list[tuple[str, bytes]] = field(default_factory=list)
@@ -520,10 +520,10 @@ class BatchFacts:
     subsets: SubsetFacts | None = None
     tests: str = ""
 
-    def note(self, check: str, position: int, problem: str) -> None:
+    def note(self, check: str, position: int, problem: Finding) -> None:
         """Count a step check's objection and keep the first."""
         self.problems[check] += 1
-        self.first_problems.setdefault(check, f"batch {self.id}, step {position}: {problem}")
+        self.first_problems.setdefault(check, (Place(batch=self.id, step=position), problem))
 
 
 @dataclass
@@ -560,7 +560,7 @@ class Facts:
             not even for its digest.
         unmade: why a step check could not be made, by its id.
         problems: how many steps each step check objected to, by its id.
-        first_problems: the first of these objections.
+        first_problems: the first of these objections, and where.
         private_parts: steps that took something else from the public prompt than another did after the same label and
             tokens.
         unshown: how many steps' records do not hold what a step check looks at, by its id.
@@ -608,7 +608,7 @@ class Facts:
     unreadable: dict[str, InputError] = field(default_factory=dict)
     unmade: dict[str, str] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
-    first_problems: dict[str, str] = field(default_factory=dict)
+    first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
     private_parts: list[str] = field(default_factory=list)
     unshown: Counter[str] = field(default_factory=Counter)
     losses: dict[int, float] = field(default_factory=dict)

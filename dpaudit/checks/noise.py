@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import RunCheck, Worded
 from dpaudit.checks.seeds import MOST_NOISE
 from dpaudit.mechanisms import Arrays, Mechanism
 
@@ -33,7 +33,6 @@ MOST_KEPT = 1 << 16
 OWN, TURNED, ALONG = "", " over one step", " from step to step"
 #: Quantiles are kept this far from 0 and 1, which no honest noise comes near.
 _EDGE = 2.0**-52
-_REFERENCE = "docs/mathematics.md#noise-on-record"
 
 
 @dataclass
@@ -231,29 +230,21 @@ class NoiseSums:
             facts.take_outcome(*outcome)
 
 
-@RunCheck(
-    id="sampling.noise",
-    title="Noise is of the declared distribution, and new in every step",
-    fails="Noise is not of the declared distribution, or not new in every step",
-    evidence=2,
-    why="The guarantee is that of noise of this size, drawn anew for every token. Less, or the same again, hides less.",
-    remedy="Draw noise of that distribution from the operating system's entropy for every step. Generate again.",
-    reference=_REFERENCE,
-)
-def noise_is_as_declared(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.noise")
+def noise_is_as_declared(facts: Facts) -> Worded:
     """How much there is of each kind of noise, how it is distributed and how it goes on; and repetitions."""
     expected = "noise of the declared distribution that no two steps share, and none of which tells of more"
     found = facts.noise
     if found is None or not (found.tallies or found.problem):
-        return Outcome("skip", "nothing", expected, "The record has no noise.")
+        return Worded("skip", "nothing", expected, "The record has no noise.")
     for said in _not_declared(found):
-        return Outcome("fail", said, expected)
+        return Worded("fail", said, expected)
     own = {kind: tally for (kind, view), tally in found.tallies.items() if view == OWN}
     said = "; ".join(f"{kind}: {tally.number:,} numbers, {tally.apart:.3g} apart" for kind, tally in own.items())
     fewest = min(own, key=lambda kind: own[kind].number)
     if own[fewest].number < FEWEST:
-        return Outcome("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the {fewest} could pass.")
-    return Outcome("pass", said, expected)
+        return Worded("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the {fewest} could pass.")
+    return Worded("pass", said, expected)
 
 
 def _not_declared(found: NoiseFacts) -> Iterator[str]:

@@ -12,20 +12,12 @@ from typing import Protocol
 
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.rebalancing import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, judge_origin, not_applicable, replayed_by
+from dpaudit.checks.registry import Outcome, RunCheck, Worded, judge_origin, not_applicable, replayed_by
 from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
 
 
-@RunCheck(
-    id="partition.disjoint",
-    title="Every record is in one batch and one context of a round at most",
-    fails="A record is counted twice, or the assignment contradicts the batches",
-    evidence=1,
-    why="A batch costs what it costs because no other of its round has its records. One counted twice pays only once.",
-    remedy="The record contradicts itself. Generate the run again; do not release this one.",
-    reference="docs/run-directory.md",
-)
-def records_are_placed_once(facts: Facts) -> Outcome:
+@RunCheck(id="partition.disjoint")
+def records_are_placed_once(facts: Facts) -> Worded:
     """The assignment against the manifest's number of records and the batches' numbers of contexts.
 
     With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
@@ -33,104 +25,77 @@ def records_are_placed_once(facts: Facts) -> Outcome:
     expected = "digests ascending without repetition, as many as records; contexts as the batches have them"
     placed = facts.placement
     if placed.error is not None:
-        return Outcome("fail", "the assignment cannot be read", expected, str(placed.error))
+        return Worded("fail", "the assignment cannot be read", expected, str(placed.error))
     if facts.manifest.batching.rounds > 1 and facts.manifest.clustering.method != "none" and facts.places is None:
-        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+        return Worded("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
     problem = placed.problem or _contradiction(facts)
     if problem:
-        return Outcome("fail", problem, expected)
+        return Worded("fail", problem, expected)
     if not placed.records and facts.claim.unit == "context":
         return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
     if not placed.records and facts.manifest.data.records:
-        return Outcome("skip", "nothing", expected, "The run records no assignment of its records to batches.")
+        return Worded("skip", "nothing", expected, "The run records no assignment of its records to batches.")
     found, batching = f"{placed.records} records", facts.manifest.batching
     if batching.rounds > 1:
         found += f" in {counted_rounds(facts.manifest)}"
     if batching.rule == "hashed-cells":
         shown = batching.examples_per_context * placed.contexts.total()
         found += f"; {shown} of the {placed.by_batch.total()} in generated batches are shown"
-    return Outcome("pass", found, expected)
+    return Worded("pass", found, expected)
 
 
-@RunCheck(
-    id="partition.stable",
-    title="Every record is where the declared rule sends it, whatever the others are",
-    fails="The rule looks at other records, or a record is not where it sends it",
-    evidence=1,
-    why="If one record more moves others to new batches, the change is larger than the one that the bounds allow for.",
-    remedy="Place each record by the keyed hash of that record alone (dpaudit.runs.KeyedHash). Generate again.",
-    reference="docs/run-directory.md",
-)
-def rule_gives_the_assignment(facts: Facts) -> Outcome:
+@RunCheck(id="partition.stable")
+def rule_gives_the_assignment(facts: Facts) -> Worded:
     """The assignment against batch and slot or cell hashed anew from each digest; with the data, the whole rule."""
     batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
     expected = "batch and slot of every record as the keyed hash of that record gives them"
     if facts.replay is not None and facts.replay.assignment:
-        return Outcome("fail", facts.replay.assignment, expected, evidence=3)
+        return Worded("fail", facts.replay.assignment, expected, evidence=3)
     if batching.rule == "paper-slices":
         if per_context:
             return not_applicable(expected, "The claim is per context: it does not rest on where records go.")
         found = f"paper-slices, and a claim per {facts.claim.unit}{_seen_to_move(facts)}"
         mend = "One record more or less moves later ones to other batches. Claim per context, or use hashed batches."
-        return Outcome("fail", found, expected, mend)
+        return Worded("fail", found, expected, mend)
     moved = facts.manifest.recorded.batches if facts.manifest.recorded else None
     if moved is not None and moved.moved > 1 and not per_context:
         found = f"{batching.rule}{_seen_to_move(facts)}"
-        return Outcome("fail", found, expected, "It is not the declared rule that places records.", evidence=0)
+        return Worded("fail", found, expected, "It is not the declared rule that places records.", evidence=0)
     missing = _missing_for_the_rule(facts)
     if missing and per_context:
         return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
     if missing:
         lacking = f"The run has no {missing}: without it the rule cannot be run again."
-        return Outcome("skip", "nothing", expected, lacking)
+        return Worded("skip", "nothing", expected, lacking)
     if facts.placement.error is not None:
-        return Outcome("fail", "the assignment cannot be read", expected, str(facts.placement.error))
+        return Worded("fail", "the assignment cannot be read", expected, str(facts.placement.error))
     if facts.placement.misplaced:
-        return Outcome("fail", facts.placement.misplaced, expected)
+        return Worded("fail", facts.placement.misplaced, expected)
     found = f"{facts.manifest.data.records} records"
     if batching.rounds > 1:
         found += f" in {counted_rounds(facts.manifest)}"
     if facts.replay is not None:
-        return Outcome("pass", f"{found}, placed anew from the data", expected, evidence=3)
+        return Worded("pass", f"{found}, placed anew from the data", expected, evidence=3)
     if (unseen := unseen_places(facts.manifest)) is not None:
-        return Outcome("skip", "nothing", expected, unseen, evidence=3)
-    return Outcome("pass", f"{found}, from their digests", expected)
+        return Worded("skip", "nothing", expected, unseen, evidence=3)
+    return Worded("pass", f"{found}, from their digests", expected)
 
 
-@RunCheck(
-    id="partition.public-parameters",
-    title="Numbers of batches, slots and examples are public",
-    fails="Numbers of batches, slots or examples were read off private records",
-    evidence=0,
-    why="Numbers read off private data can tell two neighbouring data sets apart before any token is drawn.",
-    remedy="Fix the numbers of batches and slots without the data, or from noisy counts that are paid for.",
-    reference="docs/sharp-edges.md",
-)
-def batching_is_public(facts: Facts) -> Outcome:
+@RunCheck(id="partition.public-parameters")
+def batching_is_public(facts: Facts) -> Outcome | Worded:
     """The declared origin of the batching rule's numbers; with clusters, what their numbers of batches rest on."""
     clustering, batches = facts.manifest.clustering, facts.clusters.batches if facts.clusters else ()
     if clustering.records_per_batch is not None and not counts_are_noised(clustering):
         found = "numbers of batches rest on counts of private records without noise"
-        return Outcome("fail", found, "numbers that are public, or rest on noisy counts")
+        return Worded("fail", found, "numbers that are public, or rest on noisy counts")
     if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
         found = "clusters have different numbers of batches, and no rule says why"
-        return Outcome("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
+        return Worded("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
     return judge_origin(facts.manifest.origins.batching, "batching")
 
 
-@RunCheck(
-    id="partition.users",
-    title="No user has more records than the claim allows for",
-    fails="A user has more records than the claim allows for",
-    evidence=3,
-    why="A claim per user is for so many records of one. A user who has more loses more than anybody is told.",
-    remedy=(
-        "Do not release these texts under this claim. Before the next run, fix a number of records per user without "
-        "the data, and keep so many of every user's, chosen by that user's records alone."
-    ),
-    reference="docs/claims.md#users",
-)
-def users_have_no_more_records(facts: Facts) -> Outcome:
+@RunCheck(id="partition.users")
+def users_have_no_more_records(facts: Facts) -> Worded:
     """The most distinct records that one user has in the data, by the run's column of users, against the declaration.
 
     A run that names no such column is taken at its word.
@@ -141,16 +106,16 @@ def users_have_no_more_records(facts: Facts) -> Outcome:
     expected = f"at most {allowed} records a user, as privacy.records_per_user says"
     if column is None:
         found = f"{allowed}, as the run declares"
-        return Outcome("pass", found, expected, "The run names no column of users (data.user) to count by.", evidence=0)
+        return Worded("pass", found, expected, "The run names no column of users (data.user) to count by.", evidence=0)
     if column == facts.manifest.data.text:  # by which each text would be somebody's only one
-        return Outcome("fail", "users are told apart by the column of texts", expected)
+        return Worded("fail", "users are told apart by the column of texts", expected)
     most = None if facts.replay is None else facts.replay.most_per_user
     if most is None:
-        return Outcome("skip", "not counted", expected, replayed_by(facts.manifest))
+        return Worded("skip", "not counted", expected, replayed_by(facts.manifest))
     # Written so that a run without a number fails.
     within = allowed is not None and most <= allowed
     named = f"Users are told apart by the column {column!r}, which the run names." if within else ""
-    return Outcome("pass" if within else "fail", f"a user has up to {most}", expected, named)
+    return Worded("pass" if within else "fail", f"a user has up to {most}", expected, named)
 
 
 def counted_rounds(manifest: Manifest) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpaudit.checks.alternatives import Doubles, DrawnStep
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import RunCheck, Worded
 from dpaudit.checks.sampling import SHARE
 
 #: How the samplers that are told apart order the tokens.
@@ -318,34 +318,20 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
 
 
-@RunCheck(
-    id="sampling.independence",
-    title="Tokens look drawn independently of each other",
-    fails="Tokens were not drawn independently of each other",
-    evidence=1,
-    why=(
-        "Every bound takes draws to be independent. Where two texts share their randomness, or share it out between "
-        "them, one text tells what the other could have been, and one record's loss can be infinite."
-    ),
-    remedy=(
-        "Give every draw randomness of its own, from the operating system: no generator state that workers have in "
-        "common, no stratified, low-discrepancy or antithetic numbers. Then generate again; do not release this run."
-    ),
-    reference="docs/mathematics.md#independent-draws",
-)
-def tokens_look_independent(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.independence")
+def tokens_look_independent(facts: Facts) -> Worded:
     """Where each draw's random number lay against those of earlier draws: the same, mirrored, too evenly spread."""
     test = facts.independence
     expected = f"no dependence explains the draws better (false alarms below {SHARE:g})"
     if not test.draws:
-        return Outcome("skip", "nothing", expected, "No step could be evaluated.")
+        return Worded("skip", "nothing", expected, "No step could be evaluated.")
     found, otherwise = test.dependences(), facts.sampling.alarms()
     if found and otherwise and otherwise[0].evidence >= found[0].evidence:
         why = "The tokens were drawn from another distribution (sampling.distribution), so their places tell nothing."
-        return Outcome("skip", "not the declared distribution", expected, why)
+        return Worded("skip", "not the declared distribution", expected, why)
     if found:
-        return Outcome("fail", str(found[0]), expected)
+        return Worded("fail", str(found[0]), expected)
     power = "no repetition, however long"
     if math.isfinite(test.repeated):
         power = f"some {math.ceil(test.repeated)} draws that one text repeats from another of a like distribution"
-    return Outcome("pass", f"{test.draws} draws of {test.texts} texts; this would have shown {power}", expected)
+    return Worded("pass", f"{test.draws} draws of {test.texts} texts; this would have shown {power}", expected)

@@ -25,12 +25,11 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, RunCheck, not_applicable
+from dpaudit.checks.registry import RunCheck, Worded, not_applicable
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 
-_DOCS = "docs/mathematics.md#rebalancing"
 #: What two machines may differ by in working out the same cost.
 _ROUNDING = 1e-9
 #: How rarely the noise that is declared may be as small or as large as what is found, for a failure.
@@ -139,19 +138,8 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
     return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)
 
 
-@RunCheck(
-    id="rebalancing.noise",
-    title="Clusters follow from public data, or from noise that is paid for",
-    fails="Clusters follow from private records without noise that is paid for",
-    evidence=1,
-    why=(
-        "Sizes and centres of clusters describe the records. Without noise that is paid for they give single "
-        "records away."
-    ),
-    remedy="Take public centres, noise all counts before any is used, and declare both; or generate without clusters.",
-    reference=_DOCS,
-)
-def clusters_are_noised(facts: Facts) -> Outcome:
+@RunCheck(id="rebalancing.noise")
+def clusters_are_noised(facts: Facts) -> Worded:
     """The declared noise against its cost, the noisy counts against the records, and the choices by them.
 
     These are the kept centres and the numbers of batches.
@@ -160,28 +148,28 @@ def clusters_are_noised(facts: Facts) -> Outcome:
     if clustering.method == "none":
         expected = "no cluster without declared noise"
         if named := [batch for batch, header in facts.headers.items() if header.cluster is not None]:
-            return Outcome("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
+            return Worded("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
         return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
     expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
     problem = _centers_problem(facts.manifest) or _counts_problem(facts, clustering)
     if problem:
-        return Outcome("fail", problem, expected)
+        return Worded("fail", problem, expected)
     if facts.clusters is None:
-        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+        return Worded("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
     problem = _reach_problem(facts, facts.clusters) or _choice_problem(facts, clustering, facts.clusters)
     if problem:
-        return Outcome("fail", problem, expected)
+        return Worded("fail", problem, expected)
     if clustering.origin == "public" and clustering.counts is None:
-        return Outcome("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
+        return Worded("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
     noise = facts.replay.noise if facts.replay is not None else None
     if noise is None or clustering.counts is None:
-        return Outcome("pass", _measured(clustering), expected)
+        return Worded("pass", _measured(clustering), expected)
     # With the data: is there as much noise on the counts as is declared?
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
         found = f"noisy counts lie closer to the data's than noise of scale {scale:g} leaves one run in a million"
-        return Outcome("fail", found, expected, evidence=3)
-    return Outcome("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
+        return Worded("fail", found, expected, evidence=3)
+    return Worded("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
 
 
 def _centers_problem(manifest: Manifest) -> str | None:

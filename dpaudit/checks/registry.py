@@ -6,36 +6,51 @@ from the whole run and returns an outcome. Both are small functions in their fam
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from dpaudit.catalogue import Entry, catalogue, entry, render, sentence
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.results import CheckResult, Status
+from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
-from dpaudit.runs import InputError, Manifest
+from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
-
-if sys.flags.optimize > 1:
-    raise InputError(
-        "PYTHONOPTIMIZE",
-        "Python was told to drop docstrings, and reports quote those of the checks.",
-        "Start it without -OO, and leave PYTHONOPTIMIZE unset or at 1.",
-    )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found. `detail` says where, and what to do; a failure without one gets the check's remedy.
+    """What one check found: an outcome of its entry in the catalogue, or one that all checks share, and its values.
 
-    `applicable` is False for a skip that hides nothing: the run has no part that the check is about. `evidence` is what
-    this very outcome rests on, where that is not the check's own level.
+    Attributes:
+        code: of the outcome.
+        values: what the outcome's templates show.
+        notes: where, and what to do, where that hangs on more than the code. A failure without a detail gets the
+            check's remedy.
+        applicable: False for a skip that hides nothing: the run has no part that the check is about.
+        evidence: what this very outcome rests on, where that is not the check's own level.
     """
+
+    status: Status
+    code: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    notes: tuple[Finding, ...] = ()
+    applicable: bool = True
+    evidence: int | None = None
+
+
+def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome:
+    """Return the skip of a check that is not about this run; `why` is a sentence of the catalogue."""
+    reason = Finding(code=why, values=dict(values or {}))
+    return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
+
+
+@dataclass(frozen=True)
+class Worded:
+    """To be replaced by Outcome."""
 
     status: Status
     measured: str
@@ -45,68 +60,77 @@ class Outcome:
     evidence: int | None = None
 
 
-def not_applicable(expected: str, why: str) -> Outcome:
-    """A skip of a check that is not about this run."""
-    return Outcome("skip", "not applicable", expected, why, applicable=False)
+def not_applicable(expected: str, why: str) -> Worded:
+    """To be replaced by `inapplicable`."""
+    return Worded("skip", "not applicable", expected, why, applicable=False)
 
 
-StepFunction: TypeAlias = Callable[[StepView], str | None]
-RunFunction: TypeAlias = Callable[[Facts], Outcome]
+#: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
+Context: TypeAlias = Mapping[str, str]
+StepFunction: TypeAlias = Callable[[StepView], Finding | str | None]
+RunFunction: TypeAlias = Callable[[Facts], Outcome | Worded]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
 @dataclass(kw_only=True)
 class Check(ABC, Generic[Function]):
-    """What is fixed about a check: see CheckResult. It decorates the function that makes it, and so registers it.
-
-    Attributes:
-        title, fails: state the good outcome and the bad one.
-        why: what harm comes where it fails.
-        remedy: what to do when it fails.
-        function: its docstring says what is held against what.
-    """
+    """A check: its id, by which the catalogue has its words, and the function that makes it, which it decorates."""
 
     id: str
-    title: str
-    fails: str
-    evidence: int
-    why: str
-    remedy: str
-    reference: str
     function: Function = field(init=False)
 
     def __call__(self, function: Function) -> Function:
         """Register the function that makes this check."""
         if self.id in CHECKS or self.id not in CATALOGUE:
             raise ValueError(f"{self.id} is registered twice, or is not in the catalogue")
-        if not function.__doc__:
-            raise ValueError(f"the check {self.id} needs a docstring that says what it compares")
         self.function, CHECKS[self.id] = function, self
         return function
 
     @property
-    def compares(self) -> str:
-        """What is held against what."""
-        return " ".join((inspect.getdoc(self.function) or "").split())
+    def entry(self) -> Entry:
+        """The check's entry in the catalogue."""
+        return entry(self.id)
 
     @abstractmethod
-    def result(self, facts: Facts) -> CheckResult:
-        """The check's entry in the audit's result."""
+    def outcome(self, facts: Facts) -> Outcome | Worded:
+        """Make the check."""
 
-    def entry(self, outcome: Outcome) -> CheckResult:
-        """The entry for an outcome."""
+    def result(self, facts: Facts, context: Context) -> CheckResult:
+        """Return the check's entry in the audit's result."""
+        return self.in_words(self.outcome(facts), context)
+
+    def in_words(self, outcome: Outcome | Worded, context: Context) -> CheckResult:
+        """Return the entry for an outcome, rendered with the commands that name the run."""
+        fixed = self.entry
+        remedy = render(fixed.remedy, {}, context)
+        code, values = "", dict[str, Value]()
+        notes: tuple[Finding, ...] = ()
+        if isinstance(outcome, Outcome):
+            words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
+            code, values, notes = outcome.code, dict(outcome.values), outcome.notes
+            measured = render(words.found, values, context)
+            expected = render(fixed.expected if words.expected is None else words.expected, values, context)
+            said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
+            detail = " ".join(filter(None, said))
+        else:
+            measured, expected = printable(outcome.measured), outcome.expected
+            detail = command_for(printable(outcome.detail), context)
+            remedy = command_for(remedy, context)
         return CheckResult(
             id=self.id,
-            title=self.fails if outcome.status in ("fail", "error") else self.title,
+            title=fixed.fails if outcome.status in ("fail", "error") else fixed.title,
             status=outcome.status,
-            evidence=self.evidence if outcome.evidence is None else outcome.evidence,
-            measured=printable(outcome.measured),
-            expected=outcome.expected,
-            detail=printable(outcome.detail or (self.remedy if outcome.status == "fail" else "")),
+            code=code,
+            values=values,
+            notes=notes,
+            evidence=fixed.evidence if outcome.evidence is None else outcome.evidence,
+            measured=measured,
+            expected=expected,
+            detail=detail or (remedy if outcome.status == "fail" else ""),
             applicable=outcome.applicable,
-            why=self.why,
-            remedy=self.remedy,
-            reference=self.reference,
+            why=fixed.why,
+            remedy=remedy,
+            reference=fixed.reference,
         )
 
 
@@ -115,48 +139,54 @@ class StepCheck(Check[StepFunction]):
     """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
 
     Attributes:
+        otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
         shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
-        unshown: the outcome where some do not, from what the run's other steps show, in words: a skip, or what a replay
-            shows instead.
+        unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
     """
 
-    expected: str
     applies: Callable[[Manifest], bool] = lambda _: True
     otherwise: str = ""
     shown: Callable[[StepView], bool] = lambda _: True
-    unshown: Callable[[Facts, str], Outcome] | None = None
+    unshown: Callable[[Facts, int], Outcome | Worded] | None = None
 
-    def not_about(self, manifest: Manifest) -> str:
-        """Why the check is not about a run, as a sentence; empty where it is."""
+    def inapplicable_reason(self, manifest: Manifest) -> str:
+        """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
         return manifest.mechanism.not_about(self.id) or ("" if self.applies(manifest) else self.otherwise)
 
-    def objection(self, view: StepView) -> str | None:
+    def objection(self, view: StepView) -> Finding | None:
         """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
-        return self.function(view) if not self.not_about(view.manifest) and self.shown(view) else None
+        found = self.function(view) if not self.inapplicable_reason(view.manifest) and self.shown(view) else None
+        return Finding(code="step.said", values={"words": found}) if isinstance(found, str) else found
 
-    def result(self, facts: Facts) -> CheckResult:
+    def outcome(self, facts: Facts) -> Outcome | Worded:
         """From the problems that were noted while the run was read."""
-        if reason := self.not_about(facts.manifest):
-            return self.entry(not_applicable(self.expected, reason))
+        if reason := self.inapplicable_reason(facts.manifest):
+            if reason not in catalogue().sentence:
+                return not_applicable(self.entry.expected, reason)
+            return inapplicable(reason)
         if count := facts.problems[self.id]:
-            first = f"{count} of {facts.steps} steps; first {facts.first_problems[self.id]}"
-            return self.entry(Outcome("fail", first, self.expected))
+            place, problem = facts.first_problems[self.id]
+            return Outcome(
+                "fail", "steps-object", {"problems": count, "steps": facts.steps, "place": place, "problem": problem}
+            )
         if not facts.steps or self.id in facts.unmade:
             reason = facts.unmade.get(self.id, "No step could be read.")
-            return self.entry(Outcome("skip", "nothing", self.expected, reason))
+            return Worded("skip", "nothing", self.entry.expected, reason)
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
-            return self.entry(self.unshown(facts, f"{facts.steps - hidden} of {facts.steps} steps"))
-        return self.entry(Outcome("pass", f"{facts.steps} steps hold", self.expected))
+            return self.unshown(facts, facts.steps - hidden)
+        return Outcome("pass", "steps-hold", {"steps": facts.steps})
 
 
 class RunCheck(Check[RunFunction]):
     """A check of the run as a whole."""
 
-    def result(self, facts: Facts) -> CheckResult:
-        """From the outcome of its function, where it is about the run's mechanism."""
+    def outcome(self, facts: Facts) -> Outcome | Worded:
+        """From its function, where it is about the run's mechanism."""
         if reason := facts.manifest.mechanism.not_about(self.id):
-            return self.entry(not_applicable(self.title, reason))
-        return self.entry(self.function(facts))
+            if reason not in catalogue().sentence:
+                return not_applicable(self.entry.title, reason)
+            return inapplicable(reason)
+        return self.function(facts)
 
 
 #: Stands in remedies for the run, until it is known which.
@@ -174,16 +204,15 @@ def replayed_by(manifest: Manifest) -> str:
     return NOT_LOADED if manifest.foreign else COMMAND
 
 
-def command_for(text: str, run: str, options: str = "") -> str:
-    """`text` with the run, as its reader named it, and `options` in place of RUN_DIR, which stays in doubt."""
-    named = argument(run, _RUN_DIR)
+def command_for(text: str, context: Context) -> str:
+    """To be replaced by templates."""
+    named, options = context["run"], context["question"]
     return _NAMED.sub(lambda found: f"{found[1]}{named}" if found[1] else named + options, text)
 
 
-def pasteable(check: CheckResult, run: str, options: str = "") -> CheckResult:
-    """A check whose commands name the run, and what was asked of it. Every format shows them as they are."""
-    said = {name: command_for(getattr(check, name), run, options) for name in ("detail", "remedy")}
-    return check.model_copy(update=said)
+def context_of(run: str, question: str = "") -> Context:
+    """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
+    return {"run": argument(run, _RUN_DIR), "question": question}
 
 
 #: What to do where a check needs every batch.
@@ -265,19 +294,18 @@ def printable(text: str) -> str:
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
-    """An outcome for a declared origin of settings; `name` is its field under `origins`."""
-    expected = "chosen without private records"
+    """Return the outcome for a declared origin of settings; `name` is its field under `origins`."""
     if origin == "public":
-        return Outcome("pass", "public", expected)
+        return Outcome("pass", "origin-public")
     if origin == "private":
-        return Outcome("fail", "chosen with private records, and not paid for", expected)
-    return Outcome("skip", "not declared", expected, f"Declare origins.{name} in run.json: public or private.")
+        return Outcome("fail", "origin-private")
+    return Outcome("skip", "origin-undeclared", {"field": name})
 
 
 def listed() -> list[dict[str, str | int]]:
     """Every check of the catalogue, in its order."""
-    names = ("id", "title", "evidence", "compares", "fails", "why", "remedy", "reference")
-    return [{name: getattr(check, name) for name in names} for check in registered()]
+    names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
+    return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered()]
 
 
 def described(row: dict[str, str | int]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import UNREAD, Outcome, RunCheck
+from dpaudit.checks.registry import UNREAD, RunCheck, Worded
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -17,19 +17,8 @@ _UNKNOWN_TOKENIZER = (
 )
 
 
-@RunCheck(
-    id="release.text",
-    title="Released texts are the recorded tokens, decoded as the model's own tokenizer does",
-    fails="A released text is not its recorded tokens, decoded",
-    evidence=2,
-    why=(
-        "The guarantee is about the sampled tokens. A text that was edited or replaced afterwards has none, nor has "
-        "one that a tokenizer made up: its vocabulary may hold whole records."
-    ),
-    remedy="Restore samples.jsonl, or generate the run again. Texts must not be edited after sampling.",
-    reference="docs/run-directory.md",
-)
-def texts_are_the_tokens(facts: Facts) -> Outcome:
+@RunCheck(id="release.text")
+def texts_are_the_tokens(facts: Facts) -> Worded:
     """samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew.
 
     The run's tokenizer decodes them, and must be one that is known or was given as the model's own; or a replay does,
@@ -51,7 +40,7 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
                 differing = lines
         altered = read.hexdigest() != facts.digest(SAMPLES)
     except InputError as error:
-        return Outcome("fail", "samples.jsonl cannot be read", expected, str(error))
+        return Worded("fail", "samples.jsonl cannot be read", expected, str(error))
     if altered and not differing:
         problems.append("samples.jsonl was altered while it was audited")
     if differing and lines == len(recorded):
@@ -61,31 +50,23 @@ def texts_are_the_tokens(facts: Facts) -> Outcome:
     if facts.replayed is not None and facts.replayed.texts:
         problems.append(facts.replayed.texts)
     if problems:
-        return Outcome("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
+        return Worded("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:
-        return Outcome("fail", "no released text", expected, "Finish the run before it is audited.")
+        return Worded("fail", "no released text", expected, "Finish the run before it is audited.")
     if facts.replayed is None and facts.reader.has(TOKENIZER):
         digest = facts.reader.decoding_digest()
         if digest is None or digest not in facts.tokenizers | KNOWN_TOKENIZERS.keys():
             if facts.tokenizers:
-                return Outcome("fail", f"{TOKENIZER} decodes otherwise than the tokenizer that was given", expected)
+                return Worded("fail", f"{TOKENIZER} decodes otherwise than the tokenizer that was given", expected)
             measured = f"{lines} samples equal, by the run's own {TOKENIZER}"
             replayable = facts.manifest.recorded is None and not facts.reruns
             remedy = f"{_UNKNOWN_TOKENIZER}{', or replay the run with --data' if replayable else ''}."
-            return Outcome("skip", measured, expected, remedy)
-    return Outcome("pass", f"{lines} samples equal", expected)
+            return Worded("skip", measured, expected, remedy)
+    return Worded("pass", f"{lines} samples equal", expected)
 
 
-@RunCheck(
-    id="release.selection",
-    title="The batches that are there are those that a public rule names",
-    fails="Batches were chosen by another rule than the declared one, or by none",
-    evidence=2,
-    why="Dropping or re-drawing costly batches depends on private data, and that choice is not in any figure here.",
-    remedy="Generate the first batches of every label or cluster, costly or not, and release all of them.",
-    reference="docs/claims.md",
-)
-def batches_follow_a_public_rule(facts: Facts) -> Outcome:
+@RunCheck(id="release.selection")
+def batches_follow_a_public_rule(facts: Facts) -> Worded:
     """The number of a round's batches, and each one's label and cluster, against the declared number for each."""
     batching, clustered = facts.manifest.batching, facts.manifest.clustering.method != "none"
     kind = "cluster" if clustered else "label"
@@ -93,42 +74,31 @@ def batches_follow_a_public_rule(facts: Facts) -> Outcome:
     if each is None:
         expected = f"a number of batches per {kind} that was fixed without the data"
         remedy = f"Declare batching.generate_per_{kind}, and generate that many of every {kind}."
-        return Outcome("skip", "no rule is declared", expected, remedy)
+        return Worded("skip", "no rule is declared", expected, remedy)
     several = f" in each of {facts.manifest.rounds} rounds" if batching.rounds > 1 else ""
     expected = f"the first {each} of each {kind}'s batches{several}"
     labels, places = batching.labels or (None,), facts.places if clustered else None
     if clustered and places is None:
-        return Outcome("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+        return Worded("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
     per_round = each * len(labels) if places is None else places.per_round
     due = per_round * facts.manifest.rounds
     expected += f": {due} in all"
     if batching.per_round != per_round:
-        return Outcome("fail", f"{batching.per_round} batches{' a round' if several else ''}", expected)
+        return Worded("fail", f"{batching.per_round} batches{' a round' if several else ''}", expected)
     for batch, header in facts.headers.items():
         of_label = batch % per_round // each if places is None else places[batch].label if batch < due else 0
         if batch >= due or header.label != labels[of_label]:
-            return Outcome("fail", f"batch {batch} has another label than its number implies", expected)
+            return Worded("fail", f"batch {batch} has another label than its number implies", expected)
         if places is not None and header.cluster != places[batch].center:
-            return Outcome("fail", f"batch {batch} has another cluster than its number implies", expected)
+            return Worded("fail", f"batch {batch} has another cluster than its number implies", expected)
     if len(facts.headers) != due:
-        return Outcome("skip", f"{len(facts.headers)} batches", expected, UNREAD)
+        return Worded("skip", f"{len(facts.headers)} batches", expected, UNREAD)
     what = "label and cluster" if clustered else "label"
-    return Outcome("pass", f"{due} batches, each with its {what}", expected)
+    return Worded("pass", f"{due} batches, each with its {what}", expected)
 
 
-@RunCheck(
-    id="release.stopping",
-    title="Every text and batch ends where its own tokens or a public number of tokens end it",
-    fails="A text or batch ends for a reason that is neither its own tokens nor a public number of tokens",
-    evidence=2,
-    why=(
-        "Where texts end, and how many a batch has, tells readers something. An end that follows from private data "
-        "leaks it and is not paid for."
-    ),
-    remedy="A text cut short for another reason leaks it, and hides what the rest would have cost. Generate again.",
-    reference="docs/claims.md",
-)
-def sequences_end_by_rule(facts: Facts) -> Outcome:
+@RunCheck(id="release.stopping")
+def sequences_end_by_rule(facts: Facts) -> Worded:
     """Each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest.
 
     The stop sequences against the mark that is said to end a text, where there is one.
@@ -137,14 +107,14 @@ def sequences_end_by_rule(facts: Facts) -> Outcome:
     of_batch = "one text a batch" if budget is None else f"texts until a batch has {budget} tokens, which cut the last"
     expected = f"an end token in a text's own tokens, at its end only, or the public maximum length; {of_batch}"
     if problem := _mark_problem(facts):
-        return Outcome("fail", problem, expected)
+        return Worded("fail", problem, expected)
     if facts.stops:
         count = f"{len(facts.stops)} problem{'s' * (len(facts.stops) > 1)}"
-        return Outcome("fail", f"{count}; first: {facts.stops[0]}", expected)
+        return Worded("fail", f"{count}; first: {facts.stops[0]}", expected)
     if not facts.headers:
-        return Outcome("skip", "nothing", expected, "No batch could be read.")
+        return Worded("skip", "nothing", expected, "No batch could be read.")
     texts = sum(map(len, facts.sample_digests.values()))
-    return Outcome("pass", f"{texts} texts of {len(facts.headers)} batches end so", expected)
+    return Worded("pass", f"{texts} texts of {len(facts.headers)} batches end so", expected)
 
 
 def _mark_problem(facts: Facts) -> str:

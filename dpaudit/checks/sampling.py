@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K, Doubles, DrawnStep
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import RunCheck, Worded
 
 #: Probability of an alarm on an honest run, all tests of its tokens together.
 FALSE_ALARMS = 1e-4
@@ -35,7 +35,6 @@ BINS = 256
 _ALTERNATIVES = sum(len(family.settings) for family in FAMILIES)
 _COLDER = len(TEMPERATURES.settings)
 _TRUNCATED = slice(_COLDER, _COLDER + len(TOP_K.settings))
-_GREEDY = _COLDER
 #: Every alternative, for all steps and for a tenth, and the two directions of the transform share the rate of false
 #: alarms; so do the run as a whole and its batches.
 _TESTS = 2 * (2 * _ALTERNATIVES + 2)
@@ -192,29 +191,15 @@ class RunSampling:
         return ", ".join(said)
 
 
-@RunCheck(
-    id="sampling.distribution",
-    title="Tokens look drawn from the declared distribution",
-    fails="Tokens were not drawn from the declared distribution",
-    evidence=1,
-    why=(
-        "Privacy comes from the randomness of the draw. A colder, greedy or truncated draw can cost more than "
-        "is charged here, were it of a single batch."
-    ),
-    remedy=(
-        "Draw as declared, once, over the whole support: no top-k, top-p, penalty, greedy step or other default after "
-        "the aggregation, and no noise that is drawn again. Then generate again; do not release this run."
-    ),
-    reference="docs/mathematics.md#the-sampling-test",
-)
-def tokens_look_sampled(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.distribution")
+def tokens_look_sampled(facts: Facts) -> Worded:
     """The likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
     test = facts.sampling
     expected = f"no alternative explains the tokens better (false alarms below {SHARE:g})"
     if not test.steps:
-        return Outcome("skip", "nothing", expected, "No step could be evaluated.")
+        return Worded("skip", "nothing", expected, "No step could be evaluated.")
     alarms = test.alarms()
     if alarms:
-        return Outcome("fail", str(alarms[0]), expected)
+        return Worded("fail", str(alarms[0]), expected)
     power = f"{test.steps} tokens; with probability {POWER:g} this would have shown {test.detectable()}"
-    return Outcome("pass", power, expected)
+    return Worded("pass", power, expected)

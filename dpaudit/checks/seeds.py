@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpaudit.checks.alternatives import Doubles
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.randomness import ORDERS, Draw
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import RunCheck, Worded
 from dpaudit.runs.known_keys import KNOWN_SEEDS
 from dpaudit.runs.manifest import Sampling
 
@@ -190,28 +190,17 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
     return ""
 
 
-@RunCheck(
-    id="sampling.seeds",
-    title="No seed that is known, or easily guessed, tells tokens, noise or who is in a draw",
-    fails="A seed tells tokens, noise or who is in a draw beforehand",
-    evidence=1,
-    why="Whoever knows the seed, or guesses it, can repeat all draws. Nothing is random to them, so nothing private.",
-    remedy=(
-        "Draw all tokens and noise by the operating system's randomness, whatever seed a program sets by default: "
-        "secrets.SystemRandom, or os.urandom. Then generate again; do not release this run."
-    ),
-    reference="docs/sharp-edges.md",
-)
-def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.seeds")
+def no_seed_tells_the_tokens(facts: Facts) -> Worded:
     """Where each draw's random number lay against the streams of common seeds, and of the one that the run declares."""
     tests = [test for test in (facts.seeds, facts.coins) if test.draws]
     tried = facts.seeds.tried
     expected = f"no stream of {len(tried)} seeds tells what was drawn (false alarms below {FALSE_ALARMS:g} each)"
     noise = np.empty(0) if facts.noise is None else facts.noise.early
     if not tests and not len(noise):
-        return Outcome("skip", "nothing", expected, "No step could be evaluated.")
+        return Worded("skip", "nothing", expected, "No step could be evaluated.")
     for found in (*(test.found() for test in tests), seed_of_noise(noise, tried)):
         if found:
-            return Outcome("fail", found, expected)
+            return Worded("fail", found, expected)
     shown = [test.shown for test in tests] + [f"{len(noise)} numbers of noise"] * bool(len(noise))
-    return Outcome("pass", " and ".join(shown), expected)
+    return Worded("pass", " and ".join(shown), expected)

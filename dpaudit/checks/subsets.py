@@ -16,7 +16,7 @@ from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.noise import ALARM
 from dpaudit.checks.randomness import Draw
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.registry import RunCheck, Worded
 from dpaudit.checks.seeds import MOST_DRAWS
 
 #: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm, in nats.
@@ -104,30 +104,19 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
     return math.log(min(1.0, 2 * max(min(low, high), 1e-300)))
 
 
-@RunCheck(
-    id="sampling.subsets",
-    title="Contexts are in draws by coins of their own",
-    fails="Contexts are not in draws by coins of the declared rate",
-    evidence=2,
-    why=(
-        "The guarantee counts on nobody knowing who was in a draw. Samples of a fixed size, or that stay the same, are "
-        "no coins, and cost more."
-    ),
-    remedy="Toss a coin of the declared rate for every context and step, by the operating system's entropy.",
-    reference="docs/mathematics.md#who-is-in-a-draw",
-)
-def subsets_are_by_coins(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.subsets")
+def subsets_are_by_coins(facts: Facts) -> Worded:
     """How many contexts were in draws, in one draw after another, and in each one; and each context's draws."""
     rate, found = facts.manifest.mechanism.draw.rate, facts.subsets
     expected = f"every context in every draw with probability {rate:g}, by itself"
     if found is None or not found.trials:
-        return Outcome("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
+        return Worded("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
     for said in _uncommon(found, rate):
-        return Outcome("fail", said, expected)
+        return Worded("fail", said, expected)
     shown = f"{found.drawn:,} of {found.trials:,}"
     if found.telling < ENOUGH:
-        return Outcome("skip", shown, expected, "So few draws would not show samples of a fixed size.")
-    return Outcome("pass", shown, expected)
+        return Worded("skip", shown, expected, "So few draws would not show samples of a fixed size.")
+    return Worded("pass", shown, expected)
 
 
 def _uncommon(found: SubsetFacts, rate: float) -> Iterator[str]:

@@ -30,7 +30,6 @@ from dpaudit.results.audit import Empirical as Empirical
 from dpaudit.results.audit import ExPost as ExPost
 from dpaudit.results.audit import Guarantees as Guarantees
 from dpaudit.results.audit import LedgerEntry as LedgerEntry
-from dpaudit.results.audit import Number as Number
 from dpaudit.results.audit import OtherNeighbours as OtherNeighbours
 from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
@@ -40,7 +39,6 @@ from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
-from dpaudit.results.audit import finite_or_text as finite_or_text
 from dpaudit.results.clusters import ClusterComparison as ClusterComparison
 from dpaudit.results.clusters import ClusteredBy as ClusteredBy
 from dpaudit.results.comparison import Affordable as Affordable
@@ -62,3 +60,9 @@ from dpaudit.results.composition import Release as Release
 from dpaudit.results.composition import Shared as Shared
 from dpaudit.results.composition import Total as Total
 from dpaudit.results.likelihood import Spent as Spent
+from dpaudit.results.values import Finding as Finding
+from dpaudit.results.values import Number as Number
+from dpaudit.results.values import Place as Place
+from dpaudit.results.values import Quantity as Quantity
+from dpaudit.results.values import Value as Value
+from dpaudit.results.values import finite_or_text as finite_or_text

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict
 
 from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
 from dpaudit.results.policy import HeldTo
 from dpaudit.results.quality import Quality
+from dpaudit.results.values import Finding, Number, Value
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
 Asked = Literal["epsilon", "batch_epsilon", "delta", "relation", "unit"]
-
-
-def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
-    """JSON has no infinities: they travel as strings."""
-    return value if math.isfinite(value) else cast(Literal["inf", "-inf", "nan"], str(float(value)))
 
 
 #: How a caveat about an empty guarantee begins.
@@ -43,8 +38,6 @@ SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
 #: A text with fewer tokens before its end is very short.
 VERY_SHORT = 5
-
-Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
 
 
 class Result(BaseModel):
@@ -451,8 +444,10 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        measured, expected: what was found and what would have been right, in words or figures.
-        detail: where, and what to do; for "skip" what is missing, and the command that would run it.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty where that is private.
+        values: what was found: numbers with their units, places, names. Readers outside get those that may be public.
+        notes: further findings: where, and what to do.
+        measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
         applicable: False for a skip that hides nothing, since the run has no part that the check is about.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
@@ -462,6 +457,9 @@ class CheckResult(Result):
     id: str
     title: str
     status: Status
+    code: str = ""
+    values: dict[str, Value] = {}
+    notes: tuple[Finding, ...] = ()
     evidence: int
     measured: str
     expected: str
@@ -495,7 +493,7 @@ class AuditResult(Result):
         policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
     """
 
-    schema_version: Literal["1"] = "1"
+    schema_version: Literal["2"] = "2"
     audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
     evidence: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dpaudit.results.audit import Number, Result
+from dpaudit.results.audit import Result
+from dpaudit.results.values import Number
 
 
 class ClusteredBy(Result):

@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
-from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Number, Result, TextCounts, Verdict
+from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Result, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
+from dpaudit.results.values import Number
 
 
 class RunEpsilon(Result):

@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
-from dpaudit.results.audit import Number, Result
+from dpaudit.results.audit import Result
 from dpaudit.results.likelihood import Spent
+from dpaudit.results.values import Number
 
 
 class Release(Result):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from dpaudit.mechanisms import Mechanism, Relation, Unit
-from dpaudit.results.audit import Number, Result
+from dpaudit.results.audit import Result
 from dpaudit.results.quality import PerToken
+from dpaudit.results.values import Number
 
 
 class Spent(Result):

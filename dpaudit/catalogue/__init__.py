@@ -1,0 +1,10 @@
+"""The catalogue: every word that a reader of a result sees, by the code of what was found.
+
+Checks, caveats and verdicts are codes with values. This package holds the sentences for them, as data, and renders
+them. Nothing else compares, searches or cuts sentences.
+"""
+
+from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, register
+from dpaudit.catalogue.rendering import render, sentence
+
+__all__ = ["Entry", "Sentence", "Wording", "catalogue", "entry", "register", "render", "sentence"]

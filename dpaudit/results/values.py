@@ -1,0 +1,57 @@
+"""Values of findings: numbers with their units, places in a run, names, and findings within findings."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, TypeAlias, Union, cast
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+
+
+def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
+    """Return a number as JSON holds it: JSON has no infinities, so they travel as strings."""
+    return value if math.isfinite(value) else cast(Literal["inf", "-inf", "nan"], str(float(value)))
+
+
+Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Quantity(_Data):
+    """A number with its unit.
+
+    Attributes:
+        unit: "nats", or what is counted, in the plural: "records", "steps". Empty for a pure number.
+    """
+
+    value: Number
+    unit: str = ""
+
+
+class Place(_Data):
+    """A place in a run: a batch, and a step or a slot of it, from 0; None where the whole batch is meant."""
+
+    batch: int
+    step: int | None = None
+    slot: int | None = None
+
+
+class Finding(_Data):
+    """What was found: the code of an entry in the catalogue, and the values that its sentence shows.
+
+    Attributes:
+        code: `family.name`, or `check.id:outcome` for what a check found.
+        values: by the names that the entry's templates have.
+    """
+
+    code: str
+    values: dict[str, Value] = {}
+
+
+_Scalar: TypeAlias = Union[bool, int, Number, str, Quantity, Place, "Finding"]
+#: What a finding's sentence may show.
+Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
+Finding.model_rebuild()
