@@ -180,7 +180,9 @@ def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer])
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
         return Finding(code="replay.foreign-token")
     if len(tokens) > manifest.stopping.max_tokens:
-        return Finding(code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens})
+        return Finding(
+            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens}
+        )
     return None
 
 
