@@ -530,9 +530,9 @@ class BatchAuditor:
                     noise.add(view)
                 if subsets is not None:
                     subsets.add(view)
-                if order is not None and (problem := finding_of(order.objection(view.arrays))):
+                if order is not None and (unordered := finding_of(order.objection(view.arrays))):
                     where = Place(batch=header.id, step=position)
-                    found: dict[str, Value] = {"place": where, "problem": problem}
+                    found: dict[str, Value] = {"place": where, "problem": unordered}
                     facts.test_order = facts.test_order or Finding(code="step.problem", values=found)
                 if facts.budgets is not None:
                     facts.budgets.add(view)

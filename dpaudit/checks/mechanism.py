@@ -49,6 +49,7 @@ def contexts_are_clipped(view: StepView) -> Finding | None:
 def _from_replayed_steps(facts: Facts, seen: int) -> Outcome:
     """Return what replayed steps say of sums whose terms are not all recorded; a skip without any."""
     replayed = logits_agree(facts)
+    assert isinstance(replayed, Outcome)
     if replayed.status == "pass":
         return Outcome("pass", "recomputed", replayed.values, replayed.notes, evidence=_REPLAYED)
     values: dict[str, Value] = {"seen": seen, "steps": facts.steps}

@@ -330,7 +330,7 @@ def test_a_support_has_as_many_tokens_as_the_rules_leave(make_run):
             range(5),
             {"least_tokens": np.array([9])},
             {"token": 9, "rule": "least_tokens"},
-        ),  # and was: sampling.support objects
+        ),  # and was drawn
     ):
         run = RunReader(make_run(top_k=5, rules=RULES).path)
         with run.batch(0) as batch:

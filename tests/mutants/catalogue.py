@@ -1597,8 +1597,8 @@ _CHECKS = (
         "check-margin-unseen",
         "tokens beyond the declared margin are not told",
         "dpaudit/checks/facts.py",
-        "return finding_of(self.mechanism.support.anchor_problem(self.arrays[ANCHOR])) if contribution.anchored else None",
-        "return None",
+        "return finding_of(self.mechanism.support.anchor_problem(self.arrays[ANCHOR])) if contribution.anchored else",
+        "return None if contribution.anchored else",
         ("tests/generation/test_anchored.py",),
     ),
     Mutant(
