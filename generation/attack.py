@@ -20,6 +20,7 @@ from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, Floats, aggr
 from dpaudit.generation.passes import CachedPrompts, next_logits
 from dpaudit.generation.sampling import OsEntropy, sample
 from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
+from dpaudit.results import Finding, Quantity
 from dpaudit.results.replay import Attacked
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -95,10 +96,11 @@ def attack(
         bounds.append(epsilon_lower_bound(np.array(sides[0]), np.array(sides[1]), delta, share))
     strongest = max(bounds, key=lambda bound: (bound.epsilon, bound.estimate))
     beyond = [text for text in texts if text.excess > SLACK]
-    worst = ""
+    worst = None
     if beyond:
         loss, fall, rise = max(beyond, key=lambda text: text.excess)
-        worst = f"a log-ratio of {abs(loss):.4g} nats where the accounting allows {fall if loss > 0 else rise:.4g}"
+        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), fall if loss > 0 else rise))
+        worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
     return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
 
 

@@ -21,6 +21,7 @@ from dpaudit.mechanisms import (
     log_probability,
     with_anchor,
 )
+from dpaudit.results import Finding, Quantity, Value, finding_of
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import InputError, Step
 
@@ -56,7 +57,7 @@ class ModelStep:
         public: the recorded support and anchor.
         index: the sampled token's place in the support.
         rounding: how far a logit may be off by rounding, in logit units.
-        problem: why the step cannot be compared; empty where it can.
+        problem: why the step cannot be compared; None where it can.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class ModelStep:
         rounding: float,
         batch: int,
         position: int,
-        problem: str = "",
+        problem: Finding | None = None,
         without: int | None = None,
     ) -> None:
         """Compute a batch's `step` from the model's logits, with the recorded support and anchor.
@@ -92,7 +93,7 @@ class ModelStep:
         if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
-                self.problem = "the sampled token is not in the support"
+                self.problem = Finding(code="replay.token-outside-support")
         self.public = PublicPart(None if mechanism.over_support else support, step.arrays.get(ANCHOR))
         if self.problem:
             return
@@ -140,16 +141,18 @@ class ModelStep:
         """Hold the recorded step against the model's."""
         step, place = self.recorded, (self._batch, self._position)
         if self.problem:
-            return ReplayedStep(*place, math.inf, self.tolerance, self.problem)
+            return ReplayedStep(*place, math.inf, self.tolerance, (self.problem,))
         found = self.mechanism.aggregator.deviation(dict(step.arrays), self.recomputed)
-        problems = [found.problem]
+        problems = [finding_of(found.problem)]
         if step.contexts is not None:
             gap = largest_absolute(step.contexts - self.recomputed.free) - self.recomputed.half
-            problems.append("" if gap <= self.rounding else f"recorded contexts are {gap:.3g} off")
+            if not gap <= self.rounding:
+                problems.append(Finding(code="replay.contexts-apart", values={"difference": gap}))
         gap = abs(self.log_probability() - step.log_probability)
         if not gap <= self.nats + FLOAT64_ROUNDING:
-            problems.append(f"the token's log-probability is {gap:.3g} nats off")
-        return ReplayedStep(*place, found.difference, self.tolerance, "; ".join(filter(None, problems)))
+            off: dict[str, Value] = {"difference": Quantity(value=gap, unit="nats")}
+            problems.append(Finding(code="replay.probability-apart", values=off))
+        return ReplayedStep(*place, found.difference, self.tolerance, tuple(filter(None, problems)))
 
     def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
         """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
@@ -169,11 +172,11 @@ class ModelStep:
         return with_anchor(dict(self.recorded.arrays), aggregate)
 
 
-def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> str:
-    """Why a recorded support cannot be one; empty where it can, and where none is recorded."""
+def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
+    """Return why a recorded support cannot be one; None where it can, and where none is recorded."""
     if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
-        return ""
-    return "the support is not a list of the model's tokens in ascending order"
+        return None
+    return Finding(code="replay.no-support")
 
 
 def largest_kept(logits: Floats, mechanism: Mechanism) -> float:

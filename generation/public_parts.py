@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from dpaudit.generation.model_step import support_problem
 from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory
 from dpaudit.generation.rebuilt import NamedModel
 from dpaudit.mechanisms import ANCHOR, MASKED, Mechanism, largest_absolute
+from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import PublicParts, PublicReplay
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader, Step
 from dpaudit.runs.reader import RESUME
@@ -103,20 +105,35 @@ def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
         yield from ((batch, span) for span in spans)
 
 
+class _Gap(NamedTuple):
+    """How far one part of a step is off, in logit units.
+
+    Attributes:
+        off: how far.
+        most: how far rounding can put it.
+        problem: what is wrong where it is further off.
+    """
+
+    off: float
+    most: float
+    problem: Finding
+
+
 class _Found:
     """See `PublicParts`."""
 
     def __init__(self) -> None:
         self.steps = self.wrong = 0
-        self.first = ""
+        self.first: Finding | None = None
         self.difference = self.tolerance = 0.0
 
-    def take(self, place: str, gaps: Sequence[tuple[float, float, str]]) -> None:
-        """Take in one step: how far each of its parts is off, how far rounding can put it, and what more says."""
+    def take(self, place: Place, gaps: Sequence[_Gap]) -> None:
+        """Take in one step: how far each of its parts is off."""
         self.steps += 1
         if problems := [problem for off, most, problem in gaps if not off <= most]:
             self.wrong += 1
-            self.first = self.first or f"{place}: {'; '.join(problems)}"
+            found: dict[str, Value] = {"place": place, "problem": tuple(problems)}
+            self.first = self.first or Finding(code="step.problem", values=found)
         self.difference = max([self.difference, *(off for off, _, _ in gaps)])
         self.tolerance = max([self.tolerance, *(most for _, most, _ in gaps)])
 
@@ -135,7 +152,7 @@ def _follow(
         label, tokens = recorded.header.label, recorded.tokens[span.start : span.stop]
         if problem := obstacle(manifest, label, tokens):
             for position in span:
-                found.take(f"batch {recorded.header.id}, step {position}", [(math.inf, 0.0, problem)])
+                found.take(Place(batch=recorded.header.id, step=position), [_Gap(math.inf, 0.0, problem)])
             tick(len(span))
             continue
         prompt = named.prompts.public_tokens(label or "")
@@ -146,7 +163,7 @@ def _follow(
             step, text = recorded.step(span[offset]), recorded.tokens[span.start : span.start + offset].tolist()
             logits = named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0].cpu().numpy()
             rounding = named.rounding(float(np.abs(logits[logits > MASKED]).max(initial=0.0)))
-            place = f"batch {recorded.header.id}, step {span[offset]}"
+            place = Place(batch=recorded.header.id, step=span[offset])
             found.take(place, list(_gaps(manifest.mechanism, step, logits, 2 * rounding)))
             tick(1)
         offset += 1
@@ -156,19 +173,21 @@ def _follow(
         passes.finish(prompts)
 
 
-def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> str:
-    """Why a text cannot follow a public prompt of this run; empty where it can."""
+def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> Finding | None:
+    """Return why a text cannot follow a public prompt of this run; None where it can."""
     if (label or "") not in (manifest.batching.labels or NO_LABELS):
-        return "the run has no public prompt of this label"
+        return Finding(code="replay.no-public-prompt")
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
-        return "a recorded token is none of the model's"
+        return Finding(code="replay.foreign-token")
     if len(tokens) > manifest.stopping.max_tokens:
-        return "the text is longer than stopping.max_tokens"
-    return ""
+        return Finding(
+            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens}
+        )
+    return None
 
 
-def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iterator[tuple[float, float, str]]:
-    """How far support and anchor are off the public prompt's, how far rounding can put them, and what more says.
+def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iterator[_Gap]:
+    """Yield how far support and anchor are off the public prompt's.
 
     Args:
         mechanism: the run's.
@@ -179,13 +198,13 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
     support, anchor = step.support, step.arrays.get(ANCHOR)
     problem = support_problem(support, len(public))
     if np.isnan(public).any():
-        problem = "the model's scores are no numbers here"
+        problem = Finding(code="replay.no-scores")
     if problem:
-        yield math.inf, most, problem
+        yield _Gap(math.inf, most, problem)
         return
     if support is not None:
         off, wrong = _support_gap(mechanism, support, public, most)
-        yield off, most, f"{wrong} tokens of the support are not the public prompt's"
+        yield _Gap(off, most, Finding(code="replay.other-support", values={"tokens": wrong}))
     if anchor is not None:
         yield _anchor_gap(mechanism, anchor, public if support is None else public[support], most)
 
@@ -202,13 +221,13 @@ def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Flo
     return largest_absolute(gaps), int(np.count_nonzero(~(gaps <= most)))
 
 
-def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> tuple[float, float, str]:
+def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> _Gap:
     """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
     try:
         again = mechanism.contribution.anchor(logits)
-    except ValueError as error:
-        return math.inf, most, str(error)
+    except ValueError:
+        return _Gap(math.inf, most, Finding(code="replay.no-anchor"))
     assert again is not None
     gap = largest_absolute(anchor - again)
     most += float(np.spacing(np.abs(again).max()))  # either is rounded to float32 once more
-    return gap, most, f"the anchor is {gap:.3g} off the public prompt's"
+    return _Gap(gap, most, Finding(code="replay.other-anchor", values={"difference": gap}))

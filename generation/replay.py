@@ -34,6 +34,7 @@ from dpaudit.generation.rebuilt import Rebuilt, of_options
 from dpaudit.generation.records import Record, Records, read_records
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
+from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, RunReader
 from dpaudit.runs.reader import RESUME
@@ -215,7 +216,7 @@ class _Replayer(Rebuilt):
             needed = _needed(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
                 self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
-                found = [ReplayedStep(batch_id, p, math.inf, 0.0, obstacle) for p in sorted(positions)]
+                found = [ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self.partition.batches[batch_id], []
             prompts = self._cached(batch.label, batch.contexts)
@@ -290,19 +291,21 @@ class _Replayer(Rebuilt):
             rows = min(rows, max(1, len(contexts)))
         return self.named.prompts.alone(label, contexts, rows, most, self.named.head)
 
-    def _obstacle(self, recorded: BatchReader) -> str:
-        """Why a batch cannot be computed again as it is recorded; empty where it can."""
+    def _obstacle(self, recorded: BatchReader) -> Finding | None:
+        """Return why a batch cannot be computed again as it is recorded; None where it can."""
         header = recorded.header
         batch = self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
         if batch is None or batch.public_label != header.label:
-            return "the rule gives no such batch with this label"
+            return Finding(code="replay.no-such-batch")
         if batch.cluster != header.cluster:
-            return "the rule gives this batch to another cluster"
+            return Finding(code="replay.other-cluster")
         if len(batch.contexts) != header.contexts:
-            return f"the record has {header.contexts} contexts, and the rule gives {len(batch.contexts)}"
+            return Finding(
+                code="replay.other-contexts", values={"recorded": header.contexts, "due": len(batch.contexts)}
+            )
         if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self.named.model.vocabulary):
-            return "a recorded token is none of the model's"
-        return ""
+            return Finding(code="replay.foreign-token")
+        return None
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
         """The batch's contexts on the data less one record; where slots are fixed, less one context."""

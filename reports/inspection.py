@@ -216,8 +216,8 @@ def _evidence(found: InspectedBatch | InspectedStep, what: str, cost: str) -> It
     if cost:
         yield what, cost
     for objection in found.objections[:MOST_LISTED]:
-        check, problem = one_line(objection.check, LABEL_LENGTH), one_line(objection.problem, _PROSE)
-        yield "objection", f"{check}, step {objection.step}: {problem}"
+        check, message = one_line(objection.check, LABEL_LENGTH), one_line(objection.message, _PROSE)
+        yield "objection", f"{check}, step {objection.step}: {message}"
     if len(found.objections) > MOST_LISTED:
         yield "", f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has them all"
     if found.worst:

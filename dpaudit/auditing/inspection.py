@@ -268,7 +268,10 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
 
 
 def _objections(view: StepView, position: int) -> list[Objection]:
-    return [Objection(check=check, step=position, problem=sentence(problem)) for check, problem in objections(view)]
+    return [
+        Objection(check=check, step=position, problem=problem, message=sentence(problem))
+        for check, problem in objections(view)
+    ]
 
 
 def _texts(opened: BatchReader, manifest: Manifest) -> Iterator[InspectedText]:

@@ -78,8 +78,11 @@ from dpaudit.results import (
     Empirical,
     Finding,
     Guarantees,
+    Place,
     TextCounts,
+    Value,
     Verdict,
+    finding_of,
 )
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.rounding import bound_against, exactly, factor
@@ -505,7 +508,7 @@ class BatchAuditor:
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
-        if self._views.unruled:
+        if self._views.unruled is not None:
             facts.unmade["mechanism.support-rules"] = self._views.unruled
         for position in range(len(batch.tokens)):
             view = self._views.of(batch, position)
@@ -527,8 +530,10 @@ class BatchAuditor:
                     noise.add(view)
                 if subsets is not None:
                     subsets.add(view)
-                if order is not None and (said := order.objection(view.arrays)):
-                    facts.tests = facts.tests or f"batch {header.id}, step {position}: {said}"
+                if order is not None and (unordered := finding_of(order.objection(view.arrays))):
+                    where = Place(batch=header.id, step=position)
+                    found: dict[str, Value] = {"place": where, "problem": unordered}
+                    facts.test_order = facts.test_order or Finding(code="step.problem", values=found)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -543,7 +548,7 @@ class BatchAuditor:
         facts.subsets = None if subsets is None else subsets.result()
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
-        facts.unscored = uniform.problem(header.id) if manifest.record.contexts else ""
+        facts.unscored = uniform.problem(header.id) if manifest.record.contexts else None
 
 
 def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:

@@ -24,7 +24,7 @@ from dpaudit.checks.levels import (
     release_accountant,
 )
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
-from dpaudit.results import ContextLoss, Finding, Place
+from dpaudit.results import ContextLoss, Finding, Place, Value, finding_of
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
@@ -126,40 +126,41 @@ class StepView:
         return np.full(self.header.contexts, each) if own is None else np.array(own, dtype=np.float64)
 
     @cached_property
-    def range_problem(self) -> str | None:
-        """Why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+    def range_problem(self) -> Finding | None:
+        """Return why the recorded values cannot be of clipped contributions (record.range); None where they can."""
         contribution, step = self.mechanism.contribution, self.step
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
-            return problem
+            return finding_of(problem)
         for name, values in (("contexts", step.contexts), ("canary", step.canary)):
             if values is not None and (problem := contribution.range_problem(name, values)):
-                return problem
+                return finding_of(problem)
         if problem := contribution.anchor_problem(self.arrays):
-            return problem
+            return finding_of(problem)
         if step.support is not None:
             ids = step.support.astype(np.int64)
             if ids[0] < 0 or ids[-1] >= self.manifest.record.vocabulary or not (np.diff(ids) > 0).all():
-                return "support ids are doubled, out of order or outside the vocabulary"
+                return Finding(code="record.support-ids")
             least = 1 if self.manifest.decoding.any else self.manifest.least_support  # mechanism.support-rules
             if len(ids) < least:
-                return f"the support has {len(ids)} tokens, of at least {least}"
-        return self.mechanism.support.anchor_problem(self.arrays[ANCHOR]) if contribution.anchored else None
+                return Finding(code="record.small-support", values={"tokens": len(ids), "least": least})
+        return finding_of(self.mechanism.support.anchor_problem(self.arrays[ANCHOR])) if contribution.anchored else None
 
 
 class StepViews:
     """The steps of one run's batches.
 
     Attributes:
-        unruled: why nobody can tell what the run's decoding rules forbid; empty where it can be told.
+        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be told.
     """
 
     def __init__(self, reader: RunReader) -> None:
         """The run's tokenizer is read here, where its rules are about what tokens say."""
-        self._manifest, self._rules, self.unruled = reader.manifest, None, ""
+        self._manifest, self._rules = reader.manifest, None
+        self.unruled: InputError | None = None
         try:
             self._rules = reader.forbidden_tokens()
         except InputError as error:
-            self.unruled = str(error)
+            self.unruled = error.alone()
 
     def of(self, batch: BatchReader, position: int) -> StepView:
         """One step. Raises InputError when it cannot be decoded."""
@@ -176,9 +177,9 @@ AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 @dataclass(frozen=True)
 class SeenPublic:
-    """What a step took from the public prompt: its place, what it must follow from, and its SHA-256."""
+    """What a step took from the public prompt: its place in the batch, what it must follow from, and its SHA-256."""
 
-    place: str
+    position: int
     after: AfterPublic
     digest: bytes
 
@@ -189,8 +190,7 @@ class SeenPublic:
         taken = [] if support is None else [support.astype("<i8")]
         taken += [] if anchor is None else [anchor.astype("<f4")]
         digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
-        place = f"batch {header.id}, step {position}"
-        return cls(place, (header.label, tokens.astype("<i8").tobytes()), digest)
+        return cls(position, (header.label, tokens.astype("<i8").tobytes()), digest)
 
 
 class EqualRows:
@@ -321,12 +321,16 @@ class UniformRows:
             self.contexts &= view.mechanism.contribution.uniform(view.arrays, contexts)
         self._steps += 1
 
-    def problem(self, batch: int) -> str:
-        """What a batch that has no more steps holds, in words; empty where nothing is wrong."""
+    def problem(self, batch: int) -> Finding | None:
+        """Return which rows of a batch without further steps nobody scored; None where all were scored."""
         count = int(self.contexts.sum())
-        what = ["the public prompt's row"] * self.public
-        what += [f"{count} of {len(self.contexts)} contexts"] * (count > 0)
-        return f"batch {batch}: {' and '.join(what)} with one logit for all tokens" if what and self._steps else ""
+        if not self._steps or not (count or self.public):
+            return None
+        values: dict[str, Value] = {"place": Place(batch=batch)}
+        if not count:
+            return Finding(code="record.unscored-public", values=values)
+        values |= {"unscored": count, "contexts": len(self.contexts)}
+        return Finding(code="record.unscored-both" if self.public else "record.unscored-contexts", values=values)
 
 
 @dataclass
@@ -477,8 +481,8 @@ class BatchFacts:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
-        unscored: which of its rows no model scored, in words; empty where none.
-        tests: what is wrong with the order of its tests, in words; empty where nothing.
+        unscored: which of its rows no model scored; None where all were.
+        test_order: what is wrong with the order of its tests first; None where nothing.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
@@ -501,7 +505,7 @@ class BatchFacts:
     texts: list[str] = field(default_factory=list)
     said: set[bool] = field(default_factory=set)
     stops: list[str] = field(default_factory=list)
-    unmade: dict[str, str] = field(default_factory=dict)
+    unmade: dict[str, InputError] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
@@ -512,13 +516,13 @@ class BatchFacts:
     spent: NDArray[np.float64] | None = None
     losses: BatchLosses | None = None
     equal: list[list[int]] = field(default_factory=list)
-    unscored: str = ""
+    unscored: Finding | None = None
     tokens: TokenFacts | None = None
     budgets: BatchBudgets | None = None
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: str = ""
+    test_order: Finding | None = None
 
     def note(self, check: str, position: int, problem: Finding) -> None:
         """Count a step check's objection and keep the first."""
@@ -569,8 +573,8 @@ class Facts:
         left_out: how many contexts have a loss.
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
-        unscored: batches with rows that no model scored, in words.
-        tests: batches whose tests are not in the order of the mechanism, in words.
+        unscored: which rows no model scored, for each batch that has some.
+        test_orders: what is wrong first with the order of a batch's tests, for each batch where something is.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
@@ -606,16 +610,16 @@ class Facts:
     stops: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
     unreadable: dict[str, InputError] = field(default_factory=dict)
-    unmade: dict[str, str] = field(default_factory=dict)
+    unmade: dict[str, InputError] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
-    private_parts: list[str] = field(default_factory=list)
+    private_parts: list[Place] = field(default_factory=list)
     unshown: Counter[str] = field(default_factory=Counter)
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
     equal: list[str] = field(default_factory=list)
-    unscored: list[str] = field(default_factory=list)
+    unscored: list[Finding] = field(default_factory=list)
     steps: int = 0
     empty: int = 0
     very_short: int = 0
@@ -623,7 +627,7 @@ class Facts:
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: list[str] = field(default_factory=list)
+    test_orders: list[Finding] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -662,7 +666,7 @@ class Facts:
             taken.steps += 1
             taken.compared |= taken.batch != batch.id  # texts of one batch have their records in common
             if taken.digest != seen.digest:
-                self.private_parts.append(seen.place)
+                self.private_parts.append(Place(batch=batch.id, step=seen.position))
         if self.ex_post is not None and batch.spent is not None:
             self.ex_post.attach(batch.id, batch.spent)
         if batch.losses is not None:
@@ -671,7 +675,7 @@ class Facts:
             self.left_out += batch.losses.contexts
         if batch.canary is not None:
             self.found_canaries[batch.id] = batch.canary
-        self.tests += [batch.tests] if batch.tests else []
+        self.test_orders += [batch.test_order] if batch.test_order else []
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:

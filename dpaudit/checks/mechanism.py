@@ -6,33 +6,31 @@ import numpy as np
 
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.neighbors import ROUNDED, logits_agree, rounding_hides
-from dpaudit.checks.registry import NOT_LOADED, RunCheck, StepCheck, Worded, not_applicable, replayed_by
+from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, replay_remedy
 from dpaudit.mechanisms import COME_AND_GO
-from dpaudit.results.rounding import rounded_up
+from dpaudit.results import Finding, Quantity, Value, finding_of
 from dpaudit.results.shell import argument
 from dpaudit.runs.manifest import Rows
 
 #: The level of what rests on the model, too.
 _REPLAYED = 3
-_SEEDED = "Who knows the seed can replay the sampler, so no guarantee holds. Generate again without a seed."
-_SUMS = "sums of all recorded contexts, over the declared divisor"
 
 
 @RunCheck(id="mechanism.randomness")
-def randomness_is_secret(facts: Facts) -> Worded:
-    """The declared generator: the operating system's entropy, a secret seed that the run commits to, or any other."""
+def randomness_is_secret(facts: Facts) -> Outcome:
+    """Judge the declared generator: the system's entropy, a secret seed that the run commits to, or any other."""
     sampling = facts.manifest.sampling
-    expected = "the operating system's entropy, or a secret seed that the run commits to"
+    values: dict[str, Value] = {"generator": sampling.generator}
     if sampling.generator == "os-entropy":
-        return Worded("pass", sampling.generator, expected)
+        return Outcome("pass", "entropy", values)
     if sampling.committed:
-        replayed = "Whoever has the whole seed can replay every draw: it is as secret as the records."
-        return Worded("pass", sampling.generator, expected, replayed)
+        return Outcome("pass", "committed-seed", values)
     if sampling.generator == "test-seed":
-        return Worded("fail", "a fixed test seed", expected)
-    tries = "A secret seed is one of 2^32 at most: whoever tries all of them finds it."
-    return Worded("fail", f"numpy's Mersenne Twister, from the seed {sampling.seed}", expected, f"{_SEEDED} {tries}")
+        return Outcome("fail", "test-seed", values)
+    if sampling.seed is not None:
+        values["seed"] = sampling.seed
+    return Outcome("fail", "mersenne-twister", values)
 
 
 @StepCheck(
@@ -40,110 +38,109 @@ def randomness_is_secret(facts: Facts) -> Worded:
     applies=lambda manifest: (
         manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.over_support)
     ),
-    otherwise="Contexts are not recorded over the whole vocabulary; record.range checks what is recorded.",
+    otherwise="mechanism.no-whole-contexts",
 )
-def contexts_are_clipped(view: StepView) -> str | None:
-    """Logits: each context's largest against the clip. Differences: what they make of the anchor adds up to 1."""
+def contexts_are_clipped(view: StepView) -> Finding | None:
+    """Hold each context's largest logit against the clip; differences must make the anchor add up to 1."""
     contexts = view.step.contexts  # None of a batch without contexts
-    return None if contexts is None else view.mechanism.contribution.clip_problem(view.arrays, contexts)
+    return None if contexts is None else finding_of(view.mechanism.contribution.clip_problem(view.arrays, contexts))
 
 
-def _needs_contexts(facts: Facts, seen: int) -> Worded:
-    """Sums whose terms are not all recorded: what replayed steps say of them."""
-    lacking = "The contexts of the others are not recorded: what a mean is the sum of cannot be seen without them."
-    return _from_replayed_steps(
-        facts, f"{seen} of {facts.steps} steps", _SUMS, f"{lacking} Generate with record.contexts, or replay."
-    )
+def _from_replayed_steps(facts: Facts, seen: int) -> Outcome:
+    """Return what replayed steps say of sums whose terms are not all recorded; a skip without any."""
+    replayed = logits_agree(facts)
+    assert isinstance(replayed, Outcome)
+    if replayed.status == "pass":
+        return Outcome("pass", "recomputed", replayed.values, replayed.notes, evidence=_REPLAYED)
+    values: dict[str, Value] = {"seen": seen, "steps": facts.steps}
+    return Outcome("skip", "unrecorded-contexts", values, (replay_remedy(facts.manifest),))
 
 
-@StepCheck(id="mechanism.divisor", shown=lambda view: view.contributions is not None, unshown=_needs_contexts)
-def divisor_is_the_declared_one(view: StepView) -> str | None:
-    """Each aggregate against the sum of the recorded contexts, over the divisor that the run declares."""
+@StepCheck(id="mechanism.divisor", shown=lambda view: view.contributions is not None, unshown=_from_replayed_steps)
+def divisor_is_the_declared_one(view: StepView) -> Finding | None:
+    """Hold each aggregate against the sum of the recorded contexts, over the divisor that the run declares."""
     mechanism, contributions = view.mechanism, view.contributions
     assert contributions is not None, "else nothing is shown"
-    return mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution)
+    return finding_of(mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution))
 
 
 @RunCheck(id="mechanism.unit")
-def bounds_are_of_the_unit(facts: Facts) -> Worded:
-    """A claim per record or user against the batching rule: a slot outlives its record and is replaced."""
+def bounds_are_of_the_unit(facts: Facts) -> Outcome:
+    """Hold a claim per record or user against the batching rule: a slot outlives its record and is replaced."""
     claim, rule = facts.claim, facts.manifest.batching.rule
-    expected = "bounds for what one unit does to the contexts under the batching rule"
     if claim.unit == "context":
-        return not_applicable(expected, "The claim is per context.")
+        return inapplicable("mechanism.claim-per-context")
+    values: dict[str, Value] = {"unit": claim.unit, "relation": claim.relation, "rule": rule}
     recomputed = recomputed_levels(facts)
     if rule in COME_AND_GO or recomputed is None or recomputed.release <= claim.epsilon:
-        return Worded("pass", f"{claim.unit}, {claim.relation}, under {rule}", expected)
-    found = f"{claim.unit}, {claim.relation}, under {rule}, and epsilon {claim.epsilon!r}"
-    holds = (
-        f"Under {rule} the epsilon that holds is {rounded_up(recomputed.release)}. "
-        if facts.change is not None
-        else f"Under {rule} no epsilon holds for a {claim.unit}. "
-    )
-    mend = "Claim that, claim per context, or generate without slots: one record in each context, or with cells."
-    return Worded("fail", found, expected, holds + mend)
+        return Outcome("pass", "covered", values)
+    values["claimed"] = Quantity(value=claim.epsilon, unit="nats")
+    if facts.change is None:
+        return Outcome("fail", "unbounded", values)
+    return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed.release, unit="nats")})
 
 
 @RunCheck(id="mechanism.support-public")
-def public_parts_are_public(facts: Facts) -> Worded:
-    """Supports and anchors against other batches' after the same label and tokens, and against the model's.
+def public_parts_are_public(facts: Facts) -> Outcome:
+    """Hold supports and anchors against other batches' after the same label and tokens, and against the model's.
 
     Where texts have parted nothing is left to compare: whether those steps' are public only the model shows. Without it
     steps after a text's first token must be among those that agree: who takes private supports may begin there.
     """
-    what = " and ".join(facts.manifest.public_parts)
-    if not what:
-        expected = "one support after the same label and tokens, or the whole vocabulary"
-        return Worded("pass", "the whole vocabulary", expected)
-    expected = f"the public prompt's {what}, one after the same label and tokens"
+    parts = tuple(facts.manifest.public_parts)
+    if not parts:
+        return Outcome("pass", "whole-vocabulary")
+    compared, steps = facts.compared_parts, facts.steps
+    values: dict[str, Value] = {"parts": parts, "steps": steps, "agreeing": compared.total()}
     if private := facts.private_parts:
-        found = f"{len(private)} steps differ from others after the same tokens; first {private[0]}"
-        return Worded("fail", found, expected, f"Generate again with {what} from a public prompt, on one machine.")
+        return Outcome("fail", "differ", values | {"differing": len(private), "place": private[0]})
     recomputed = facts.replayed.public if facts.replayed is not None else None
     if recomputed is not None and recomputed.wrong:
-        found = f"{recomputed.wrong} of {recomputed.steps} steps; first {recomputed.first}"
-        return Worded("fail", found, expected, evidence=_REPLAYED)
-    compared, steps = facts.compared_parts, facts.steps
-    found = f"{compared.total()} of {steps} steps agree with another batch's"
+        first: dict[str, Value] = {} if recomputed.first is None else {"first": recomputed.first}
+        found = values | {"wrong": recomputed.wrong, "recomputed": recomputed.steps} | first
+        return Outcome("fail", "not-the-models", found, evidence=_REPLAYED)
     if compared:
-        found += f", of up to {max(compared)} tokens before"
+        values["before"] = max(compared)
     if compared.total() == steps:
-        return Worded("pass", found, expected)
+        return Outcome("pass", "agree", values)
     if recomputed is not None:
-        apart = f"differences up to {recomputed.difference:.2g} ({recomputed.tolerance:.2g} may be rounding)"
+        apart: dict[str, Value] = {"difference": recomputed.difference, "tolerance": recomputed.tolerance}
+        found = values | {"recomputed": recomputed.steps} | apart
         if rounding_hides(recomputed.difference, facts):
-            return Worded("skip", f"{recomputed.steps} steps; {apart}", expected, ROUNDED, evidence=_REPLAYED)
-        return Worded("pass", f"all {recomputed.steps} steps recomputed; {apart}", expected, evidence=_REPLAYED)
-    alone = f"The other {steps - compared.total()} steps follow tokens that no other batch has."
+            return Outcome("skip", "rounding-hides", found, (HIDDEN_BY_ROUNDING,), evidence=_REPLAYED)
+        return Outcome("pass", "recomputed", found, evidence=_REPLAYED)
     recorded = facts.manifest.recorded
     if recorded is not None and "rows" in recorded.mended and recorded.rows == Rows(logit=0.0, support=0):
-        alone_in = f"{found}; the recorder had the model score the public prompt by itself at every step"
-        return Worded("pass", alone_in, expected, "Whoever has the generator can repeat it.", evidence=0)
-    by_model = f"dpaudit verify RUN_DIR --model {argument(facts.manifest.model.name, 'NAME')}"
-    shown = NOT_LOADED if facts.manifest.foreign else f"The model shows all of them, without the data: {by_model}"
-    open_ones = f"{alone} {shown}"
+        return Outcome("pass", "scored-apart", values, evidence=0)
+    model = argument(facts.manifest.model.name, "NAME")
+    shown = (
+        Finding(code="replay.not-loaded")
+        if facts.manifest.foreign
+        else Finding(code="mechanism.shown-by-model", values={"model": model})
+    )
+    values["others"] = steps - compared.total()
     if max(compared, default=0) == 0:
-        return Worded("skip", found, expected, open_ones)
+        return Outcome("skip", "uncompared", values, (shown,))
     # What is left open is between the model and the record, as all that replay.logits is about.
-    return Worded("skip", found, expected, open_ones, evidence=_REPLAYED)
+    return Outcome("skip", "partly-compared", values, (shown,), evidence=_REPLAYED)
 
 
 @RunCheck(id="mechanism.model")
-def model_never_saw_the_records(facts: Facts) -> Worded:
-    """What the run says of where its model's weights come from; nothing else is looked at."""
-    said, expected = facts.manifest.model.trained_on_records, "model.trained_on_records: no, or unknown"
-    return Worded(
-        "fail" if said == "yes" else "pass", said if said == "unknown" else f"{said}, by the run's word", expected
-    )
+def model_never_saw_the_records(facts: Facts) -> Outcome:
+    """Judge what the run says of where its model's weights come from; nothing else is looked at."""
+    declared = facts.manifest.model.trained_on_records
+    if declared == "yes":
+        return Outcome("fail", "trained-on-records")
+    return Outcome("pass", "unknown" if declared == "unknown" else "not-trained-on-records")
 
 
 @StepCheck(
     id="mechanism.support-rules",
     applies=lambda manifest: manifest.decoding.any,
-    otherwise="The run declares no decoding rules.",
+    otherwise="mechanism.no-rules",
 )
-def supports_keep_the_rules(view: StepView) -> str | None:
-    """Each support and its token against what the rules forbid after the public prompt and the text so far."""
+def supports_keep_the_rules(view: StepView) -> Finding | None:
+    """Hold each support and its token against what the rules forbid after the public prompt and the text so far."""
     if view.forbidden is None:
         return None  # facts.unmade says why
     allowed = np.ones(view.manifest.record.vocabulary, dtype=np.bool_)
@@ -153,16 +150,8 @@ def supports_keep_the_rules(view: StepView) -> str | None:
     for rule, ids in view.forbidden.items():
         allowed[ids] = False
         if len(held := drawn[~allowed[drawn]]):
-            return f"token {held[0]} could be drawn, and decoding.{rule} forbids it there"
+            return Finding(code="mechanism.forbidden-token", values={"token": int(held[0]), "rule": rule})
     least, most = (min(due, int(allowed.sum())) for due in (view.manifest.least_support, view.manifest.most_support))
-    return None if least <= len(support) <= most else f"the support has {len(support)} tokens where {most} are due"
-
-
-def _from_replayed_steps(facts: Facts, seen: str, expected: str, lacking: str) -> Worded:
-    """Where the record shows something of some steps only, `seen`, what replayed steps do; a skip without any."""
-    replayed = logits_agree(facts)
-    assert isinstance(replayed, Worded)
-    if replayed.status == "pass":
-        said = f"{replayed.measured} were recomputed (replay.logits)"
-        return Worded("pass", said, expected, replayed.detail, evidence=_REPLAYED)
-    return Worded("skip", seen, expected, f"{lacking} {replayed_by(facts.manifest)}")
+    if least <= len(support) <= most:
+        return None
+    return Finding(code="mechanism.support-size", values={"tokens": len(support), "due": most})

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.rebalancing import counts_are_noised
 from dpaudit.checks.registry import Outcome, RunCheck, Worded, judge_origin, not_applicable, replayed_by
@@ -50,7 +51,7 @@ def rule_gives_the_assignment(facts: Facts) -> Worded:
     batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
     expected = "batch and slot of every record as the keyed hash of that record gives them"
     if facts.replay is not None and facts.replay.assignment:
-        return Worded("fail", facts.replay.assignment, expected, evidence=3)
+        return Worded("fail", sentence(facts.replay.assignment), expected, evidence=3)
     if batching.rule == "paper-slices":
         if per_context:
             return not_applicable(expected, "The claim is per context: it does not rest on where records go.")

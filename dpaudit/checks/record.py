@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import RunCheck, StepCheck, Worded, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
+from dpaudit.results import Finding, Value, finding_of
 from dpaudit.runs import aggregate_digest
 
 #: Agreement of float64 log-probabilities that were computed in different orders of summation.
@@ -13,23 +14,23 @@ _LOG_TOLERANCE = 1e-9
 
 
 @StepCheck(id="record.range")
-def values_in_range(view: StepView) -> str | None:
-    """Every array of the step against the range that clipping gives it."""
+def values_in_range(view: StepView) -> Finding | None:
+    """Hold every array of the step against the range that clipping gives it."""
     return view.range_problem
 
 
 @StepCheck(id="record.aggregate")
-def aggregate_is_defined(view: StepView) -> str | None:
-    """The recorded digest and log-probability against the aggregate recomputed from the record."""
+def aggregate_is_defined(view: StepView) -> Finding | None:
+    """Hold the recorded digest and log-probability against the aggregate recomputed from the record."""
     step, mechanism = view.step, view.mechanism
     if view.contributions is not None:
         problem = mechanism.aggregator.definition_problem(
             view.arrays, view.contributions, view.manifest.record.width, mechanism.contribution
         )
         if problem:
-            return problem
+            return finding_of(problem)
     if aggregate_digest(view.aggregate) != step.aggregate_digest:
-        return "the vector that was sampled from differs from the recorded one"
+        return Finding(code="record.other-vector")
     right = view.log_probability
     if right is None or view.index is None:
         return None  # sampling.support objects
@@ -39,41 +40,38 @@ def aggregate_is_defined(view: StepView) -> str | None:
     right = mechanism.log_probability(view.aggregate, view.index)
     if _agree(right, step.log_probability):
         return None
-    return (
-        f"the sampler gave its token log-probability {step.log_probability:.6g}, "
-        f"{'softmax(aggregate / temperature)' if mechanism.draw.likely else 'the noisy maximum'} gives {right:.6g}"
-    )
+    values: dict[str, Value] = {"recorded": step.log_probability, "recomputed": right}
+    return Finding(code="record.other-probability" if mechanism.draw.likely else "record.other-maximum", values=values)
 
 
-def _agree(right: float, said: float) -> bool:
-    return math.isfinite(right) and abs(right - said) <= _LOG_TOLERANCE * max(1.0, abs(right))
+def _agree(right: float, recorded: float) -> bool:
+    return math.isfinite(right) and abs(right - recorded) <= _LOG_TOLERANCE * max(1.0, abs(right))
 
 
 @StepCheck(id="record.sides")
-def sides_are_consistent(view: StepView) -> str | None:
-    """Counts of the side bits, the holder of an odd median, and the padding of small batches."""
+def sides_are_consistent(view: StepView) -> Finding | None:
+    """Hold side bits and holders of medians against the number of contexts and the central values."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
-    return aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip)
+    return finding_of(aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip))
 
 
 @RunCheck(id="record.rows")
-def rows_are_scored(facts: Facts) -> Worded:
-    """The logits that each recorded context, and the anchor, is of: whether they are all equal at every step."""
-    expected = "logits that differ between tokens at some step, in every context and in the public prompt"
+def rows_are_scored(facts: Facts) -> Outcome:
+    """Hold the logits of each recorded context, and of the anchor, against equal ones at every step."""
     if not facts.manifest.record.contexts:
-        return not_applicable(expected, "Contexts are not recorded.")
+        return inapplicable("record.no-contexts")
     if facts.unscored:
-        return Worded("fail", f"{len(facts.unscored)} batches; first {facts.unscored[0]}", expected)
+        return Outcome("fail", "unscored", {"batches": len(facts.unscored), "first": facts.unscored[0]})
     if not facts.steps:
-        return Worded("skip", "nothing", expected, "No step could be read.")
-    return Worded("pass", f"{sum(header.contexts for header in facts.headers.values())} contexts", expected)
+        return Outcome("skip", "no-step")
+    return Outcome("pass", "scored", {"contexts": sum(header.contexts for header in facts.headers.values())})
 
 
 @StepCheck(id="sampling.support")
-def token_in_support(view: StepView) -> str | None:
-    """The sampled token against the recorded support."""
+def token_in_support(view: StepView) -> Finding | None:
+    """Hold the sampled token against the recorded support."""
     if view.index is None:
-        return f"token {view.step.token} is outside the support"
+        return Finding(code="record.token-outside-support", values={"token": view.step.token})
     if not math.isfinite(view.step.log_probability):
-        return f"token {view.step.token} has probability 0"
+        return Finding(code="record.token-impossible", values={"token": view.step.token})
     return None

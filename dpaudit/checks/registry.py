@@ -17,7 +17,7 @@ from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
-from dpaudit.runs import Manifest
+from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -65,6 +65,21 @@ def not_applicable(expected: str, why: str) -> Worded:
     return Worded("skip", "not applicable", expected, why, applicable=False)
 
 
+def unusable(status: Status, error: InputError) -> Outcome:
+    """Return the outcome of a check that something which cannot be used keeps from being made."""
+    return Outcome(status, "unusable", {"where": error.where, "problem": error.problem, "remedy": error.remedy})
+
+
+def not_replayed(manifest: Manifest, values: Mapping[str, Value] | None = None) -> Outcome:
+    """Return the skip of a check that only a replay makes."""
+    return Outcome("skip", "not-replayed", values or {}, (replay_remedy(manifest),))
+
+
+def replay_remedy(manifest: Manifest) -> Finding:
+    """Return what makes the checks that need a run's model and its data."""
+    return Finding(code="replay.not-loaded" if manifest.foreign else "replay.command")
+
+
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
 StepFunction: TypeAlias = Callable[[StepView], Finding | str | None]
@@ -109,7 +124,9 @@ class Check(ABC, Generic[Function]):
             words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
             code, values, notes = outcome.code, dict(outcome.values), outcome.notes
             measured = render(words.found, values, context)
-            due = words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            due = (
+                words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            )
             expected = render(due, values, context)
             said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
             detail = " ".join(filter(None, said))
@@ -152,7 +169,7 @@ class StepCheck(Check[StepFunction]):
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
-        return manifest.mechanism.not_about(self.id) or ("" if self.applies(manifest) else self.otherwise)
+        return manifest.mechanism.inapplicable_reason(self.id) or ("" if self.applies(manifest) else self.otherwise)
 
     def objection(self, view: StepView) -> Finding | None:
         """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
@@ -171,8 +188,8 @@ class StepCheck(Check[StepFunction]):
                 "fail", "steps-object", {"problems": count, "steps": facts.steps, "place": place, "problem": problem}
             )
         if not facts.steps or self.id in facts.unmade:
-            reason = facts.unmade.get(self.id, "No step could be read.")
-            return Worded("skip", "nothing", self.entry.expected, reason)
+            lacking = facts.unmade.get(self.id)
+            return Outcome("skip", "no-step") if lacking is None else unusable("skip", lacking)
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
             return self.unshown(facts, facts.steps - hidden)
         return Outcome("pass", "steps-hold", {"steps": facts.steps})
@@ -183,9 +200,7 @@ class RunCheck(Check[RunFunction]):
 
     def outcome(self, facts: Facts) -> Outcome | Worded:
         """From its function, where it is about the run's mechanism."""
-        if reason := facts.manifest.mechanism.not_about(self.id):
-            if reason not in catalogue().sentence:
-                return not_applicable(self.entry.title, reason)
+        if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
             return inapplicable(reason)
         return self.function(facts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
+from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import UNREAD, RunCheck, Worded
 from dpaudit.runs import InputError, Manifest, Sample, Stopping
@@ -48,7 +49,7 @@ def texts_are_the_tokens(facts: Facts) -> Worded:
     if len(facts.said) > 1:
         problems.append("some lines have a text and others tokens alone: whoever releases texts leaves those out")
     if facts.replayed is not None and facts.replayed.texts:
-        problems.append(facts.replayed.texts)
+        problems.append(sentence(facts.replayed.texts))
     if problems:
         return Worded("fail", f"{len(problems)} difference{'s' * (len(problems) > 1)}; first: {problems[0]}", expected)
     if not lines:

@@ -29,6 +29,7 @@ from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Kind as Kind
 from dpaudit.mechanisms.interfaces import Positive as Positive
+from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
 from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
 from dpaudit.mechanisms.interfaces import StepArray as StepArray

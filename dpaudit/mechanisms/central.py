@@ -48,7 +48,7 @@ class Central(Median):
 
     name: ClassVar[str] = "central"
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "mechanism.divisor": "A central mean is of as many places in every batch: nothing is divided by contexts."
+        "mechanism.divisor": "mechanisms.central-undivided",
     }
 
     central: Annotated[int, Field(ge=1, le=MAX_CENTRAL)]

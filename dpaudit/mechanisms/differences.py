@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, blocks
+from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, blocks
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -60,23 +60,25 @@ class AnchoredDifferences(Contribution):
         np.clip(out, -clip, clip, out=out)
         self.rounded(out)
 
-    def anchor_problem(self, arrays: Arrays) -> str | None:
+    def anchor_problem(self, arrays: Arrays) -> Problem | None:
         """See `Contribution`: probabilities that add up to 1."""
         with np.errstate(all="ignore"):  # whatever a corrupt record holds
             total = float(np.exp(arrays[ANCHOR].astype(np.float64)).sum())
         # A comparison with NaN is false. An entry of -inf is no logarithm of what a softmax gives.
         if abs(total - 1) <= _ROUNDING and np.isfinite(arrays[ANCHOR]).all():
             return None
-        return f"anchor holds a value that is not finite, or probabilities that add up to {total:.6g}"
+        return Problem("mechanisms.anchor-sum", {"total": total})
 
-    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: with the anchor they are log-probabilities, as far as the clip lets one see.
 
         A value at -c stands for any below it, and one at c for any above.
         """
         anchor = arrays[ANCHOR].astype(np.float64)
         wrong = sum(self._unlike(anchor, values[rows]) for rows in blocks(*values.shape))
-        return f"{wrong} of {len(values)} contexts are no clipped log-probabilities over the support" if wrong else None
+        if not wrong:
+            return None
+        return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
 
     def _unlike(self, anchor: Doubles, values: Floats) -> int:
         """How many of some contexts are no clipped log-probabilities."""
@@ -100,8 +102,9 @@ class RawDifferences(AnchoredDifferences):
     def anchor(self, public: Floats) -> Floats:
         """See `Contribution`: the public prompt's logits as they are."""
         anchor: Floats = public.astype(np.float32)
-        if problem := self.anchor_problem({ANCHOR: anchor}):
-            raise ValueError(f"the public prompt: {problem}; take another model")
+        if self.anchor_problem({ANCHOR: anchor}):
+            problem = f"the public prompt has logits that are not finite, or beyond {LARGEST_LOGIT:g}"
+            raise ValueError(f"{problem}; take another model")
         return anchor
 
     def row_constants(self, logits: Floats) -> Floats:
@@ -112,13 +115,13 @@ class RawDifferences(AnchoredDifferences):
         constants: Floats = np.zeros((len(logits), self.row_numbers), dtype=np.float32)
         return constants
 
-    def anchor_problem(self, arrays: Arrays) -> str | None:
+    def anchor_problem(self, arrays: Arrays) -> Problem | None:
         """See `Contribution`: logits so small that adding to them in float64 moves no bound."""
         if np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT:  # a comparison with NaN is false
             return None
-        return f"anchor holds a value that is not finite, or beyond {LARGEST_LOGIT:g}"
+        return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 
-    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: of raw logits any difference may come."""
         return None
 

@@ -20,6 +20,7 @@ from dpaudit.mechanisms.interfaces import (
     FixedColumns,
     Floats,
     Positive,
+    Problem,
     StepArray,
     blocks,
     log_probability,
@@ -34,11 +35,11 @@ _SUM_ROOM = 2.0**-12
 _REACH, _POINTS = 9.0, 192
 #: A step's array of what was added to its aggregate.
 NOISE = "noise"
-#: Why checks are not about draws of some kind.
-ALL_IN, NO_TESTS = "Every context is in every draw.", "No test chooses between private and public tokens."
+#: Why checks are not about draws of some kind: codes of the catalogue.
+ALL_IN, NO_TESTS = "mechanisms.every-context-drawn", "mechanisms.no-tests"
 NO_EX_POST_COST = dict.fromkeys(
     ("neighbors.addition", "neighbors.removal", "neighbors.regenerated", "replay.lower-bound", "canaries.lower-bound"),
-    "What a token cost is averaged over the noise: no text has an ex-post cost.",
+    "mechanisms.no-ex-post-cost",
 )
 
 
@@ -57,8 +58,8 @@ class GaussianDraws(NamedTuple):
 class Order(Protocol):
     """What one batch's steps were, where that says what may come next."""
 
-    def objection(self, arrays: Arrays) -> str:
-        """Why a step with these arrays cannot come next, in words; empty where it can. It has come now."""
+    def objection(self, arrays: Arrays) -> Problem | None:
+        """Return why a step with these arrays cannot come next; None where it can. It has come now."""
 
 
 class Draw(Fields, ABC):
@@ -69,7 +70,7 @@ class Draw(Fields, ABC):
         likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
         needs: what other fields of its mechanism must be, None for absent.
-        not_applicable: checks that are not about it, with the reason.
+        not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
     name: ClassVar[str]
@@ -77,7 +78,7 @@ class Draw(Fields, ABC):
     ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "sampling.noise": "No noise is added.",
+        "sampling.noise": "mechanisms.no-noise",
         "sampling.subsets": ALL_IN,
         **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
     }
@@ -128,8 +129,8 @@ class Draw(Fields, ABC):
         """Of a new batch; None where any step may come after any other."""
         return None
 
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> str | None:
-        """Why a step's test is not of its contributions [n, S], in words; None where it is, or there is none."""
+    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
+        """Return why a step's test is not of its contributions [n, S]; None where it is, or there is none."""
         return None
 
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -173,6 +173,19 @@ class StepArray(NamedTuple):
     columns: bool = True
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What contradicts a step's record.
+
+    Attributes:
+        code: of a sentence of the catalogue (`dpaudit/catalogue/mechanisms.toml`, for those of this package).
+        values: numbers and names that the sentence shows.
+    """
+
+    code: str
+    values: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
 class Contribution(Fields, ABC):
     """What one context gives to a step: a number in [-clip, clip] for every token, by that context alone.
 
@@ -254,19 +267,19 @@ class Contribution(Fields, ABC):
             values += shift
             values -= shift
 
-    def range_problem(self, name: str, values: Floats) -> str | None:
-        """Why recorded contributions, or values taken from among them, cannot be such; None where they can."""
+    def range_problem(self, name: str, values: Floats) -> Problem | None:
+        """Return why recorded contributions, or values taken from among them, cannot be such; None where they can."""
         # The extremes of values with a NaN are NaN, and a comparison with it is false.
         if not values.size or (-self.clip <= values.min() and values.max() <= self.clip):
             return None
-        return f"{name} holds a value that is not finite or outside [-{self.clip:g}, {self.clip:g}]"
+        return Problem("mechanisms.beyond-clip", {"name": name, "clip": self.clip})
 
-    def anchor_problem(self, arrays: Arrays) -> str | None:
-        """Why a step's recorded anchor cannot be one; None where it can, and where there is none."""
+    def anchor_problem(self, arrays: Arrays) -> Problem | None:
+        """Return why a step's recorded anchor cannot be one; None where it can, and where there is none."""
         return None
 
-    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
-        """Why a step's recorded contributions [n, S] are not clipped as declared; None where they may be.
+    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
+        """Return why a step's recorded contributions [n, S] are not clipped as declared; None where they may be.
 
         Called for contributions over the whole vocabulary, and for those that look at the support alone.
         """
@@ -334,11 +347,11 @@ class Deviation(NamedTuple):
 
     Attributes:
         difference: the most that a recorded value is off, in logit units; NaN where one is no number.
-        problem: what else contradicts the record; empty where nothing does.
+        problem: what else contradicts the record; None where nothing does.
     """
 
     difference: float
-    problem: str
+    problem: Problem | None
 
 
 class Aggregator(Fields, ABC):
@@ -350,7 +363,7 @@ class Aggregator(Fields, ABC):
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
         sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
         by_theorem1: whether comparisons state the bound of the paper's Theorem 1, too, worked out on its box.
-        not_applicable: checks that are not about it, with the reason.
+        not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
     name: ClassVar[str]
@@ -359,9 +372,9 @@ class Aggregator(Fields, ABC):
     sums: ClassVar[bool] = False
     by_theorem1: ClassVar[bool] = False
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "record.sides": "Only runs of order statistics record sides.",
-        "neighbors.addition": "The bound follows from public settings alone.",
-        "mechanism.divisor": "Nothing is divided.",
+        "record.sides": "mechanisms.no-sides",
+        "neighbors.addition": "mechanisms.bound-by-settings",
+        "mechanism.divisor": "mechanisms.nothing-divided",
     }
 
     @property
@@ -435,25 +448,25 @@ class Aggregator(Fields, ABC):
         return None
 
     @abstractmethod
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
-        """Why recorded values cannot be of such contributions, in words (record.range); None where they can."""
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
+        """Return why recorded values cannot be of such contributions (record.range); None where they can."""
 
     @abstractmethod
     def definition_problem(
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
-    ) -> str | None:
-        """Why the arrays are not those of these contributions [n, S] (record.aggregate); None where they are."""
+    ) -> Problem | None:
+        """Return why the arrays are not those of these contributions [n, S] (record.aggregate); None where they are."""
 
-    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> str | None:
-        """Why recorded sides contradict the rest of a step (record.sides); None where they do not."""
+    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> Problem | None:
+        """Return why recorded sides contradict the rest of a step (record.sides); None where they do not."""
         return None
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Doubles | None:
         """The aggregate [S] once a context with these contributions [S] joins (neighbors.addition); None: not known."""
         return None
 
-    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> str | None:
-        """Why the arrays are not sums of these contributions [n, S] over the declared divisor (mechanism.divisor)."""
+    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> Problem | None:
+        """Return why the arrays are not sums of these contributions [n, S] over the divisor (mechanism.divisor)."""
         return None
 
     def deviation(self, arrays: Arrays, again: Recomputed) -> Deviation:
@@ -462,8 +475,8 @@ class Aggregator(Fields, ABC):
         difference = largest_absolute(recorded - again.aggregate)
         least, greatest = again.ends
         wrong = ~((recorded >= least - FLOAT64_ROUNDING) & (recorded <= greatest + FLOAT64_ROUNDING))
-        count = np.count_nonzero(wrong)
-        return Deviation(difference, f"{count} aggregates are not of the model's logits" if count else "")
+        count = int(np.count_nonzero(wrong))
+        return Deviation(difference, Problem("mechanisms.other-aggregates", {"tokens": count}) if count else None)
 
     def tolerance(self, again: Recomputed) -> float:
         """How large a `deviation`'s difference rounding in the model can make, in logit units."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,8 +52,11 @@ class TopClippedLogits(Contribution):
         self.rounded(values)
         return values
 
-    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: every context's largest contribution is the clip."""
         clip = np.asarray(self.clip).astype(values.dtype)
         others = int((values.max(axis=1) != clip).sum())
-        return f"{others} of {len(values)} contexts have another maximum than {clip:g}" if others else None
+        if not others:
+            return None
+        found = {"wrong": others, "contexts": len(values), "clip": float(clip)}
+        return Problem("mechanisms.other-maximum", found)

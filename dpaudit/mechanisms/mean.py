@@ -23,6 +23,7 @@ from dpaudit.mechanisms.interfaces import (
     Doubles,
     Floats,
     Positive,
+    Problem,
     ReducedStep,
     StepArray,
     log_probability,
@@ -53,8 +54,8 @@ class Mean(Aggregator):
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "record.sides": "Only runs of order statistics record sides.",
-        "neighbors.addition": "For the mean the bound follows from the clip and the divisor alone.",
+        "record.sides": "mechanisms.no-sides",
+        "neighbors.addition": "mechanisms.bound-of-mean",
     }
 
     divisor: Positive
@@ -111,28 +112,28 @@ class Mean(Aggregator):
         without = (aggregate - row.astype(np.float64) / self.divisor for row in contributions)
         return np.array([here - log_probability(left, step.token, temperature) for left in without], dtype=np.float64)
 
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
         """See `Aggregator`: no mean of n contexts is larger than if all were at the clip."""
         largest = contribution.clip * contexts / self.divisor
         # A comparison with NaN is false, so this refuses NaN too.
         if (np.abs(arrays["aggregate"]) <= largest * (1 + _EQUAL)).all():
             return None
-        return f"the aggregate holds a value that is not finite or beyond {largest:g}"
+        return Problem("mechanisms.mean-too-large", {"most": largest})
 
     def definition_problem(
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
-    ) -> str | None:
+    ) -> Problem | None:
         """See `Aggregator`: all that a mean is, `divisor_problem` looks at."""
         return None
 
-    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> str | None:
+    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> Problem | None:
         """See `Aggregator`."""
         mean = contributions.sum(axis=0, dtype=np.float64) / self.divisor
         n, eps = len(contributions), float(np.finfo(arrays["aggregate"].dtype).eps)
         rounding = (4 + n) * max(n, 1) * contribution.clip * eps / self.divisor
         if np.allclose(mean, arrays["aggregate"], rtol=0, atol=rounding):
             return None
-        return "the aggregate is not the sum of the recorded contexts over the declared divisor"
+        return Problem("mechanisms.other-sum")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from dpaudit.mechanisms.interfaces import (
     FixedColumns,
     Floats,
     Positive,
+    Problem,
     ReducedStep,
     StepArray,
     clash,
@@ -134,16 +135,16 @@ class Support(Fields):
             order = order[: max(self.size, np.count_nonzero(public[order] > least))]
         return np.sort(order).astype(np.int32)
 
-    def anchor_problem(self, anchor: Floats) -> str | None:
-        """Why tokens with these log-probabilities [S] by the public prompt cannot be a step's; None where they can.
+    def anchor_problem(self, anchor: Floats) -> Problem | None:
+        """Return why tokens with these public log-probabilities [S] cannot be a step's; None where they can.
 
         Only a margin shows there: tokens beyond the first `size` are at most so much less likely than the last of them.
         """
         if self.size is None or self.margin is None or len(anchor) <= self.size:
             return None
         last = float(np.sort(anchor)[-self.size])
-        far = np.count_nonzero(~(anchor >= last - self.margin - _MARGIN_ROUNDING * max(1.0, abs(last))))
-        return f"{far} tokens of the support lie further than its margin below the first {self.size}" if far else None
+        far = int(np.count_nonzero(~(anchor >= last - self.margin - _MARGIN_ROUNDING * max(1.0, abs(last)))))
+        return Problem("mechanisms.beyond-margin", {"tokens": far, "size": self.size}) if far else None
 
 
 class PublicPart(NamedTuple):
@@ -292,8 +293,8 @@ class Mechanism(Fields):
         """Of claims that its runs support."""
         return self.draw.kinds(self.aggregator.kinds)
 
-    def not_about(self, check: str) -> str:
-        """Why a check is not about it, as a sentence; empty where it is."""
+    def inapplicable_reason(self, check: str) -> str:
+        """Return why a check is not about it, as a code of the catalogue; empty where it is."""
         return self.draw.not_applicable.get(check) or self.aggregator.not_applicable.get(check, "")
 
     @property

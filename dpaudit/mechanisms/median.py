@@ -17,6 +17,7 @@ from dpaudit.mechanisms.interfaces import (
     Deviation,
     Doubles,
     Floats,
+    Problem,
     Recomputed,
     ReducedStep,
     StepArray,
@@ -56,7 +57,7 @@ class Median(Aggregator):
     kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
     dtype: ClassVar[Literal["float32", "float64"]] = "float32"
     by_theorem1: ClassVar[bool] = True
-    not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "Medians are not divided."}
+    not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "mechanisms.median-undivided"}
 
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
         """See `Aggregator`."""
@@ -151,21 +152,21 @@ class Median(Aggregator):
         without: Doubles = at_token / temperature - largest - np.log(sums)
         return log_probability(step.anchored(self._of(central)), token, temperature, fixed) - without
 
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
         """See `Aggregator`."""
         central = arrays["central"]
         # A comparison with NaN is false, so this refuses NaN too.
         if (central[1:] >= central[:-1]).all():
             ends = central[:: len(central) - 1]  # in order, so all others lie between them
             return contribution.range_problem("central", ends)
-        return contribution.range_problem("central", central) or "central values are not in ascending order"
+        return contribution.range_problem("central", central) or Problem("mechanisms.not-ascending")
 
     def definition_problem(
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
-    ) -> str | None:
+    ) -> Problem | None:
         """See `Aggregator`."""
         if contribution.range_problem("contexts", contributions):
-            return "contexts lie beyond the clip, so their median is not defined"
+            return Problem("mechanisms.contexts-beyond-clip")
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
         central, clip = arrays["central"], contribution.clip
         if all(
@@ -173,34 +174,34 @@ class Median(Aggregator):
             for columns in blocks(central.shape[1], len(contributions))
         ):
             return None
-        return "central values are not those of the recorded contexts"
+        return Problem("mechanisms.other-central-values")
 
-    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> str | None:
+    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> Problem | None:
         """See `Aggregator`: counts of the bits, the holders of the middle, and the padding of small batches."""
         central, holders, n = arrays["central"], _holders(arrays), contexts
         padding = max(0, len(central) // 2 - n // 2)
         if padding and not ((central[:padding] == -clip).all() and (central[-padding:] == clip).all()):
-            return f"{n} contexts leave {padding} places on each side, which are not -{clip:g} and {clip:g}"
+            return Problem("mechanisms.padding", {"contexts": n, "places": padding, "clip": clip})
         if not n:
             return None
         sides, moves, due = arrays["sides"], movable(central, len(holders)), (n - len(holders)) // 2
         below = np.bitwise_count(sides).sum(axis=0, dtype=np.uint32)
         if not (below == moves * np.uint32(due)).all():
-            return f"the number of contexts below a median that can move is not {due}, or another has some"
+            return Problem("mechanisms.contexts-below", {"due": due})
         if n % 8 and (sides[-1] & (0xFF >> n % 8)).any():
-            return f"a context beyond the {n} is marked as below a median"
+            return Problem("mechanisms.mark-beyond-contexts", {"contexts": n})
         if (holders >= n).any() or holders[:, ~moves].any():
-            return f"a median is held by a context outside 0 .. {n - 1}, or one that cannot move is held"
+            return Problem("mechanisms.holder-out-of-place", {"last": n - 1})
         moving = sides[:, moves], holders[:, moves]
         if any(_bits_at(moving[0], holder).any() for holder in moving[1]):
-            return "a context that holds the median is marked as below it"
+            return Problem("mechanisms.holder-below")
         if len(holders) > 1 and (np.diff(np.sort(moving[1], axis=0), axis=0) == 0).any():
-            return "a context holds two places"
+            return Problem("mechanisms.two-places")
         if contributions is not None and not all(
             _sides_fit(central[:, at], sides[:, at], holders[:, at], contributions[:, at])
             for at in blocks(central.shape[1], n)
         ):
-            return "a context's side, or the holder of a median, contradicts the recorded logits"
+            return Problem("mechanisms.sides-contradict-contexts")
         return None
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Doubles:
@@ -274,23 +275,23 @@ def _sides_fit(central: Floats, sides: NDArray[np.uint8], holders: NDArray[np.in
     return bool(fits[:, movable(central, len(holders))].all())
 
 
-def _sides_deviation(arrays: Arrays, again: Recomputed) -> str:
+def _sides_deviation(arrays: Arrays, again: Recomputed) -> Problem | None:
     """A context that ranks below the median lies at or under the value below it, to within rounding; and so on."""
     if "sides" not in arrays:
-        return ""
+        return None
     central, held, free = arrays["central"], _holders(arrays).astype(np.intp), again.free
     inner, rounding, moves = middle(len(central), len(held)), again.rounding + again.half, movable(central, len(held))
     if (held >= len(free)).any():
-        return "a median is held by a context that is not there"
+        return Problem("mechanisms.holder-absent")
     if not largest_absolute((np.take_along_axis(free, held, axis=0) - central[inner])[:, moves]) <= rounding:
-        return "a recorded holder of the median does not hold it"
+        return Problem("mechanisms.other-holder")
     below = np.unpackbits(arrays["sides"], axis=0, count=len(free)).view(np.bool_)
     above = ~below
     np.put_along_axis(above, held, False, axis=0)
     wrong = below & ~(free <= central[inner.start - 1] + rounding)
     wrong |= above & ~(free >= central[inner.stop] - rounding)
     wrong &= moves
-    return f"{np.count_nonzero(wrong)} sides are not the contexts'" if wrong.any() else ""
+    return Problem("mechanisms.other-sides", {"sides": int(np.count_nonzero(wrong))}) if wrong.any() else None
 
 
 def _bits_at(packed: NDArray[np.uint8], rows: NDArray[np.integer]) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.differences import log_sums
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -40,20 +40,21 @@ class Probabilities(Contribution):
         np.minimum(out, np.float32(self.clip), out=out)
         self.rounded(out)
 
-    def range_problem(self, name: str, values: Floats) -> str | None:
+    def range_problem(self, name: str, values: Floats) -> Problem | None:
         """See `Contribution`."""
         if values.size and values.min() < 0:  # NaN is seen to below
-            return f"{name} holds a probability below 0"
+            return Problem("mechanisms.negative-probability", {"name": name})
         return super().range_problem(name, values)
 
-    def clip_problem(self, arrays: Arrays, values: Floats) -> str | None:
+    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: probabilities add up to 1."""
         totals = values.sum(axis=1, dtype=np.float64)
         slack = _ROUNDING * self.clip + (self.grid or 0.0) / 2 * values.shape[1]
-        wrong = np.count_nonzero((np.abs(totals - self.clip) > slack) & (totals != 0))
-        return (
-            f"the probabilities of {wrong} of {len(values)} contexts do not add up to {self.clip:g}" if wrong else None
-        )
+        wrong = int(np.count_nonzero((np.abs(totals - self.clip) > slack) & (totals != 0)))
+        if not wrong:
+            return None
+        found = {"wrong": wrong, "contexts": len(values), "clip": self.clip}
+        return Problem("mechanisms.probability-sums", found)
 
     def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
         """See `Contribution`: one that is left out was not scored, and need not be."""

@@ -21,6 +21,7 @@ from dpaudit.mechanisms.interfaces import (
     FixedColumns,
     Floats,
     Positive,
+    Problem,
     StepArray,
     blocks,
     log_probability,
@@ -106,7 +107,7 @@ class SparseVector(Draw):
         """See `Draw`: which threshold a test has, and after how many private tokens."""
         return _Rounds(self)
 
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> str | None:
+    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
         """See `Draw`: the distance."""
         assert isinstance(aggregator, Mean)  # by `needs`
         test = AboveThreshold.of(arrays)
@@ -116,7 +117,7 @@ class SparseVector(Draw):
         # A comparison with NaN is false.
         if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:
             return None
-        return f"the test was of {test.distance:.6g}, and the distance is {right:.6g}"
+        return Problem("mechanisms.other-distance", {"tested": test.distance, "distance": right})
 
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
         """See `Draw`: public logits are scaled so that divided by the temperature they have their own."""
@@ -186,25 +187,25 @@ class _Rounds:
         self._noise: float | None = None
         self._before: float | None = None
 
-    def objection(self, arrays: Arrays) -> str:
+    def objection(self, arrays: Arrays) -> Problem | None:
         """See `Order`."""
         test = AboveThreshold.of(arrays)
-        said, self._noise = self._said(test), test.threshold_noise
+        found, self._noise = self._problem(test), test.threshold_noise
         if self._draw.is_private(test):
             self._private, self._before, self._noise = self._private + 1, test.threshold_noise, None
-        return said
+        return found
 
-    def _said(self, test: AboveThreshold) -> str:
+    def _problem(self, test: AboveThreshold) -> Problem | None:
         most = self._draw.private_tokens
         if self._private >= most:
-            return "" if test == NO_TEST else f"a test after {most} private tokens, which are all that there are"
+            return None if test == NO_TEST else Problem("mechanisms.test-after-last", {"most": most})
         if test.query_noise == NO_TEST.query_noise:
-            return f"no test, after {self._private} of {most} private tokens"
+            return Problem("mechanisms.missing-test", {"used": self._private, "most": most})
         if self._noise is not None and test.threshold_noise != self._noise:
-            return "a new threshold, and no private token before it"
+            return Problem("mechanisms.early-threshold")
         if self._noise is None and test.threshold_noise == self._before:
-            return "the threshold of the private token before"
-        return ""
+            return Problem("mechanisms.kept-threshold")
+        return None
 
 
 def _softmax(logits: Doubles) -> Doubles:

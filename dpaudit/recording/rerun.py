@@ -25,6 +25,7 @@ from dpaudit.generation.records import write_without_row
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Fields
 from dpaudit.recording.frozen import Frozen
 from dpaudit.recording.generators import called_again
+from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import Difference, Rerun
 from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step, aggregate_digest
 from dpaudit.runs.storage import Location
@@ -122,7 +123,7 @@ def _without(
     try:
         left = RunReader(out)
     except InputError:
-        return Rerun(row, unstable="", differences=(_ended(code),))
+        return Rerun(row, unstable=None, differences=(_ended(code),))
     gone = {each.digest: each for each in released.assignment()}
     for each in left.assignment():
         gone.pop(each.digest, None)
@@ -131,27 +132,31 @@ def _without(
         raise InputError("--without", f"without row {row} the run's records are the same.", remedy)
     kinds = _by_kind(differences(released, left, next(iter(gone.values()))))
     moved = [found for kind, found in kinds.items() if kind not in unstable] + [_ended(code)] * bool(code)
-    return Rerun(row, unstable=next((found.first for found in unstable.values()), ""), differences=tuple(moved))
+    return Rerun(row, unstable=next((found.first for found in unstable.values()), None), differences=tuple(moved))
 
 
 def _ended(code: int) -> Difference:
-    return Difference("ends", 1, f"the script {f'ended with exit code {code}' if code else 'recorded nothing'}")
+    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+    return Difference("ends", 1, ended)
 
 
 def _by_kind(differences: Iterable[Found]) -> dict[str, Difference]:
     kinds: dict[str, Difference] = {}
     for found in differences:
-        before = kinds.get(found.kind, Difference(found.kind, 0, f"{found.place}: {found.said}"))
+        before = kinds.get(found.kind, Difference(found.kind, 0, found.finding))
         kinds[found.kind] = Difference(found.kind, before.places + 1, before.first)
     return kinds
 
 
 class Found(NamedTuple):
-    """One place where two runs differ: what it is about, where, and how."""
+    """One place where two runs differ: what it is about; where, and how."""
 
     kind: str
-    place: str
-    said: str
+    finding: Finding
+
+
+def _found(kind: str, code: str, **values: Value) -> Found:
+    return Found(kind, Finding(code=f"rerun.{code}", values=values))
 
 
 def differences(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
@@ -166,10 +171,10 @@ def differences(released: RunReader, again: RunReader, own: Assigned | None) -> 
     yield from _places(released, again, own)
     made = set(again.batches)
     for extra in sorted(made - set(released.batches)):
-        yield Found("batches", f"batch {extra}", "made, and not released")
+        yield _found("batches", "batch-made", place=Place(batch=extra))
     for batch in released.batches:
         if batch not in made:
-            yield Found("batches", f"batch {batch}", "not made")
+            yield _found("batches", "batch-not-made", place=Place(batch=batch))
             continue
         with released.batch(batch) as one, again.batch(batch) as other:
             mine = own is not None and own.batch == batch
@@ -184,7 +189,8 @@ def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
         if values[0] != values[1] and name.partition(".")[0] not in free:
             # A text that a record moved may be the record's own.
             numbers = all(isinstance(value, int | float | None) for value in values)
-            yield Found("settings", f"run.json: {name}", "{}, then {}".format(*values) if numbers else "another value")
+            known = {key: value for key, value in zip(("before", "after"), values, strict=True) if value is not None}
+            yield _found("settings", "setting", name=name, **known if numbers else {})
 
 
 def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
@@ -206,9 +212,9 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield Found("places", f"assignment, line {number}", "a record is gone" if place is None else "it moved")
+            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
     for _ in after:
-        yield Found("places", "assignment", "a record that was not there")
+        yield _found("places", "record-new")
 
 
 @dataclass(frozen=True)
@@ -239,32 +245,35 @@ class _Made:
 def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
     """`own`: whether the record that is gone was in this batch."""
     one, other = released.batch, made.batch
-    place = f"batch {one.header.id}"
+
+    def where(position: int) -> Place:
+        return Place(batch=one.header.id, step=position)
+
+    place = Place(batch=one.header.id)
     if (one.header.label, one.header.cluster) != (other.header.label, other.header.cluster):
-        yield Found("batches", place, "of another label or cluster")
+        yield _found("batches", "other-group", place=place)
     before, after = one.header.contexts, other.header.contexts
     if abs(before - after) > own:
-        yield Found("batches", place, f"{before} contexts, then {after}")
+        yield _found("batches", "contexts", place=place, before=before, after=after)
         return
     if len(one.tokens) != len(other.tokens):
-        yield Found("lengths", place, f"{len(one.tokens)} tokens, then {len(other.tokens)}")
+        yield _found("lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens))
     shared = max(before, after) - (before != after or (own and released.manifest.batching.slots is not None))
-    rows: dict[str, _Rows] = {}
+    rows: dict[int, _Rows] = {}
     for position, (step, again) in enumerate(zip(one.steps(), other.steps(), strict=False)):
-        where = f"{place}, step {position}"
         if released.is_drawn_as_declared(step) and not made.is_drawn_as_declared(again):
-            yield Found("draws", where, "from something else than the mechanism makes of the contributions")
+            yield _found("draws", "draw", place=where(position))
         if swapped := _swapped(released.tokens(step), made.tokens(again)):
-            yield Found("supports", where, f"{swapped} tokens differ")
+            yield _found("supports", "support", place=where(position), tokens=swapped)
             continue
         if anchors := _apart(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
-            yield Found("anchors", where, f"up to {anchors:.3g} apart")
+            yield _found("anchors", "anchor", place=where(position), difference=anchors)
         if step.contexts is not None and again.contexts is not None:
-            rows[where] = _Rows.of(step.contexts, again.contexts, shared)
+            rows[position] = _Rows.of(step.contexts, again.contexts, shared)
         if not own and step.aggregate_digest != again.aggregate_digest:
-            yield Found("aggregates", where, "another aggregate in a batch that the record is not in")
-    for where, moved in _moved(rows, shared):
-        yield Found("rows", where, f"other contexts' rows up to {moved:.3g} apart")
+            yield _found("aggregates", "aggregate", place=where(position))
+    for position, moved in _moved(rows, shared):
+        yield _found("rows", "rows", place=where(position), difference=moved)
 
 
 class _Rows(NamedTuple):
@@ -291,7 +300,7 @@ class _Rows(NamedTuple):
         return float(max(self.first[:own].max(initial=0.0), self.last[own:].max(initial=0.0)))
 
 
-def _moved(steps: Mapping[str, _Rows], shared: int) -> Iterator[tuple[str, float]]:
+def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
     """Where rows moved that are not the record's own, and how far.
 
     Rows may be alike at some steps: the record's own is the one without which all steps together are most alike.
@@ -300,9 +309,9 @@ def _moved(steps: Mapping[str, _Rows], shared: int) -> Iterator[tuple[str, float
         return
     all_steps = _Rows(*(np.max(rows, axis=0) for rows in zip(*steps.values(), strict=True)))
     own = min(range(shared + 1), key=all_steps.others)
-    for where, rows in steps.items():
+    for position, rows in steps.items():
         if moved := rows.others(own):
-            yield where, moved
+            yield position, moved
 
 
 def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:

@@ -65,4 +65,5 @@ from dpaudit.results.values import Number as Number
 from dpaudit.results.values import Place as Place
 from dpaudit.results.values import Quantity as Quantity
 from dpaudit.results.values import Value as Value
+from dpaudit.results.values import finding_of as finding_of
 from dpaudit.results.values import finite_or_text as finite_or_text

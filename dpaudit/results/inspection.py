@@ -9,6 +9,7 @@ from dpaudit.results import (
     ClaimResult,
     ContextLoss,
     ExPost,
+    Finding,
     Number,
     Relation,
     Result,
@@ -67,11 +68,19 @@ class Neighbours(Result):
 
 
 class Objection(Result):
-    """What a check of single steps objects to: its id and the problem, in words."""
+    """What a check of single steps objects to.
+
+    Attributes:
+        check: its id.
+        step: counts from 0.
+        problem: what it objects to, by the catalogue (`dpaudit.catalogue`).
+        message: the problem in words, for people.
+    """
 
     check: str
     step: int
-    problem: str
+    problem: Finding
+    message: str
 
 
 class StepCost(Result):

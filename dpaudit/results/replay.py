@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dpaudit.accounting import LowerBound
+from dpaudit.results.values import Finding
 
 
 @dataclass(frozen=True)
@@ -15,14 +16,14 @@ class ReplayedStep:
         position: its place in the sequence, from 0.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
-        problem: what else contradicts the record (sides, support, contexts); empty where nothing does.
+        problems: what else contradicts the record (sides, support, contexts).
     """
 
     batch: int
     position: int
     difference: float
     tolerance: float
-    problem: str = ""
+    problems: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Difference:
         kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or that the script
             ended otherwise (ends).
         places: how many.
-        first: the first of them, in words.
+        first: the first of them, and where.
     """
 
     kind: str
     places: int
-    first: str
+    first: Finding
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Rerun:
 
     Attributes:
         row: of the record in the file of data, from 1.
-        unstable: the first place where the script on the same data differs from the run; empty where it does not.
+        unstable: the first place where the script on the same data differs from the run; None where it does not.
         differences: those of each kind in which the script on the same data does not differ.
     """
 
     row: int
-    unstable: str
+    unstable: Finding | None
     differences: tuple[Difference, ...]
 
 
@@ -82,13 +83,13 @@ class Attacked:
         bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
         trials: texts that were generated on either side.
         beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
-        worst: the text that exceeds it most, by its log-ratio and its bound; empty where none does.
+        worst: the text that exceeds it most, by its log-ratio and its bound; None where none does.
     """
 
     bound: LowerBound
     trials: int
     beyond: int
-    worst: str
+    worst: Finding | None
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,14 @@ class PublicParts:
     Attributes:
         steps: how many these are.
         wrong: how many contradict the record by more than rounding.
-        first: the first of them, in words; empty where there is none.
+        first: the first of them, and where; None where there is none.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
     """
 
     steps: int
     wrong: int
-    first: str
+    first: Finding | None
     difference: float
     tolerance: float
 
@@ -115,12 +116,12 @@ class PublicReplay:
     """All that a replay found with the model alone.
 
     Attributes:
-        texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; None where all are.
         public: None in a run whose steps take nothing from a public prompt.
         head: of the run that was replayed (`RunReader.head`); None where it has none, or nobody says.
     """
 
-    texts: str
+    texts: Finding | None
     public: PublicParts | None
     head: str | None = field(default=None, kw_only=True)
 
@@ -147,7 +148,7 @@ class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
     Attributes:
-        assignment: where the declared rule, run on the data, contradicts the recorded assignment; empty where it does
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None where it does
             not.
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
@@ -156,7 +157,7 @@ class Replay(PublicReplay):
         shared: what public settings have in common with records; None where nobody looked.
     """
 
-    assignment: str
+    assignment: Finding | None
     noise: int | None
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeAlias, Union, cast
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from dpaudit.mechanisms import Problem
+
 
 def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
     """Return a number as JSON holds it: JSON has no infinities, so they travel as strings."""
@@ -55,3 +57,8 @@ _Scalar: TypeAlias = Union[bool, int, Number, str, Quantity, Place, "Finding"]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()
+
+
+def finding_of(problem: Problem | None) -> Finding | None:
+    """Return what a mechanism objects to, as a finding; None where it does not object."""
+    return None if problem is None else Finding(code=problem.code, values=dict(problem.values))

@@ -293,7 +293,7 @@ def test_rules_that_a_run_happens_to_keep_pass(make_run, failed):
         result = run.audit_with_model()
         assert failed(result) == set() and result.verdict == "pass"
         (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
-        assert check.status == "pass" and check.measured.endswith("steps hold")
+        assert (check.status, check.code) == ("pass", "steps-hold")
 
 
 def test_rules_over_the_whole_vocabulary_are_all_that_a_support_follows_from(make_run):
@@ -301,7 +301,7 @@ def test_rules_over_the_whole_vocabulary_are_all_that_a_support_follows_from(mak
     for kind in ({"sizes": (4,)}, {"sizes": (4, 5, 3)}):
         result = make_run(**kind, rules=RULES).audit()
         checks = {check.id: check for check in result.checks}
-        assert checks["mechanism.support-public"].measured == "the whole vocabulary"
+        assert checks["mechanism.support-public"].code == "whole-vocabulary"
         assert checks["mechanism.support-rules"].status == result.verdict == "pass"
 
 
@@ -313,28 +313,31 @@ def test_rules_that_nobody_can_recompute_are_not_passed(make_run, failed):
     assert failed(result) == set() and result.verdict == "fail"
     (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
     assert (check.status, check.applicable) == ("skip", True)
-    assert "decoding.banned_words: the model's tokenizer does not say" in check.detail
+    assert check.code == "unusable" and "decoding.banned_words" in check.values["where"]
 
 
 def test_a_support_has_as_many_tokens_as_the_rules_leave(make_run):
     check = CHECKS["mechanism.support-rules"]
     for support, forbidden, problem in (
         (range(5), {"least_tokens": np.array([11])}, None),
-        (range(4), {"least_tokens": np.array([11])}, "the support has 4 tokens where 5 are due"),
+        (range(4), {"least_tokens": np.array([11])}, {"tokens": 4, "due": 5}),
         (range(4), {"banned_words": np.arange(4, 12)}, None),
-        (range(3), {"banned_words": np.arange(4, 12), "least_tokens": np.array([11])}, "the support has 3 tokens"),
+        (range(3), {"banned_words": np.arange(4, 12), "least_tokens": np.array([11])}, {"tokens": 3, "due": 4}),
         ([-9, 1, 2, 3, 99], {"least_tokens": np.array([11])}, None),  # record.range objects
         (range(5), None, None),
-        (range(3, 8), {"least_tokens": np.array([7])}, "token 7 could be drawn, and decoding.least_tokens forbids it"),
-        (range(5), {"least_tokens": np.array([9])}, "token 9 could be drawn"),  # and was: sampling.support objects
+        (range(3, 8), {"least_tokens": np.array([7])}, {"token": 7, "rule": "least_tokens"}),
+        (
+            range(5),
+            {"least_tokens": np.array([9])},
+            {"token": 9, "rule": "least_tokens"},
+        ),  # and was drawn
     ):
         run = RunReader(make_run(top_k=5, rules=RULES).path)
         with run.batch(0) as batch:
-            step = replace(
-                batch.step(0), support=np.array(support), token=9 if problem == "token 9 could be drawn" else 1
-            )
+            token = 9 if problem == {"token": 9, "rule": "least_tokens"} else 1
+            step = replace(batch.step(0), support=np.array(support), token=token)
             found = check.objection(StepView(run.manifest, batch.header, step, forbidden))
-        assert found == problem if problem is None else problem in found
+        assert (None if found is None else found.values) == problem
 
 
 def test_texts_of_one_batch_do_not_show_that_what_they_share_is_public(make_run):

@@ -12,6 +12,7 @@ from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.outline import commands
+from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest
 from tests.checks.test_faults import CLEAN
@@ -150,8 +151,8 @@ def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
         assert (check.status, check.evidence, shown.verdict) == ("pass", 1, "pass")
         check = check_of(hidden, "mechanism.divisor")
         assert (check.status, check.evidence, check.applicable, hidden.verdict) == ("skip", 1, True, "fail")
-        assert check.measured.startswith("0 of ")
-        assert "record.contexts" in check.detail and "--data FILE --evidence 4" in check.detail
+        assert (check.code, check.values["seen"]) == ("unrecorded-contexts", 0)
+        assert [note.code for note in check.notes] == ["replay.command"]
 
 
 def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
@@ -160,7 +161,8 @@ def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
     assert (check_of(result, "mechanism.divisor").status, result.verdict) == ("pass", "pass")
     result = make_run(aggregator="mean", sizes=(0, 3), contexts=False, max_tokens=1).audit()
     check = check_of(result, "mechanism.divisor")
-    assert (check.status, check.measured, result.verdict) == ("skip", "1 of 2 steps", "fail")
+    assert (check.status, result.verdict) == ("skip", "fail")
+    assert check.values == {"seen": 1, "steps": 2}
 
 
 def test_few_contexts_that_agree_are_no_other_divisor(make_run):
@@ -188,7 +190,7 @@ def test_few_contexts_that_agree_are_no_other_divisor(make_run):
 
 def replayed(*steps, public=None, left_out=(), attack=None):
     """A replay that found this, and nothing else."""
-    return Replay("", public, "", None, steps, left_out, attack)
+    return Replay(None, public, None, None, steps, left_out, attack)
 
 
 STEP = ReplayedStep(batch=0, position=1, difference=0.0, tolerance=1.0)
@@ -205,8 +207,8 @@ def test_a_replay_shows_what_the_record_leaves_open(make_run):
         assert (check.status, result.verdict == "pass") == (status, status == "pass")
         if status == "pass":
             assert check.evidence == 3
-            assert check.measured.startswith("1 of ") and "recomputed" in check.measured
-            assert "99% of all are wrong" in check.detail
+            assert (check.code, check.values["recomputed"]) == ("recomputed", 1)
+            assert check.notes[0].values["share"] == pytest.approx(0.99)
 
 
 def test_the_model_alone_shows_what_is_public(make_run):
@@ -214,14 +216,14 @@ def test_the_model_alone_shows_what_is_public(make_run):
     for sizes in ((4,), (4, 4)):
         run = make_run(top_k=5, sizes=sizes)
         for difference, wrong, status in ((0.0, 0, "pass"), (0.5, 0, "skip"), (0.0, 1, "fail"), (0.5, 1, "fail")):
-            found = PublicReplay(
-                "", PublicParts(6, wrong, "batch 0, step 1: 2 tokens are not" * wrong, difference, 1.0)
-            )
+            first = Finding(code="replay.other-support", values={"tokens": 2}) if wrong else None
+            found = PublicReplay(None, PublicParts(6, wrong, first, difference, 1.0))
             result = audit_run(run.path, replay=found)
             check = check_of(result, "mechanism.support-public")
             assert (check.status, check.evidence) == (status, 3)
             assert (result.verdict == "fail") == (status == "fail")
-            assert ("all 6 steps recomputed" in check.measured) == (status == "pass")
+            code = {"pass": "recomputed", "skip": "rounding-hides", "fail": "not-the-models"}[status]
+            assert (check.code, check.values["recomputed"]) == (code, 6)
 
 
 def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run):
@@ -239,8 +241,10 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
         check = check_of(result, "mechanism.support-public")
         assert (check.status, result.verdict) == (status, "fail")
     assert check.evidence == 1 and "mechanism.support-public" in result.not_checked
-    assert check.measured == f"2 of {result.run['steps']} steps agree with another batch's, of up to 0 tokens before"
-    assert "--model" in check.detail and "mechanism.support-public" in result.guarantee
+    assert check.code == "uncompared"
+    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [2, result.run["steps"], 0]
+    assert [note.code for note in check.notes] == ["mechanism.shown-by-model"] and "--model" in check.detail
+    assert "mechanism.support-public" in result.guarantee
     # Some texts part later: that a support is public is seen after a token, and open after more.
     run = make_run(top_k=2, sizes=(4, 5, 4), seed=1)
     result = run.audit()
@@ -251,7 +255,8 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
     assert result.verdict == "fail" and "mechanism.support-public" in result.guarantee
     result = make_run(top_k=5, sizes=(4, 5), max_tokens=1).audit()
     check = check_of(result, "mechanism.support-public")
-    assert (check.status, check.evidence, check.measured[:6]) == ("pass", 1, "2 of 2")
+    assert (check.status, check.evidence, check.code) == ("pass", 1, "agree")
+    assert (check.values["agreeing"], check.values["steps"]) == (2, 2)
     assert not any("mechanism.support-public" in caveat for caveat in result.caveats)
 
 
@@ -291,7 +296,7 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
 def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
     """An ex-post claim is about one output: what all outputs together show is no objection to it."""
     for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
-        attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst="")
+        attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None)
         result = audit_run(make_run(aggregator=aggregator).path, replay=replayed(attack=attack))
         assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
 

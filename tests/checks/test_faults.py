@@ -25,6 +25,7 @@ from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.auditing import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
+from dpaudit.results import Finding, Place, Quantity
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
 from dpaudit.runs import (
     DecodingRules,
@@ -1857,14 +1858,29 @@ def fewer_rounds_than_were_committed_to(run):
 
 STEP = ReplayedStep(batch=0, position=0, difference=1e-6, tolerance=1e-4)
 LEFT_OUT = LeftOut(batch=0, slot=1, recorded=0.011, regenerated=0.0110001, tolerance=1e-4)
+OTHER_SIDES = Finding(code="mechanisms.other-sides", values={"sides": 3})
+OTHER_SUPPORT = Finding(
+    code="step.problem",
+    values={
+        "place": Place(batch=1, step=2),
+        "problem": (Finding(code="replay.other-support", values={"tokens": 1}),),
+    },
+)
+OTHER_ASSIGNMENT = Finding(code="replay.other-assignment", values={"line": 3, "file": "assignment"})
+OTHER_TEXT = Finding(code="replay.other-text", values={"place": Place(batch=1), "text": 0})
+MOVED_SUPPORT = Finding(code="rerun.support", values={"place": Place(batch=0, step=1), "tokens": 2})
+BEYOND_BOUND = Finding(
+    code="replay.beyond-bound",
+    values={"ratio": Quantity(value=9.0, unit="nats"), "allowed": Quantity(value=1.0, unit="nats")},
+)
 #: On the eight counts of a clustered run, by its scale.
 SOME_NOISE = 70
-ATTACKED = Attacked(LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst="")
+ATTACKED = Attacked(LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst=None)
 CLEAN = Replay(
-    assignment="",
+    assignment=None,
     noise=None,
-    texts="",
-    public=PublicParts(6, 0, "", 1e-6, 1e-4),
+    texts=None,
+    public=PublicParts(6, 0, None, 1e-6, 1e-4),
     steps=(STEP, replace(STEP, batch=1, position=2)),
     left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
     attack=ATTACKED,
@@ -1892,9 +1908,9 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
     "other_logits": (replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))), {}, {"replay.logits"}),
     "no_number": (replace(CLEAN, steps=(replace(STEP, difference=math.nan),)), {}, {"replay.logits"}),
-    "other_sides": (replace(CLEAN, steps=(replace(STEP, problem="3 sides are wrong"),)), {}, {"replay.logits"}),
+    "other_sides": (replace(CLEAN, steps=(replace(STEP, problems=(OTHER_SIDES,)),)), {}, {"replay.logits"}),
     "supports_that_are_not_public": (
-        replace(CLEAN, public=PublicParts(6, 1, "batch 1, step 2: 1 tokens are not", 0.5, 1e-4)),
+        replace(CLEAN, public=PublicParts(6, 1, OTHER_SUPPORT, 0.5, 1e-4)),
         {"top_k": 5},
         {"mechanism.support-public"},
     ),
@@ -1902,7 +1918,7 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "no_loss": (with_left_out(recorded=math.nan), {}, {"neighbors.regenerated"}),
     "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
     "loss_beyond_the_bound_of_a_mean": (with_left_out(recorded=99.0, regenerated=99.0), MEAN, {"neighbors.removal"}),
-    "other_assignment": (replace(CLEAN, assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "other_assignment": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), {}, {"partition.stable"}),
     "user_with_eight_records_where_two_are_declared": (
         replace(CLEAN, most_per_user=8), {"unit": "user", "records_per_user": 2, "width": 3}, {"partition.users"}
     ),
@@ -1911,12 +1927,12 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
     "record_in_stop_sequences": in_public_texts("stopping.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
-    "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
-    "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),
+    "other_tokenizer": (replace(CLEAN, texts=OTHER_TEXT), {}, {"release.text"}),
+    "other_assignment_of_slices": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), SLICES, {"partition.stable"}),
     "support_that_follows_a_record": (
-        Rerun(3, "", (Difference("supports", 4, "batch 0, step 1: 2 tokens differ"),)), {}, {"replay.frozen"}
+        Rerun(3, None, (Difference("supports", 4, MOVED_SUPPORT),)), {}, {"replay.frozen"}
     ),
-    "text_beyond_its_bound": (attacked(beyond=1, worst="9 nats"), {}, {"replay.lower-bound"}),
+    "text_beyond_its_bound": (attacked(beyond=1, worst=BEYOND_BOUND), {}, {"replay.lower-bound"}),
     "attack_refutes_the_claim": (
         attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ())), MEAN, {"replay.lower-bound"}
     ),
@@ -2040,7 +2056,7 @@ def test_step_checks_name_the_batch_and_the_step(make_run, position):
     run.rewrite(1, lambda draft: draft.edit(position, aggregate_digest=bytes(32)))
     run.rehash()
     (found,) = [check for check in run.audit().checks if check.status == "fail"]
-    assert f"batch 1, step {position}" in found.measured
+    assert found.values["place"] == Place(batch=1, step=position)
 
 
 def test_unbounded_run_says_so(make_run):

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpaudit.checks.facts import UniformRows
 from dpaudit.mechanisms import ANCHOR, TELLING, Mechanism
+from dpaudit.results import Finding, Place
 
 MEAN = {"aggregator": "mean", "clip": 3.0, "temperature": 1.0, "divisor": 4.0}
 NOISE = np.random.default_rng(0)
@@ -37,18 +38,20 @@ def test_rows_that_are_empty_at_every_step_are_counted():
         uniform = UniformRows(3)
         for _ in range(4):
             uniform.add(view(contribution, rows(), public))
-        assert uniform.problem(7) == "batch 7: 1 of 3 contexts with one logit for all tokens", contribution
+        assert uniform.problem(7) == Finding(
+            code="record.unscored-contexts", values={"place": Place(batch=7), "unscored": 1, "contexts": 3}
+        ), contribution
         uniform.add(view(contribution, rows(empty=0), public))
-        assert uniform.problem(7) == "", "a model may know nothing of one word"
+        assert uniform.problem(7) is None, "a model may know nothing of one word"
 
 
 def test_an_empty_public_row_is_told():
     for contribution in ("differences", "raw-differences"):
         uniform = UniformRows(3)
         uniform.add(view(contribution, rows(empty=0), np.zeros(40, dtype=np.float32)))
-        assert uniform.problem(0) == "batch 0: the public prompt's row with one logit for all tokens"
+        assert uniform.problem(0) == Finding(code="record.unscored-public", values={"place": Place(batch=0)})
         uniform.add(view(contribution, rows(empty=0), np.arange(40, dtype=np.float32) / 40))
-        assert uniform.problem(0) == ""
+        assert uniform.problem(0) is None
 
 
 def test_where_nothing_tells_nothing_is_said():
@@ -60,8 +63,8 @@ def test_where_nothing_tells_nothing_is_said():
     ):
         uniform = UniformRows(3)
         uniform.add(step)
-        assert uniform.problem(0) == ""
+        assert uniform.problem(0) is None
     uniform = UniformRows(3)
-    assert uniform.problem(0) == "", "no step was read"
+    assert uniform.problem(0) is None, "no step was read"
     uniform.add(SimpleNamespace(mechanism=None, arrays={}, step=SimpleNamespace(contexts=None)))
-    assert uniform.problem(0) == ""
+    assert uniform.problem(0) is None

@@ -84,7 +84,7 @@ def test_a_tokenizer_that_is_given_or_a_replay_is_enough(make_run, monkeypatch):
     monkeypatch.delitem(KNOWN_TOKENIZERS, own)
     assert release(run.audit()).status == "skip"
     assert audit_run(run.path, tokenizers=frozenset({own})).verdict == "pass"
-    replay = PublicReplay(texts="", public=None)
+    replay = PublicReplay(texts=None, public=None)
     assert release(audit_run(run.path, replay=replay)).status == "pass"
 
 

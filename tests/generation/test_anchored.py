@@ -21,6 +21,7 @@ from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.records import read_public_examples
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ANCHOR, Mechanism, PublicPart
+from dpaudit.results import Finding
 from dpaudit.runs import InputError, RunReader, Step
 
 MakeConfig = Callable[..., Config]
@@ -65,9 +66,7 @@ def test_runs_pass_with_all_evidence(generated: MakeRun, data_file: Path) -> Non
         run = generated(**sections)
         replay = replay_run(run, str(data_file), steps=6, left_out=2, trials=3)
         result = audit_run(run, evidence=4, replay=replay)
-        assert {c.id: c.measured for c in result.checks if c.status == "fail"} == {
-            "mechanism.randomness": "a fixed test seed"
-        }
+        assert {c.id: c.code for c in result.checks if c.status == "fail"} == {"mechanism.randomness": "test-seed"}
         passed = {check.id for check in result.checks if check.status == "pass"}
         assert {"mechanism.support-public", "record.aggregate", "neighbors.removal", "replay.logits"} <= passed
         recorded = RunReader(run).manifest.record.contexts
@@ -186,7 +185,9 @@ def test_a_token_beyond_the_margin_fails(
     for run, status in ((honest, "pass"), (planted, "fail")):
         check = {check.id: check for check in audit_run(run).checks}["record.range"]
         assert check.status == status
-    assert "lie further than its margin below the first 12" in check.measured
+    problem = check.values["problem"]
+    assert isinstance(problem, Finding)
+    assert (problem.code, problem.values["size"]) == ("mechanisms.beyond-margin", 12)
 
 
 def test_an_anchor_that_rounding_excuses_is_no_pass(

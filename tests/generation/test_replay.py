@@ -6,7 +6,7 @@ import csv
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace as with_fields
 from itertools import islice
@@ -45,7 +45,8 @@ from dpaudit.mechanisms import (
     log_probability,
     median_of,
 )
-from dpaudit.results.replay import Attacked, PublicReplay, Replay
+from dpaudit.results import Finding, Place
+from dpaudit.results.replay import Attacked, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import (
     BatchWriter,
     Claim,
@@ -175,13 +176,13 @@ def test_a_clean_run_passes(generated: MakeRun, data_file: Path) -> None:
             trials=2,
             progress=lambda *counts: passed.append(counts),
         )
-        assert (found.assignment, found.texts) == ("", "")
+        assert (found.assignment, found.texts) == (None, None)
         lengths = [len(sample.tokens) for sample in RunReader(run).samples()]
         assert sorted((step.batch, step.position) for step in found.steps) == [
             (batch, position) for batch, length in enumerate(lengths) for position in range(length)
         ]
         # The same machine, padding and batch composition: equal bit for bit.
-        assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+        assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
         assert all(step.tolerance > 0 for step in found.steps)
         assert len({(left.batch, left.slot) for left in found.left_out}) == 3
         assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
@@ -327,6 +328,11 @@ def test_the_attacks_texts_are_no_longer_than_the_runs(
         assert max(passed) == (texts * most, texts * most)
 
 
+def codes(steps: Iterable[ReplayedStep]) -> set[str]:
+    """The codes of all that contradicts the record beside differences."""
+    return {problem.code for step in steps for problem in step.problems}
+
+
 def test_a_batch_beyond_the_declared_ones_is_told(own_run: MakeRun, data_file: Path) -> None:
     run = own_run(decoding={"max_tokens": 1})
     reader = RunReader(run)
@@ -336,7 +342,7 @@ def test_a_batch_beyond_the_declared_ones_is_told(own_run: MakeRun, data_file: P
     extra.finish(text=None, stop="max-tokens")
     (run / "steps" / "partial").rename(run / steps_file(9))
     found = replay_run(run, str(data_file), steps=100, left_out=0, trials=1)
-    assert [step.problem for step in found.steps if step.batch == 9] == ["the rule gives no such batch with this label"]
+    assert codes(step for step in found.steps if step.batch == 9) == {"replay.no-such-batch"}
 
 
 def with_arrays(step: Step, **arrays: np.ndarray) -> Step:
@@ -430,27 +436,27 @@ def unknown_token(steps: Steps) -> None:
 FROM_TOP, CONTEXTS = {"mechanism": TOP}, {"record": {"contexts": True}}
 CHANGES: list[tuple[int, dict[str, Any], Callable[[Steps], None], str]] = [
     (EVEN, {}, altered_center, ""),
-    (EVEN, {}, swapped_sides, "sides are not the contexts'"),
-    (ODD, {}, swapped_sides, "sides are not the contexts'"),
-    (ODD, {}, moved_holder, "does not hold it"),
-    (EVEN, {}, altered_probability, "log-probability is 0.01 nats off"),
+    (EVEN, {}, swapped_sides, "mechanisms.other-sides"),
+    (ODD, {}, swapped_sides, "mechanisms.other-sides"),
+    (ODD, {}, moved_holder, "mechanisms.other-holder"),
+    (EVEN, {}, altered_probability, "replay.probability-apart"),
     (EVEN, {}, no_number, ""),
-    (EVEN, {}, unknown_token, "none of the model's"),
-    (EVEN, CONTEXTS, altered_contexts, "recorded contexts are"),
+    (EVEN, {}, unknown_token, "replay.foreign-token"),
+    (EVEN, CONTEXTS, altered_contexts, "replay.contexts-apart"),
     (EVEN, {"mechanism": MEAN}, altered_mean, ""),
-    (EVEN, FROM_TOP, descending_support, "ascending"),
-    (EVEN, FROM_TOP, absent_token, "not in the support"),
+    (EVEN, FROM_TOP, descending_support, "replay.no-support"),
+    (EVEN, FROM_TOP, absent_token, "replay.token-outside-support"),
 ]
 
 
 def test_a_changed_record_fails(own_run: MakeRun, data_file: Path) -> None:
-    for batch, sections, change, said in CHANGES:
+    for batch, sections, change, code in CHANGES:
         run = own_run(**sections)
         rewrite(run, batch, change)
         found = replay_run(run, str(data_file), chosen=[(batch, 1)], left_out=100, trials=0)
         (step,) = found.steps
-        assert step.problem or not step.difference <= step.tolerance, change
-        assert said in step.problem
+        assert step.problems or not step.difference <= step.tolerance, change
+        assert not code or code in codes([step]), change
         judged = outcomes(run, found)
         assert judged["replay.logits"] == "fail", change
         if change in (swapped_sides, moved_holder, no_number, unknown_token):
@@ -463,18 +469,21 @@ def test_what_the_public_prompt_does_not_give_is_found_without_the_data(own_run:
     told: list[tuple[int, int]] = []
     honest = replay_public(run, progress=lambda *counts: told.append(counts))
     steps = sum(len(sample.tokens) for sample in RunReader(run).samples())
-    assert honest.public is not None and honest.texts == ""
+    assert honest.public is not None and honest.texts is None
     assert (honest.public.steps, honest.public.wrong, honest.public.difference) == (steps, 0, 0.0)
     assert told[-1] == (steps, steps) and 0 < honest.public.tolerance < 0.01
     assert outcomes(run, honest)["mechanism.support-public"] == "pass"
     rewrite(run, EVEN, private_support)
     for found in (replay_public(run), replay_run(run, str(data_file), steps=1, left_out=0, trials=0)):
         assert found.public is not None and found.public.wrong == 1
-        assert found.public.first == f"batch {EVEN}, step 1: 2 tokens of the support are not the public prompt's"
+        tokens = Finding(code="replay.other-support", values={"tokens": 2})
+        assert found.public.first is not None
+        assert found.public.first.values == {"place": Place(batch=EVEN, step=1), "problem": (tokens,)}
         assert outcomes(run, found)["mechanism.support-public"] == "fail"
     rewrite(run, ODD, unknown_token)
     found = replay_public(run)
-    assert found.public is not None and "is none of the model's" in found.public.first + found.texts
+    assert found.public is not None and found.public.first is not None and found.texts is not None
+    assert "replay.foreign-token" in str(found.public.first) + found.texts.code
 
 
 def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: MakeRun, data_file: Path) -> None:
@@ -486,7 +495,7 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: Mak
                 raise KeyboardInterrupt
 
         found = replay_run(run, str(data_file), steps=100, left_out=0, trials=1, progress=interrupt)
-        assert not found.whole and found.attack is None and found.texts == found.assignment == ""
+        assert not found.whole and found.attack is None and found.texts is found.assignment is None
         assert (found.public is None) == (stop == 0.1)
         assert steps <= len(found.steps) and (len(found.steps) > 0) == (stop > 0.1)
         steps = len(found.steps)
@@ -498,23 +507,23 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: Mak
 def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
     manifest = RunReader(own_run(**FROM_TOP)).manifest
     label, most = (manifest.batching.labels or ("",))[0], manifest.stopping.max_tokens
-    for given, count, token, said in (
-        (label, most, 0, ""),
-        ("another", 1, 0, "label"),
-        (None, 1, 0, "label"),
-        (label, 1, -1, "none of the model's"),
-        (label, 1, manifest.record.vocabulary, "none of the model's"),
-        (label, most + 1, 0, "longer than stopping.max_tokens"),
+    for given, count, token, code in (
+        (label, most, 0, None),
+        ("another", 1, 0, "replay.no-public-prompt"),
+        (None, 1, 0, "replay.no-public-prompt"),
+        (label, 1, -1, "replay.foreign-token"),
+        (label, 1, manifest.record.vocabulary, "replay.foreign-token"),
+        (label, most + 1, 0, "replay.text-too-long"),
     ):
         found = obstacle(manifest, given, np.full(count, token))
-        assert said in found and bool(found) == bool(said)
+        assert code == (None if found is None else found.code)
 
 
 @pytest.mark.usefixtures("masked_token")
 def test_a_masked_logit_hides_no_other(tmp_path: Path, make_config: Callable[..., Config], data_file: Path) -> None:
     run = generate(make_config(), tmp_path / "run")
     found = replay_run(run, str(data_file), steps=100, left_out=100, trials=0)
-    assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+    assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
     assert max(step.tolerance for step in found.steps) < 1e-3
     assert all(abs(left.recorded - left.regenerated) <= left.tolerance < 0.02 for left in found.left_out)
     rewrite(run, EVEN, random_centers)
@@ -537,7 +546,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
         text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.texts == "batch 0, text 0: the model's own tokenizer decodes its tokens to another text"
+    assert found.texts == Finding(code="replay.other-text", values={"place": Place(batch=0), "text": 0})
     assert (release(run), release(run, found)) == ("skip", "fail")
 
 
@@ -545,7 +554,7 @@ def test_a_record_of_other_contexts_fails(own_run: MakeRun, data_file: Path) -> 
     """A batch whose header says another number of contexts than the rule gives, or another label."""
     run = own_run(mechanism=MEAN)
     reader = RunReader(run)
-    for fields, said in (({"contexts": 9}, "9 contexts"), ({"label": "south"}, "no such batch")):
+    for fields, code in (({"contexts": 9}, "replay.other-contexts"), ({"label": "south"}, "replay.no-such-batch")):
         with reader.batch(EVEN) as opened:
             steps, header = list(opened.steps()), with_fields(opened.header, **fields)
         writer = BatchWriter(run / steps_file(EVEN), reader.manifest, header)
@@ -553,7 +562,7 @@ def test_a_record_of_other_contexts_fails(own_run: MakeRun, data_file: Path) -> 
             writer.write(step)
         writer.finish(text=None, stop="max-tokens")
         found = replay_run(run, str(data_file), chosen=[(EVEN, 0)], left_out=100, trials=0)
-        assert said in found.steps[0].problem
+        assert codes(found.steps[:1]) == {code}
         assert any(np.isnan(left.recorded) for left in found.left_out)
 
 
@@ -565,10 +574,11 @@ def test_a_changed_assignment_is_found(own_run: MakeRun, data_file: Path) -> Non
     (run / "assignment").write_text("\n".join(lines) + "\n")
     rehash(run)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.assignment == "line 4 of assignment is not what the rule gives for the data"
+    line = Finding(code="replay.other-assignment", values={"line": 4, "file": "assignment"})
+    assert found.assignment == line
     assert outcomes(run, found)["partition.stable"] == "fail"
     (run / "assignment").write_text("".join(line + "\n" for line in lines[:3]))
-    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment.startswith("line 4")
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == line
 
 
 def test_other_data_is_recognised(own_run: MakeRun, data_file: Path, tmp_path: Path, canary: str) -> None:
@@ -624,7 +634,7 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
     with refused("--data", "cannot be loaded"):
         replay_run(run, "records/north")
     assert sought == [("records/north", "test")]
-    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
@@ -639,7 +649,7 @@ def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
     (folder / "README.md").write_text("---\nconfigs:\n- config_name: first\n  data_files: first/*.csv\n---\n")
     run = own_run(data={"path": None, "dataset": str(folder), "config": "first"})
     assert RunReader(run).manifest.data.config == "first"
-    assert replay_run(run, str(folder), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(folder), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
@@ -647,7 +657,7 @@ def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path,
     numbered.write_text(data_file.read_text().replace("north", "1").replace("south", "2"))
     run = own_run(data={"path": str(numbered), "label_values": ["1", "2"]})
     assert RunReader(run).manifest.data.label_values == ("1", "2")
-    assert replay_run(run, str(numbered), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(numbered), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_the_same_records_in_another_file_are_the_data(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
@@ -655,7 +665,7 @@ def test_the_same_records_in_another_file_are_the_data(own_run: MakeRun, data_fi
         rows = list(csv.DictReader(file))
     other = tmp_path / "records.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    assert replay_run(own_run(), str(other), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(own_run(), str(other), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_another_model_is_recognised(own_run: MakeRun, data_file: Path, tiny_folder: Path, tmp_path: Path) -> None:
@@ -754,7 +764,7 @@ def test_a_clean_run_of_smollm2_passes(generated: MakeRun, data_file: Path, dtyp
         batching={"batches_per_label": 4, "generate_per_label": 1},
     )
     found = replay_run(run, str(data_file), steps=2, left_out=1, trials=0)
-    assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+    assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
     left_out = outcomes(run, found).pop("neighbors.regenerated")
     # A row less rounds otherwise: in bfloat16 that may be too much beside the claim to tell.
     assert left_out == "pass" or (dtype, left_out) == ("bfloat16", "skip")

@@ -170,7 +170,7 @@ def test_a_model_with_a_cache_of_another_kind_begins_texts_anew_too(
     for sections in KINDS[:2]:
         run = made(**sections)
         found = replay_run(run, str(data_file), steps=1000, left_out=2, trials=0)
-        assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+        assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
         assert failed(audit_run(run, replay=found)) == SEEDED
 
 
@@ -208,9 +208,9 @@ def test_a_replay_of_every_step_and_context_agrees(made: Callable[..., Path], da
             run, str(data_file), steps=1000, left_out=3, trials=1, progress=lambda *counts: passed.append(counts)
         )
         assert len(found.steps) == 4 * BUDGET
-        assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+        assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
         assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
-        assert found.texts == "" and passed[-1][0] == passed[-1][1]
+        assert found.texts is None and passed[-1][0] == passed[-1][1]
         assert failed(audit_run(run, evidence=3, replay=found)) == SEEDED
 
 
@@ -226,7 +226,7 @@ def test_a_replay_of_one_step_computes_its_own_text_alone(made: Callable[..., Pa
         trials=0,
         progress=lambda *counts: passed.append(counts),
     ).steps
-    assert (step.position, step.difference, step.problem) == (BUDGET - 1, 0.0, "")
+    assert (step.position, step.difference, step.problems) == (BUDGET - 1, 0.0, ())
     assert passed[-1] == (len(last), len(last))
 
 

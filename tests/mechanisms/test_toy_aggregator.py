@@ -24,6 +24,7 @@ from dpaudit.mechanisms import (
     ContextChange,
     Contribution,
     Positive,
+    Problem,
     ReducedStep,
     StepArray,
     log_probability,
@@ -82,22 +83,22 @@ class TrimmedSum(Aggregator):
         without = [self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"] for i in range(contexts)]
         return np.array([here - log_probability(step.anchored(left), step.token, temperature) for left in without])
 
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> str | None:
+    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
         largest = contribution.clip * max(contexts - 2, 0) / self.scale
         if not (np.abs(arrays["trimmed"]) <= largest * (1 + 1e-9)).all():
-            return f"the sum holds a value that is not finite or beyond {largest:g}"
+            return Problem("mechanisms.mean-too-large", {"most": largest})
         if "extremes" not in arrays:
             return None
         if not (arrays["extremes"][0] <= arrays["extremes"][1]).all():
-            return "a smallest value exceeds a largest one"
+            return Problem("mechanisms.not-ascending")
         return contribution.range_problem("extremes", arrays["extremes"])
 
     def definition_problem(
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
-    ) -> str | None:
+    ) -> Problem | None:
         again = self.step(contributions, contribution.clip, width)
         alike = all(np.allclose(array, arrays[name], rtol=0, atol=1e-12) for name, array in again.items())
-        return None if alike else "the sum is not that of the recorded contexts"
+        return None if alike else Problem("mechanisms.other-sum")
 
 
 def naive(values: Floats, scale: float = 2.5) -> Floats:

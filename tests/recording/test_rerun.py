@@ -127,7 +127,7 @@ def kinds(found: Any) -> set[str]:
 @pytest.mark.parametrize("shown", [True, False])
 def test_an_honest_generator_moves_nothing(made, fields, shown, tmp_path):
     found = made(Generator(fields), shown=shown)
-    assert (found.differences, found.unstable) == ((), "")
+    assert (found.differences, found.unstable) == ((), None)
     result = audit_run(tmp_path / "run", reruns=[found])
     assert {check.id: check.status for check in result.checks}["replay.frozen"] == "pass"
 
@@ -187,7 +187,7 @@ def test_a_records_own_batch_is_drawn_from_what_its_mechanism_says(made):
     cooler = Generator(MEDIAN, temperature=lambda records: len(records) / len(TEXTS))
     for generator in (Generator(MEDIAN, smallest_batch()), Generator(MEAN, smallest_batch()), cooler):
         found = made(generator)
-        assert (kinds(found), found.unstable) == ({"draws"}, ""), found
+        assert (kinds(found), found.unstable) == ({"draws"}, None), found
     assert kinds(made(Generator(MEDIAN, temperature=lambda records: 1.0))) == set()
 
 
@@ -205,10 +205,10 @@ FAULTS = {
 def test_what_else_a_record_moves_has_a_name(made, kind, tmp_path):
     found = made(FAULTS[kind])
     assert kind in kinds(found), found
-    assert found.unstable == ""
+    assert found.unstable is None
     checks = {check.id: check for check in audit_run(tmp_path / "run", reruns=[found]).checks}
-    assert checks["replay.frozen"].status == "fail"
-    assert f"without row {found.row}" in checks["replay.frozen"].measured
+    assert (checks["replay.frozen"].status, checks["replay.frozen"].code) == ("fail", "moved")
+    assert {moved.values["row"] for moved in checks["replay.frozen"].values["moved"]} == {found.row}
     assert not any(text in str(found) for text in TEXTS)
 
 
@@ -229,11 +229,12 @@ def private_vocabulary(given: dict[str, Any], texts: list[str], everything: list
 def test_settings_that_moved_are_named_without_their_texts(made):
     found = made(Generator(MEDIAN, private_vocabulary, private_settings))
     assert {"settings", "supports"} <= kinds(found)
-    names = {each.first.split(": ")[1] for each in found.differences if each.kind == "settings"}
+    names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
     assert names == {"prompt.public_examples"}
     assert not any(text in str(found) for text in TEXTS)
     numbers = made(Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}))
-    assert "max_tokens: 8, then 7" in str(numbers)
+    (settings,) = (each.first for each in numbers.differences if each.kind == "settings")
+    assert settings.values == {"name": "stopping.max_tokens", "before": 8, "after": 7}
 
 
 def test_a_claim_that_was_stated_beforehand_is_a_setting(made):
@@ -242,7 +243,8 @@ def test_a_claim_that_was_stated_beforehand_is_a_setting(made):
 
     found = made(Generator(MEAN, settings=by_records))
     assert kinds(found) == {"settings"}
-    assert "claim.delta: 0.04, then" in str(found)
+    (settings,) = (each.first for each in found.differences)
+    assert (settings.values["name"], settings.values["before"]) == ("claim.delta", 0.04)
 
 
 def test_a_script_that_ends_otherwise_is_told(made):
@@ -269,11 +271,11 @@ def test_nothing_is_told_where_the_script_does_not_do_the_same_twice(made, tmp_p
 
     found = made(Generator(MEDIAN, restless))
     assert kinds(found) == set()
-    assert "apart" in found.unstable or "aggregate" in found.unstable
+    assert found.unstable.code in ("rerun.rows", "rerun.aggregate")
     result = audit_run(tmp_path / "run", reruns=[found])
     (check,) = (check for check in result.checks if check.id == "replay.frozen")
     assert (result.verdict, check.status) == ("fail", "skip")
-    assert found.unstable in check.detail
+    assert (check.code, check.values) == ("unstable", {"unstable": found.unstable})
 
 
 def test_what_is_made_so_is_no_run(tmp_path, monkeypatch):
@@ -343,7 +345,9 @@ def test_the_command(dpaudit, tmp_path, kind, code, monkeypatch):
     generator(tmp_path / "run", TEXTS)
     if kind == "honest":
         monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(tmp_path / "run"))
-        (text,) = (check for check in audit_run("run", reruns=[Rerun(5, "", ())]).checks if check.id == "release.text")
+        (text,) = (
+            check for check in audit_run("run", reruns=[Rerun(5, None, ())]).checks if check.id == "release.text"
+        )
         assert text.detail.endswith("Give the model's with --tokenizer FILE.")
     command = ("--", sys.executable, "script.py", kind, "run", "notes.txt")
     found, out, err = dpaudit(

@@ -405,11 +405,11 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         assert data is not None
         generate(config, run)
         found = replay_run(run, data, steps=3, left_out=2, trials=0)
-        assert (found.assignment, found.texts) == ("", "")
+        assert (found.assignment, found.texts) == (None, None)
         reader = RunReader(run)
         noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
         assert found.noise == np.abs(noisy - exact).sum() > 0
-        assert [step.problem for step in found.steps] == [""] * 3
+        assert [step.problems for step in found.steps] == [()] * 3
         checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
         levels = {"partition.stable": 3, "rebalancing.noise": 3, "replay.logits": 3, "neighbors.regenerated": 4}
         assert {(name, checks[name].status, checks[name].evidence) for name in levels} == {
