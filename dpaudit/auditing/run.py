@@ -528,7 +528,8 @@ class BatchAuditor:
                 if subsets is not None:
                     subsets.add(view)
                 if order is not None and (said := order.objection(view.arrays)):
-                    facts.tests = facts.tests or f"batch {header.id}, step {position}: {said}"
+                    problem = Finding(code="step.said", values={"words": said})
+                    facts.tests = facts.tests or (Place(batch=header.id, step=position), problem)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)

@@ -478,7 +478,7 @@ class BatchFacts:
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
         unscored: which of its rows no model scored, in words; empty where none.
-        tests: what is wrong with the order of its tests, in words; empty where nothing.
+        tests: what is wrong with the order of its tests, and where; None where nothing.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
@@ -518,7 +518,7 @@ class BatchFacts:
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: str = ""
+    tests: tuple[Place, Finding] | None = None
 
     def note(self, check: str, position: int, problem: Finding) -> None:
         """Count a step check's objection and keep the first."""
@@ -570,7 +570,7 @@ class Facts:
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
         unscored: batches with rows that no model scored, in words.
-        tests: batches whose tests are not in the order of the mechanism, in words.
+        tests: what is wrong with the order of tests, and where, for each batch whose order is not the mechanism's.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
@@ -623,7 +623,7 @@ class Facts:
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: list[str] = field(default_factory=list)
+    tests: list[tuple[Place, Finding]] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -671,7 +671,7 @@ class Facts:
             self.left_out += batch.losses.contexts
         if batch.canary is not None:
             self.found_canaries[batch.id] = batch.canary
-        self.tests += [batch.tests] if batch.tests else []
+        self.tests += [] if batch.tests is None else [batch.tests]
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:
