@@ -78,6 +78,7 @@ from dpaudit.results import (
     Empirical,
     Finding,
     Guarantees,
+    Place,
     TextCounts,
     Verdict,
 )
@@ -197,7 +198,7 @@ def audit_run(
         RunSampling(manifest.mechanism.temperature, manifest.batches),
         IndependenceTest(manifest.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
-        SeedTest(manifest.sampling, "contexts in or out of a draw"),
+        SeedTest(manifest.sampling, "coins"),
         read_placement(reader, places, canary_digests(manifest, made_up)),
         grouping_cost(manifest, claim),
         replay,

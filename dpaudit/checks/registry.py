@@ -116,7 +116,9 @@ class Check(ABC, Generic[Function]):
             words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
             code, values, notes = outcome.code, dict(outcome.values), outcome.notes
             measured = render(words.found, values, context)
-            due = words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            due = (
+                words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            )
             expected = render(due, values, context)
             said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
             detail = " ".join(filter(None, said))
