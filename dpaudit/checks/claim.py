@@ -153,7 +153,8 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding
     elif claim.kind == "ex-post" and facts.ex_post is None:
         yield Finding(code="claim.change-too-large", values={"contexts": facts.change.contexts})
     elif facts.grouping.unbounded:
-        yield Finding(code="claim.clusters-unbounded", values={"why": facts.grouping.unbounded})
+        yield from facts.grouping.unbounded
+        yield Finding(code="claim.clusters-unbounded")
     elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
         yield Finding(code="claim.steps-unbounded")
     elif math.isfinite(recomputed):
