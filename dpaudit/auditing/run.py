@@ -35,6 +35,7 @@ from dpaudit.auditing.guarantees import (
     neighbours,
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
+from dpaudit.catalogue import sentence
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
@@ -80,6 +81,7 @@ from dpaudit.results import (
     Guarantees,
     Place,
     TextCounts,
+    Value,
     Verdict,
 )
 from dpaudit.results.replay import PublicReplay, Rerun
@@ -406,8 +408,8 @@ def _levels_said(facts: Facts, aggregation: str) -> Iterator[str]:
         )
     if levels.amplified:
         yield at_batch_level(claim.batch_epsilon, levels.batch)
-    elif levels.amplification.reason:
-        yield f"Both levels are equal: {levels.amplification.reason}."
+    elif levels.amplification.reason is not None:
+        yield f"Both levels are equal: {sentence(levels.amplification.reason)}."
 
 
 def _summary(facts: Facts) -> dict[str, Any]:
@@ -529,8 +531,9 @@ class BatchAuditor:
                 if subsets is not None:
                     subsets.add(view)
                 if order is not None and (said := order.objection(view.arrays)):
-                    problem = Finding(code="step.said", values={"words": said})
-                    facts.tests = facts.tests or (Place(batch=header.id, step=position), problem)
+                    where = Place(batch=header.id, step=position)
+                    found: dict[str, Value] = {"place": where, "problem": said}
+                    facts.test_order = facts.test_order or Finding(code="step.problem", values=found)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)

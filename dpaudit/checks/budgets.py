@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, unusable
+from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
 from dpaudit.mechanisms import charged
 from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Assigned, InputError, Manifest, allowances, layout
@@ -60,7 +60,7 @@ def shares_are_of_one_budget(facts: Facts) -> Outcome:
     try:
         shares = allowances(placed(), budget)
     except InputError as error:
-        return Outcome("fail", "unreadable", notes=(unusable(error),))
+        return Outcome("fail", "unreadable", notes=(input_problem(error),))
     most, allowed = max(users.values(), default=0), facts.manifest.privacy.records_per_user
     if allowed is not None and most > allowed:
         return Outcome("fail", "too-many-records", {"most": most, "allowed": allowed})

@@ -24,7 +24,7 @@ from dpaudit.checks.levels import (
     release_accountant,
 )
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
-from dpaudit.results import ContextLoss, Finding, Place
+from dpaudit.results import ContextLoss, Finding, Place, Value
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
@@ -36,6 +36,7 @@ from dpaudit.runs import (
     Held,
     InputError,
     Manifest,
+    NotSecret,
     RunReader,
     SecretBatches,
     Step,
@@ -61,6 +62,12 @@ LONGEST_PREFIX = 7
 TOKEN_BYTES = 8
 #: How many of the worst contexts are listed.
 LISTED = 10
+
+
+def input_problem(error: InputError) -> Finding:
+    """Return an error over what was read as a finding."""
+    values: dict[str, Value] = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
+    return Finding(code="file.unusable", values=values)
 
 
 class StepView:
@@ -478,7 +485,7 @@ class BatchFacts:
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
         unscored: which of its rows no model scored, in words; empty where none.
-        tests: what is wrong with the order of its tests, and where; None where nothing.
+        test_order: what is wrong with the order of its tests first; None where nothing.
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
@@ -518,7 +525,7 @@ class BatchFacts:
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: tuple[Place, Finding] | None = None
+    test_order: Finding | None = None
 
     def note(self, check: str, position: int, problem: Finding) -> None:
         """Count a step check's objection and keep the first."""
@@ -570,7 +577,7 @@ class Facts:
         equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
             the first of them.
         unscored: batches with rows that no model scored, in words.
-        tests: what is wrong with the order of tests, and where, for each batch whose order is not the mechanism's.
+        test_orders: what is wrong first with the order of a batch's tests, for each batch where something is.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
@@ -623,7 +630,7 @@ class Facts:
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    tests: list[tuple[Place, Finding]] = field(default_factory=list)
+    test_orders: list[Finding] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, str] = field(default_factory=dict)
 
@@ -671,7 +678,7 @@ class Facts:
             self.left_out += batch.losses.contexts
         if batch.canary is not None:
             self.found_canaries[batch.id] = batch.canary
-        self.tests += [] if batch.tests is None else [batch.tests]
+        self.test_orders += [batch.test_order] if batch.test_order else []
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
         for place, likeness in batch.likenesses:
@@ -720,7 +727,7 @@ class Facts:
         return self.ex_post.cost
 
     @cached_property
-    def secrecy(self) -> SecretBatches | str:
+    def secrecy(self) -> SecretBatches | NotSecret:
         """What readers of the texts cannot know of a record's batch; or why both levels are equal."""
         return secret_batches(self.manifest, self.claim.unit, self.clusters)
 
@@ -728,8 +735,8 @@ class Facts:
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
         secrecy, exact = self.secrecy, self.ex_post_cost.exact
-        release, reason = exact, secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
-        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
+        release, reason = exact, not_ex_post(self.claim, self.change)
+        if reason is None and math.isfinite(exact) and isinstance(secrecy, SecretBatches):
             release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
         return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
@@ -744,7 +751,7 @@ class Facts:
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
-        secret = None if isinstance(self.secrecy, str) else self.secrecy
+        secret = self.secrecy if isinstance(self.secrecy, SecretBatches) else None
         return release_accountant(self.manifest, self.claim, self.grouping, self.change, secret)
 
     @cached_property

@@ -17,7 +17,7 @@ from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
-from dpaudit.runs import InputError, Manifest
+from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -65,11 +65,9 @@ def not_applicable(expected: str, why: str) -> Worded:
     return Worded("skip", "not applicable", expected, why, applicable=False)
 
 
-def unusable(error: InputError) -> Finding:
-    """Return a file or field that cannot be used as a finding: where, what is wrong, and the remedy."""
-    return Finding(
-        code="input.unusable", values={"where": error.where, "problem": error.problem, "remedy": error.remedy}
-    )
+def replay_remedy(manifest: Manifest) -> Finding:
+    """Return what makes the checks that need a run's model and its data."""
+    return Finding(code="replay.not-loaded" if manifest.foreign else "replay.command")
 
 
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.

@@ -26,9 +26,8 @@ def distance_is_of_the_contexts(view: StepView) -> Finding | str | None:
 @RunCheck(id="sampling.threshold")
 def thresholds_are_kept(facts: Facts) -> Outcome:
     """Hold each batch's tests, in order, against the thresholds and private tokens that the mechanism allows."""
-    if facts.tests:
-        place, problem = facts.tests[0]
-        return Outcome("fail", "misplaced", {"batches": len(facts.tests), "place": place, "problem": problem})
+    if facts.test_orders:
+        return Outcome("fail", "misplaced", {"batches": len(facts.test_orders), "first": facts.test_orders[0]})
     if not facts.steps or facts.unreadable:
         return Outcome("skip", "unread")
     return Outcome("pass", "kept", {"batches": len(facts.headers)})
