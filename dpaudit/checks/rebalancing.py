@@ -308,6 +308,6 @@ def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> 
 
 def _declared(clustering: Clustering) -> dict[str, Value]:
     """Return what is declared of the clusters, as outcomes show it."""
-    found: dict[str, Value] = {"method": clustering.method, "origin": clustering.origin or ""}
+    found: dict[str, Value] = {"method": clustering.method, "origin": str(clustering.origin)}
     found |= {"keep": clustering.keep or 0, "centers": clustering.centers or 0}
     return found if clustering.counts is None else found | {"scale": clustering.counts.scale}
