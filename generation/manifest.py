@@ -445,7 +445,7 @@ def secret_of(
         return None
     stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
     found = secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
-    return None if isinstance(found, str) else found
+    return found if isinstance(found, SecretBatches) else None
 
 
 def expected_clusters(config: Config) -> Clusters:

@@ -23,9 +23,9 @@ from dpaudit.generation.manifest import expected_clusters, release_accountant
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
-from dpaudit.results import ClaimResult
+from dpaudit.results import Amplification, ClaimResult, Finding
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, Sampling, SecretBatches, Step, Vocabulary, secret_batches
+from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary, secret_batches
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -76,11 +76,12 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
     """What secret batches buy, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
-    found: dict[str, Any] = {"equal": "", "fewest": None, "one_label": None, "affordable": None}
+    found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
     secret = secret_batches(manifest, privacy.unit, expected_clusters(config))
-    if isinstance(secret, str) or config.privacy.amplification == "none":
-        reason = secret if isinstance(secret, str) else "privacy.amplification is none"
-        return found | {"equal": "" if claim is None else reason}
+    if isinstance(secret, NotSecret) or config.privacy.amplification == "none":
+        off = Finding(code="levels.switched-off")
+        reason = Amplification.why_equal(secret) if isinstance(secret, NotSecret) else off
+        return found | {"equal": None if claim is None else reason}
     found["fewest"] = min(batches for batches, _ in secret.groups)
     accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
     if claim is None or accountant is None or accountant.secret is None:

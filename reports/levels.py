@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpaudit.mechanisms import Relation
+from dpaudit.catalogue import sentence
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost
 from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
@@ -59,8 +60,8 @@ def why_equal(found: ExPost | Approximate | None) -> str:
     """Why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
     if found is None or found.amplification.groups:
         return ""
-    reason = one_line(found.amplification.reason).rstrip(".")
-    return f"Both levels are equal{f': {reason}' if reason else ''}."
+    reason = found.amplification.reason
+    return f"Both levels are equal{'' if reason is None else f': {one_line(sentence(reason))}'}."
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:

@@ -12,6 +12,7 @@ from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
 from dpaudit.reports.findings import checks_with, cited, is_public, unmade
 from dpaudit.reports.levels import are_apart, claimed_words, digits_for, secret_batches
+from dpaudit.catalogue import sentence
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
 from dpaudit.results import (
@@ -509,10 +510,10 @@ def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
     between = found.amplification
     if between.groups:
         yield "Secret batches", secret_batches(between)
-    if between.assumption:
-        yield "The release level rests on", one_line(between.assumption)
-    if between.reason:
-        yield "Both levels are equal", one_line(between.reason)
+    if between.assumption is not None:
+        yield "The release level rests on", one_line(sentence(between.assumption))
+    if between.reason is not None:
+        yield "Both levels are equal", one_line(sentence(between.reason))
 
 
 def _empirical_block(result: AuditResult) -> KindBlock:

@@ -10,6 +10,7 @@ from rich.text import Text
 from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
 from dpaudit.reports.outline import claim_words
 from dpaudit.reports.terminal import print_pair
+from dpaudit.catalogue import sentence
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
@@ -41,8 +42,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "texts", f"{batches:,}, {at_most}"
     yield "claim", _EX_POST if plan.claim is None else claim_words(plan.claim)
-    if plan.equal:
-        yield "", f"both levels are equal: {plan.equal}"
+    if plan.equal is not None:
+        yield "", f"both levels are equal: {sentence(plan.equal)}"
     elif plan.claim is not None:
         yield "", "release level: for readers of the texts; batch level: for whoever knows a record's batch"
     if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:

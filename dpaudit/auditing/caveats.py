@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dpaudit.auditing.factors import next_to_nothing
+from dpaudit.catalogue import sentence
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
-from dpaudit.checks.levels import ASSUMPTIONS
+from dpaudit.checks.levels import DRAWN, PSEUDORANDOM
 from dpaudit.results import COUPLED, NEXT_TO_NOTHING, OF_THE_MODEL, TRAINED_NO, TRAINED_UNKNOWN, CheckResult
 
 _DECLARED = "What the run declares is taken as true where no check looks behind it."
@@ -34,7 +35,7 @@ _EARLIER = (
     "What records or users had spent in earlier runs is as this run says: `dpaudit compose` holds it against theirs."
 )
 _USERS_BY_COLUMN = "Whose a record is follows from a column of the data that the run names, and is taken as true."
-_ASSUMED = {each: f"The release level rests on an assumption: {each}." for each in ASSUMPTIONS}
+_ASSUMED = {each.code: f"The release level rests on an assumption: {sentence(each)}." for each in (PSEUDORANDOM, DRAWN)}
 _COUNTED = (
     "Several records of one person count one after another; so do several releases of the same records, and every key "
     "that was drawn again after somebody looked."
@@ -74,7 +75,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         yield f"{NEXT_TO_NOTHING} {which} no context, so that one more would decide the text alone."
     levels = recomputed_levels(facts)
     if levels is not None and levels.amplified:
-        yield _ASSUMED[levels.amplification.assumption]
+        assert levels.amplification.assumption is not None
+        yield _ASSUMED[levels.amplification.assumption.code]
         yield _COUNTED
         yield _WEAK_CHANNELS
     # With "yes" there is no pass.

@@ -80,7 +80,7 @@ class _Run:
     def secret(self) -> SecretBatches | None:
         """What readers of its texts cannot know of a record's batch; None where both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
-        return None if isinstance(found, str) else found
+        return found if isinstance(found, SecretBatches) else None
 
     def ex_post(self, level: Level) -> float:
         """What generation cost without its clusters, in nats, rounded up."""

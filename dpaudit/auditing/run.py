@@ -35,6 +35,7 @@ from dpaudit.auditing.guarantees import (
     neighbours,
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
+from dpaudit.catalogue import sentence
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
@@ -200,7 +201,7 @@ def audit_run(
         RunSampling(manifest.mechanism.temperature, manifest.batches),
         IndependenceTest(manifest.batches, manifest.stopping.max_tokens),
         SeedTest(manifest.sampling),
-        SeedTest(manifest.sampling, "contexts in or out of a draw"),
+        SeedTest(manifest.sampling, "coins"),
         read_placement(reader, places, canary_digests(manifest, made_up)),
         grouping_cost(manifest, claim),
         replay,
@@ -408,8 +409,8 @@ def _levels_said(facts: Facts, aggregation: str) -> Iterator[str]:
         )
     if levels.amplified:
         yield at_batch_level(claim.batch_epsilon, levels.batch)
-    elif levels.amplification.reason:
-        yield f"Both levels are equal: {levels.amplification.reason}."
+    elif levels.amplification.reason is not None:
+        yield f"Both levels are equal: {sentence(levels.amplification.reason)}."
 
 
 def _summary(facts: Facts) -> dict[str, Any]:

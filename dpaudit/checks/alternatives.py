@@ -11,15 +11,20 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpaudit.results import Finding
 
 Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 #: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely ones, and too rare.
 TILTS = np.array([-0.75, -0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+#: The most probable token always.
+GREEDY = Finding(code="sampling.greedy")
 NO_TOKENS: Ids = np.zeros(0, dtype=np.int64)
 #: Probability that penalties are taken to leave alone beside what they do: it lowers their likelihood, which is safe.
 _REST = 2.0**-40
@@ -158,14 +163,20 @@ class Ratios:
 
 
 class Family(ABC):
-    """Alternatives of one kind, k settings of them."""
+    """Alternatives of one kind, k settings of them.
+
+    Attributes:
+        code: what the catalogue has their name by.
+    """
+
+    code: ClassVar[str]
 
     def __init__(self, *settings: float) -> None:
         self.settings = np.array(settings, dtype=np.float64)
 
-    @abstractmethod
-    def names(self, temperature: float) -> list[str]:
-        """What reports call them, at this declared temperature."""
+    def names(self, temperature: float) -> list[Finding]:
+        """Return each alternative with its setting, at this declared temperature."""
+        return [Finding(code=self.code, values={"setting": setting}) for setting in self.settings.tolist()]
 
     @abstractmethod
     def ratios(self, step: DrawnStep) -> Ratios:
@@ -175,9 +186,11 @@ class Family(ABC):
 class Temperatures(Family):
     """Other temperatures, as multiples of the declared one."""
 
-    def names(self, temperature: float) -> list[str]:
+    code = "sampling.temperature"
+
+    def names(self, temperature: float) -> list[Finding]:
         """See `Family`."""
-        return [f"temperature {factor * temperature:.3g}" for factor in self.settings.tolist()]
+        return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
     def ratios(self, step: DrawnStep) -> Ratios:
         """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
@@ -215,9 +228,12 @@ class Truncations(Family):
 class TopK(Truncations):
     """The k most probable tokens."""
 
-    def names(self, temperature: float) -> list[str]:
+    code = "sampling.top-k"
+
+    def names(self, temperature: float) -> list[Finding]:
         """See `Family`."""
-        return ["greedy decoding" if k == 1 else f"top-k {k:g}" for k in self.settings.tolist()]
+        named = super().names(temperature)
+        return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
     def kept(self, step: DrawnStep) -> Doubles:
         """See `Truncations`."""
@@ -227,9 +243,7 @@ class TopK(Truncations):
 class TopP(Truncations):
     """The smallest set of the most probable tokens that has this probability."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"top-p {p:g}" for p in self.settings.tolist()]
+    code = "sampling.top-p"
 
     def kept(self, step: DrawnStep) -> Doubles:
         """See `Truncations`."""
@@ -244,9 +258,7 @@ class TopP(Truncations):
 class MinP(Truncations):
     """Every token with at least this share of the most probable one's probability."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"min-p {share:g}" for share in self.settings.tolist()]
+    code = "sampling.min-p"
 
     def kept(self, step: DrawnStep) -> Doubles:
         """See `Truncations`."""
@@ -257,9 +269,7 @@ class MinP(Truncations):
 class Typical(Family):
     """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"typical sampling of {share:g}" for share in self.settings.tolist()]
+    code = "sampling.typical"
 
     def ratios(self, step: DrawnStep) -> Ratios:
         """Levels are kept whole, as where a threshold on the distance is applied."""
@@ -302,9 +312,7 @@ class Penalties(Family):
 class Repetition(Penalties):
     """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"repetition penalty {penalty:g}" for penalty in self.settings.tolist()]
+    code = "sampling.repetition-penalty"
 
     def shifts(self, step: DrawnStep) -> Doubles:
         """See `Penalties`."""
@@ -315,9 +323,7 @@ class Repetition(Penalties):
 class Presence(Penalties):
     """The penalty is taken from the scores of tokens that the text has."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"presence penalty {penalty:g}" for penalty in self.settings.tolist()]
+    code = "sampling.presence-penalty"
 
     def shifts(self, step: DrawnStep) -> Doubles:
         """See `Penalties`."""
@@ -327,9 +333,7 @@ class Presence(Penalties):
 class Frequency(Penalties):
     """The penalty is taken once for every time that the text has the token."""
 
-    def names(self, temperature: float) -> list[str]:
-        """See `Family`."""
-        return [f"frequency penalty {penalty:g}" for penalty in self.settings.tolist()]
+    code = "sampling.frequency-penalty"
 
     def shifts(self, step: DrawnStep) -> Doubles:
         """See `Penalties`."""

@@ -14,120 +14,121 @@ from typing import Any
 from dpaudit.accounting import rounded_sum
 from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.facts import Facts, input_problem
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import lacking, unseen_places
-from dpaudit.checks.registry import RunCheck, Worded, not_applicable
-from dpaudit.results.rounding import rounded_up
-from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
+from dpaudit.results import Amplification, Finding, Place, Quantity, Value
+from dpaudit.runs import Allocation, Manifest, NotSecret, Sampling, SecretBatches, accounted_rounds, secret_batches
 from dpaudit.runs.assignment import KEY_BYTES
 
 #: Probability of an alarm on records that were drawn uniformly.
 _RARELY = 1e-6
 #: Of a key that could be secret.
 _ANY_KEY = "a5" * KEY_BYTES
+_EQUAL = "claim.levels-equal"
 
 
 @RunCheck(id="amplification.key")
-def batches_are_secret(facts: Facts) -> Worded:
-    """How the run says its batches were drawn, and what the claim would be, had they been secret.
+def batches_are_secret(facts: Facts) -> Outcome:
+    """Hold the claim against what it would be, had batches been drawn in secret that the run does not say were.
 
     That nobody but the curator has the key is the run's word.
     """
-    expected = "a key from the operating system of 32 bytes or more, or draws in secret; or a claim of the batch level"
-    if not isinstance(facts.secrecy, str):
-        return Worded("pass", f"{_kind(facts.manifest)}, in secret, by the run's word", expected)
+    if isinstance(facts.secrecy, SecretBatches):
+        return Outcome("pass", "secret", {"drawn": _drawn(facts.manifest)})
     found = _explained(facts, _with_secret(facts.manifest))
-    if found is not None:
-        return found.outcome("nobody but the curator could know the batches", expected, facts.secrecy)
-    return not_applicable(expected, f"Both levels are equal: {facts.secrecy}.")
+    reason = Amplification.why_equal(facts.secrecy)
+    return inapplicable(_EQUAL, {"reason": reason}) if found is None else found.outcome("known", reason)
 
 
 @RunCheck(id="amplification.records")
-def batches_are_independent(facts: Facts) -> Worded:
-    """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
+def batches_are_independent(facts: Facts) -> Outcome:
+    """Hold the claim against what it would be, had each record been given to its batch by itself.
 
     A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
     are the run's word, and the numbers of records must be such as uniform draws give. None may rest on batches of which
     a recorder saw one record move several.
     """
-    expected = "records hashed, or drawn, each by itself, one that comes or goes ex post; or a claim of the batch level"
-    if not isinstance(facts.secrecy, str) and (problem := _unproved(facts, facts.secrecy, expected)) is not None:
+    secret = facts.secrecy if isinstance(facts.secrecy, SecretBatches) else None
+    if secret is not None and (problem := _unproved(facts, secret)) is not None:
         return problem
     levels = recomputed_levels(facts)
-    if levels is None or levels.amplified:
-        return Worded("pass", f"{_kind(facts.manifest)}, each by itself", expected)
-    known = isinstance(facts.secrecy, str) and _explained(facts, _with_secret(facts.manifest)) is not None
+    reason = None if levels is None else levels.amplification.reason
+    if reason is None:
+        return Outcome("pass", "independent", {"drawn": _drawn(facts.manifest)})
+    known = secret is None and _explained(facts, _with_secret(facts.manifest)) is not None
     found = None if known else _explained(facts, _with_independent(facts.manifest))  # else it is for amplification.key
-    if found is not None:
-        return found.outcome("her batch hung on nothing else", expected, levels.amplification.reason)
-    return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
+    return inapplicable(_EQUAL, {"reason": reason}) if found is None else found.outcome("dependent", reason)
 
 
-def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Worded | None:
-    """What keeps the record from bearing out that each record was placed by itself; None where nothing does."""
+def _unproved(facts: Facts, secret: SecretBatches) -> Outcome | None:
+    """Return what keeps the record from bearing out that each record was placed by itself; None where nothing does."""
     placed, manifest = facts.placement, facts.manifest
-    if placed.error is not None or placed.misplaced or placed.problem:
-        return Worded("fail", str(placed.error or placed.misplaced or placed.problem), expected)
+    if placed.error is not None:
+        return Outcome("fail", "unreadable", notes=(input_problem(placed.error),))
+    if problem := placed.misplaced or placed.problem:
+        return Outcome("fail", "misplaced", {"problem": problem})
     seen = None if manifest.recorded is None else manifest.recorded.batches
     if seen is not None and seen.moved > 1:
-        found = f"one record emptied changes {seen.moved} of {manifest.batches} batches ({seen.tried} tried)"
-        return Worded("fail", found, expected, evidence=0)
+        moved: dict[str, Value] = {"moved": seen.moved, "batches": manifest.batches, "tried": seen.tried}
+        return Outcome("fail", "moved", moved, evidence=0)
     if not placed.records and manifest.data.records:
-        return Worded("skip", "nothing", expected, "The run records no assignment of its records to batches.")
+        return Outcome("skip", "unassigned")
     filled = [batch for batch, header in facts.headers.items() if header.contexts]
     if not placed.records and filled and manifest.batching.slots is None:  # slots are contexts without records, too
-        return Worded("fail", f"batch {filled[0]} has contexts, and no record is assigned", expected)
+        return Outcome("fail", "contexts-unassigned", {"batch": Place(batch=filled[0])})
     if (missing := lacking(manifest)) is not None:
         allocation = manifest.batching.allocation
         if allocation is not None and allocation.kind == "hashed":
-            lost = f"The run has no {missing}: nobody can hash its records again."
-            return Worded("skip", "nothing", expected, lost)
+            return Outcome("skip", "unhashable", {"missing": missing})
         if (unlikely := _unlikely(facts, secret)) is not None:
-            return Worded("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
-    unseen = unseen_places(manifest) if placed.records and facts.replay is None else None
-    return None if unseen is None else Worded("skip", "nothing", expected, unseen, evidence=3)
+            return unlikely
+    unseen = unseen_places(manifest) if placed.records and facts.replay is None else ()
+    return Outcome("skip", "unseen", notes=unseen, evidence=3) if unseen else None
 
 
 @RunCheck(id="amplification.groups")
-def groups_are_her_own(facts: Facts) -> Worded:
-    """The claim against what the batches of all groups together, or numbers that are not public, would give."""
-    expected = "batches of one label, or cluster, by numbers that are public"
+def groups_are_her_own(facts: Facts) -> Outcome:
+    """Hold the claim against what batches of all groups together, or numbers that are not public, would give."""
     for short in _release(facts):
         for groups in _wrong_groups(facts):
             figure = _figure(facts, facts.manifest, SecretBatches(groups, accounted_rounds(facts.manifest)))
             if figure is not None and short.explained_by(figure):
                 (batches, generated), *_ = groups
-                found = f"{short} is what {generated} of {batches} batches would give ({rounded_up(figure)})"
-                return Worded("fail", found, expected, short.instead)
-    if isinstance(facts.secrecy, str):
-        return not_applicable(expected, f"Both levels are equal: {facts.secrecy}.")
-    found = ", ".join(f"{generated} of {batches} batches" for batches, generated in facts.secrecy.groups)
-    return Worded("pass", f"{found} of a group in a round", expected)
+                wrong: dict[str, Value] = {"batches": batches, "generated": generated, "figure": _nats(figure)}
+                return Outcome("fail", "wrong-groups", short.values | wrong)
+    if not isinstance(facts.secrecy, SecretBatches):
+        return inapplicable(_EQUAL, {"reason": Amplification.why_equal(facts.secrecy)})
+    shown = tuple(
+        Finding(code="amplification.group", values={"batches": batches, "generated": generated})
+        for batches, generated in facts.secrecy.groups
+    )
+    return Outcome("pass", "own-groups", {"groups": shown})
 
 
 @RunCheck(id="amplification.rounds")
-def rounds_are_paid_for(facts: Facts) -> Worded:
-    """The claim against what fewer rounds cost, one or those that were generated, and what an undivided delta does."""
+def rounds_are_paid_for(facts: Facts) -> Outcome:
+    """Hold the claim against the cost of one round, or of those generated, and against that of an undivided delta."""
     manifest = facts.manifest
     rounds = manifest.batching.rounds
     due = manifest.rounds if facts.claim.kind == "ex-post" else accounted_rounds(manifest)
-    expected = f"{due} of {rounds} rounds"
     if rounds == 1:
-        return not_applicable(expected, "The run has one round.")
+        return inapplicable("amplification.one-round")
+    values: dict[str, Value] = {"due_rounds": due, "rounds": rounds}
     for short in too_small(facts):
         for rule, figure in _of_fewer_rounds(facts, short.level):
             if short.explained_by(figure):
-                return Worded(
-                    "fail", f"{short} is covered by {rule} only ({rounded_up(figure)})", expected, short.instead
-                )
-    split = "; delta is split over all" if manifest.privacy.split_delta else ""
-    stopped = "" if manifest.stopped_after is None else f"; stopped after {manifest.stopped_after}"
-    return Worded("pass", f"{due} rounds are accounted for{split}{stopped}", expected)
+                return Outcome("fail", "partial", values | short.values | {"rule": rule, "partial": _nats(figure)})
+    if manifest.privacy.split_delta:
+        values["split"] = Finding(code="amplification.delta-split")
+    if manifest.stopped_after is not None:
+        values["stopped_after"] = manifest.stopped_after
+    return Outcome("pass", "accounted", values)
 
 
-def _unlikely(facts: Facts, secret: SecretBatches) -> str | None:
-    """How records lie in a way that uniform draws hardly give; None where they may well have been drawn, or clustered.
+def _unlikely(facts: Facts, secret: SecretBatches) -> Outcome | None:
+    """Return how records lie as uniform draws hardly place them; None where they may have been drawn, or clustered.
 
     Sizes of a group's batches that differ by one at most, each group's, are counted by how many draws give such; the
     share of records in generated batches is held against Chernoff's bound.
@@ -146,12 +147,12 @@ def _unlikely(facts: Facts, secret: SecretBatches) -> str | None:
         ways = math.lgamma(records + 1) - sum(math.lgamma(size + 1) for size in sizes)
         even += records * math.log(generated) - ways - math.log(math.comb(generated, larger))
     if math.log(1 / _RARELY) < even < math.inf:
-        return "batches of one size, where draws would give several"
+        return Outcome("fail", "equal-sizes")
     due, records, shown = generated / batches, placed.records, placed.by_batch.total()
     parts = (shown, due), (records - shown, 1 - due)
     far = sum(count * math.log(count / records / share) if share else math.inf for count, share in parts if count)
     if far > math.log(2 / _RARELY):
-        return f"another share of the records in generated batches than {generated} of {batches} batches would have"
+        return Outcome("fail", "other-share", {"generated": generated, "batches": batches})
     return None
 
 
@@ -162,15 +163,15 @@ class _Explained:
     short: TooSmall
     figure: float
 
-    def outcome(self, condition: str, expected: str, reason: str) -> Worded:
-        found = f"{self.short} would hold if {condition} ({rounded_up(self.figure)})"
-        return Worded("fail", found, expected, f"But {reason}. {self.short.instead}")
+    def outcome(self, code: str, reason: Finding) -> Outcome:
+        """Return the failure of a check, with why both levels are equal."""
+        return Outcome("fail", code, self.short.values | {"figure": _nats(self.figure), "reason": reason})
 
 
 def _explained(facts: Facts, as_if: Manifest) -> _Explained | None:
-    """Whether a claim that is too small is what a run of that manifest would claim."""
+    """Return the claim that is too small and what a run of that manifest would claim, where that is the same."""
     secret = secret_batches(as_if, facts.claim.unit, facts.clusters)
-    if isinstance(secret, str):
+    if isinstance(secret, NotSecret):
         return None
     for short in _release(facts):
         figure = _figure(facts, as_if, secret)
@@ -179,9 +180,14 @@ def _explained(facts: Facts, as_if: Manifest) -> _Explained | None:
     return None
 
 
-def _kind(manifest: Manifest) -> str:
+def _drawn(manifest: Manifest) -> Finding:
+    """Return how the run says that its records were given to batches."""
     allocation = manifest.batching.allocation
-    return "records" if allocation is None else {"hashed": "hashed", "uniform": "drawn uniformly"}[allocation.kind]
+    return Finding(code="amplification.unsaid" if allocation is None else f"amplification.{allocation.kind}")
+
+
+def _nats(value: float) -> Quantity:
+    return Quantity(value=value, unit="nats")
 
 
 def _release(facts: Facts) -> Iterator[TooSmall]:
@@ -237,11 +243,13 @@ def _wrong_groups(facts: Facts) -> Iterator[_Groups]:
         yield ((min(counts), min(min(counts), generated)),)
 
 
-def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
-    """What fewer rounds cost than are due, and what a delta costs that is not split, in nats."""
-    manifest, secret = facts.manifest, None if isinstance(facts.secrecy, str) else facts.secrecy
+def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[Finding, float]]:
+    """Yield what fewer rounds cost than are due, and what a delta costs that is not split, in nats, by the rule."""
+    manifest, secret = facts.manifest, facts.secrecy if isinstance(facts.secrecy, SecretBatches) else None
     due = accounted_rounds(manifest)
-    fewer = {"a single round": 1, f"the {manifest.rounds} rounds that were generated": manifest.rounds}
+    single = Finding(code="amplification.single-round")
+    generated = Finding(code="amplification.generated-rounds", values={"rounds": manifest.rounds})
+    fewer = ((single, 1), (generated, manifest.rounds))
     if facts.claim.kind == "ex-post":
         if level == "release" and secret is not None and facts.generation_levels.amplified:
             one = max(
@@ -250,14 +258,14 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[str, float]]:
             )
         else:
             one = max(facts.batch_cost(batch).exact for batch in facts.headers)
-        yield "a single round", rounded_sum(one, facts.grouping.epsilon)
+        yield single, rounded_sum(one, facts.grouping.epsilon)
         return
     if facts.release is None:
         return
     tokens, delta = manifest.stopping.most_tokens, facts.claim.delta
-    candidates = [(rule, facts.release.of_rounds(rounds)) for rule, rounds in fewer.items() if rounds < due]
+    candidates = [(rule, facts.release.of_rounds(rounds)) for rule, rounds in fewer if rounds < due]
     if facts.release.shares > 1:
-        candidates.append(("a delta that is not split", replace(facts.release, shares=1)))
+        candidates.append((Finding(code="amplification.undivided-delta"), replace(facts.release, shares=1)))
     for rule, accountant in candidates:
         yield (
             rule,

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import RunCheck, StepCheck, Worded, not_applicable
+from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
 from dpaudit.mechanisms import charged
+from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Assigned, InputError, Manifest, allowances, layout
 from dpaudit.runs.storage import RESTORE
 
-_NONE = "The run's contexts have no budgets of their own."
+_NONE = "budgets.none"
 
 
 def _declared(manifest: Manifest) -> bool:
@@ -25,26 +26,25 @@ def _declared(manifest: Manifest) -> bool:
 
 
 @StepCheck(id="budget.sums", applies=_declared, otherwise=_NONE)
-def sums_are_of_the_draws(view: StepView) -> str | None:
-    """Each recorded sum against the one before it, and the cost of the context's own recorded range."""
+def sums_are_of_the_draws(view: StepView) -> Finding | None:
+    """Hold each recorded sum against the one before it, and the cost of the context's own recorded range."""
     step = view.step
     if step.spent is None or step.contexts is None:
         return None  # a batch without contexts
     before, after = step.spent
     if fallen := np.count_nonzero(~(after >= before)):
-        return f"the sums of {fallen} contexts fall or are no numbers"
+        return Finding(code="budgets.sums-fall", values={"contexts": int(fallen)})
     # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other contexts.
     wrong = np.count_nonzero((after > before) & (after != charged(before, view.mechanism.costs(step.contexts))))
-    return f"the sums of {wrong} contexts grow by something else than the draw costs them" if wrong else None
+    return Finding(code="budgets.sums-differ", values={"contexts": int(wrong)}) if wrong else None
 
 
 @RunCheck(id="budget.shares")
-def shares_are_of_one_budget(facts: Facts) -> Worded:
-    """Each batch's recorded budgets against those that the assignment gives."""
-    expected = "budgets of contexts as the assignment of users, and what they had spent, gives them"
+def shares_are_of_one_budget(facts: Facts) -> Outcome:
+    """Hold each batch's recorded budgets against those that the assignment gives."""
     budget = facts.manifest.mechanism.budget
     if budget is None or not facts.manifest.own_allowances:
-        return not_applicable(expected, _NONE if budget is None else "Every context has the run's whole budget.")
+        return inapplicable(_NONE if budget is None else "budgets.whole")
     users: Counter[str] = Counter()
     spent: dict[str, float] = {}
 
@@ -60,20 +60,20 @@ def shares_are_of_one_budget(facts: Facts) -> Worded:
     try:
         shares = allowances(placed(), budget)
     except InputError as error:
-        return Worded("fail", "the assignment cannot be read", expected, str(error))
+        return Outcome("fail", "unreadable", notes=(input_problem(error),))
     most, allowed = max(users.values(), default=0), facts.manifest.privacy.records_per_user
     if allowed is not None and most > allowed:
-        return Worded("fail", f"a user has {most} records, more than privacy.records_per_user", expected)
+        return Outcome("fail", "too-many-records", {"most": most, "allowed": allowed})
     for batch, header in facts.headers.items():
         if header.budgets != shares.get(batch):
-            return Worded("fail", f"the budgets of batch {batch} are not those shares", expected)
-    contexts = sum(map(len, shares.values()))
-    return Worded("pass", f"{contexts} contexts" + f", {len(users)} users" * bool(users), expected)
+            return Outcome("fail", "other-shares", {"place": Place(batch=batch)})
+    values: dict[str, Value] = {"contexts": sum(map(len, shares.values()))}
+    return Outcome("pass", "shared", values | ({"users": len(users)} if users else {}))
 
 
 @StepCheck(id="budget.limit", applies=_declared, otherwise=_NONE)
-def budgets_are_kept(view: StepView) -> str | None:
-    """Each recorded sum against the budget that the run declares."""
+def budgets_are_kept(view: StepView) -> Finding | None:
+    """Hold each recorded sum against the budget that the run declares."""
     budgets, spent = view.budgets, view.step.spent
     if budgets is None or spent is None:
         return None
@@ -81,15 +81,20 @@ def budgets_are_kept(view: StepView) -> str | None:
     if not over.any():
         return None
     worst = np.flatnonzero(over)[np.argmax((spent[1] - budgets)[over])]
-    return f"{np.count_nonzero(over)} contexts, one of which has spent {spent[1][worst]:.6g} of {budgets[worst]:.6g}"
+    values: dict[str, Value] = {
+        "contexts": int(np.count_nonzero(over)),
+        "spent": Quantity(value=float(spent[1][worst]), unit="nats"),
+        "budget": Quantity(value=float(budgets[worst]), unit="nats"),
+    }
+    return Finding(code="budgets.overspent", values=values)
 
 
 @StepCheck(id="budget.activity", applies=_declared, otherwise=_NONE)
-def activity_is_a_matter_of_the_own_budget(view: StepView) -> str | None:
-    """Who is left out against who could not have paid, by the recorded sums and ranges."""
+def activity_is_a_matter_of_the_own_budget(view: StepView) -> Finding | None:
+    """Hold who is left out against who could not have paid, by the recorded sums and ranges."""
     step, budgets = view.step, view.budgets
     if step.spent is None or step.contexts is None or step.active is None or budgets is None:
         return None
     room = charged(step.spent[0], view.mechanism.costs(step.contexts)) <= budgets
     out = np.count_nonzero(~step.active & room)
-    return f"{out} contexts are left out whose budgets leave room for the draw" if out else None
+    return Finding(code="budgets.left-out", values={"contexts": int(out)}) if out else None

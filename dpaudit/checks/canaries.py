@@ -6,18 +6,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
 from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, FoundCanary
-from dpaudit.checks.registry import UNREAD, RunCheck, Worded, not_applicable
-from dpaudit.results.rounding import nearest, rounded_up
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
+from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Canaries, Canary, KeyedHash, Manifest
 from dpaudit.runs.layout import CANARIES
 
-_NONE = "The run has no canaries: ask for some with privacy.canaries."
+_NONE = "canaries.none"
 #: Coins that are as uneven as this are not fair.
 _UNFAIR = 1e-6
 #: Rounding of two logarithms of sums, in nats.
@@ -25,59 +26,55 @@ _SLACK = 1e-9
 
 
 @RunCheck(id="canaries.coins")
-def coins_are_kept(facts: Facts) -> Worded:
-    """The coins against their digest in the manifest, and each against the assignment and its batch's record."""
-    expected = "the digest that was committed to; the contributions of those that are in, and of no others, aggregated"
+def coins_are_kept(facts: Facts) -> Outcome:
+    """Hold the coins against their digest in the manifest, and each against the assignment and its batch's record."""
     committed, there = facts.manifest.canaries, facts.reader.has(CANARIES)
     if committed is None:
-        if there:
-            return Worded("fail", f"a file {CANARIES} is there, and run.json holds no digest of it", expected)
-        return not_applicable(expected, _NONE)
+        return Outcome("fail", "undeclared") if there else inapplicable(_NONE)
     if facts.canaries is None:
-        return Worded("fail", f"{CANARIES} cannot be read" if there else f"{CANARIES} is missing", expected)
+        return Outcome("fail", "unreadable" if there else "missing")
     if facts.canaries.committed != committed:
-        return Worded("fail", f"{CANARIES} is not what run.json holds the digest of", expected)
+        return Outcome("fail", "other-digest")
     problem = next(_problems(facts, facts.canaries), None)
-    if problem:
-        return Worded("fail", problem, expected)
+    if problem is not None:
+        return problem
     if len(facts.headers) < facts.manifest.batches:
-        return Worded("skip", "not all batches", expected, UNREAD)
+        return Outcome("skip", "unread")
     number = sum(canary.included for canary in facts.canaries.canaries)
-    held = "as the commitment that the audit was given has them" if facts.held.commitment else "none was given in time"
-    return Worded("pass", f"{number} of {committed.count} canaries are in; of commitments, {held}", expected)
+    code = "kept-as-committed" if facts.held.commitment else "kept"
+    return Outcome("pass", code, {"included": number, "canaries": committed.count})
 
 
-def _problems(facts: Facts, canaries: Canaries) -> Iterator[str]:
-    """What contradicts the coins."""
+def _problems(facts: Facts, canaries: Canaries) -> Iterator[Outcome]:
+    """Yield what contradicts the coins, as failures."""
     due: dict[int, int] = {}
     for number, canary in enumerate(canaries.canaries):
         for batch in _batches(facts, canary):
-            if problem := _contradicted(facts, canary, batch):
-                yield f"canary {number}: {problem}"
+            place: dict[str, Value] = {"canary": number, "batch": Place(batch=batch)}
+            if code := _contradicted(facts, canary, batch):
+                yield Outcome("fail", code, place)
             if batch in due:
-                yield f"canaries {due[batch]} and {number} share batch {batch}"
+                yield Outcome("fail", "shared-batch", place | {"first": due[batch]})
             due[batch] = number
         if (_digest(facts.manifest, canary) in facts.placement.watched) != canary.included:
-            found = "in, and the assignment lacks it" if canary.included else "out, and the assignment has it"
-            yield f"canary {number}: it is {found}"
+            code = "not-assigned" if canary.included else "assigned"
+            yield Outcome("fail", code, {"canary": number})
     for batch, header in facts.headers.items():
         if header.canary != due.get(batch):
-            yield f"batch {batch} has not the canary, or none, that {CANARIES} and the hash send there"
+            yield Outcome("fail", "other-batch", {"batch": Place(batch=batch)})
     count, included = len(canaries.canaries), sum(canary.included for canary in canaries.canaries)
     if 2 * tail([0.5] * count, max(included, count - included)) <= _UNFAIR:
-        yield f"{included} of {count} coins say in, which no fair coins do"
+        yield Outcome("fail", "unfair", {"included": included, "canaries": count})
 
 
 def _contradicted(facts: Facts, canary: Canary, batch: int) -> str:
-    """Why the contributions that a batch of a canary's recorded contradict its coin; empty where they do not."""
+    """Return the code of how what a canary's batch recorded contradicts its coin; empty where it does not."""
     found = facts.found_canaries.get(batch)
     if found is None or (canary.included and found.among):
         return ""
     if canary.included:
-        return f"it is in, and no recorded context of batch {batch} contributes what it does"
-    if found.among and found.telling:
-        return f"it is out, and a recorded context of batch {batch} contributes what it does"
-    return ""
+        return "not-contributing"
+    return "contributing" if found.among and found.telling else ""
 
 
 def canary_digests(manifest: Manifest, canaries: Canaries | None) -> frozenset[str]:
@@ -144,51 +141,65 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 
 
 @RunCheck(id="canaries.lower-bound")
-def coins_are_hidden(facts: Facts) -> Worded:
-    """Right guesses of the coins against the chances that the record's log-ratios leave them, and that the claim does.
+def coins_are_hidden(facts: Facts) -> Outcome:
+    """Hold right guesses of the coins against the chances that the record's log-ratios, and the claim, leave them.
 
     Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
     so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
     texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held against its
     batch's ex-post bound, too.
     """
-    expected = "guesses that are right as often as log-ratios on record leave them to be, and the claim does"
     if facts.manifest.canaries is None:
-        return not_applicable(expected, _NONE)
+        return inapplicable(_NONE)
     found = guesses(facts)
     if found is None:
-        return Worded("skip", "nothing", expected, "canaries.coins objects, or the record lacks a log-ratio.")
-    if beyond := next(_beyond(facts), ""):
-        return Worded("fail", beyond, expected)
-    shown = f"{found.right} of {found.coins} coins guessed right"
-    tests = dict(_tests(facts, found))
-    for name, (refuted, _) in tests.items():
-        if refuted <= ALARM_AT:
-            return Worded("fail", f"{shown}: a chance of {nearest(refuted)} by {name}", expected)
-    able = [name for name, (_, least) in tests.items() if least <= ALARM_AT]
+        return Outcome("skip", "no-guesses")
+    for beyond in _beyond(facts):
+        return beyond
+    values: dict[str, Value] = {"right": found.right, "coins": found.coins}
+    tests = list(_tests(facts, found))
+    for test in tests:
+        if test.chance <= ALARM_AT:
+            return Outcome("fail", "refuted", values | {"chance": test.chance, "by": test.name})
+    able = [test for test in tests if test.least <= ALARM_AT]
     if not able:
-        luck = min(least for _, least in tests.values())
-        lacking = f"Were all {found.coins} right, it could be luck, with a probability of {nearest(luck)}: too few."
-        return not_applicable(expected, lacking)
-    chance = min(tests[name][0] for name in able)
-    said = f"{shown}: a chance of {nearest(chance)} or more by {' and '.join(able)}"
-    weak = [name for name in tests if name not in able]
-    return Worded("pass", said, expected, f"They are too few to refute {weak[0]}." if weak else "")
+        luck = min(test.least for test in tests)
+        return inapplicable("canaries.too-few", {"coins": found.coins, "luck": luck})
+    values |= {"chance": min(test.chance for test in able), "by": tuple(test.name for test in able)}
+    weak = [test.name for test in tests if test not in able]
+    notes = tuple(Finding(code="canaries.too-few-for", values={"what": name}) for name in weak[:1])
+    return Outcome("pass", "hidden", values, notes)
 
 
-def _tests(facts: Facts, found: Guesses) -> Iterator[tuple[str, tuple[float, float]]]:
-    """What is tested: the probability of a number of right guesses as far out at most, and that of all being right."""
+class _Test(NamedTuple):
+    """What right guesses are held against, and how unlikely they are by it.
+
+    Attributes:
+        name: what is tested.
+        chance: the probability of a number of right guesses as far out at most.
+        least: that of all being right.
+    """
+
+    name: Finding
+    chance: float
+    least: float
+
+
+def _tests(facts: Facts, found: Guesses) -> Iterator[_Test]:
+    """Yield the tests of the record, and of the claim where guesses can refute it."""
     chances, claim, coins, right = found.chances, facts.claim, found.coins, found.right
     opposite = tail([1 - chance for chance in chances], coins - right)
-    yield "the record's log-ratios", (min(1.0, 2 * min(tail(chances, right), opposite)), 2 * tail(chances, coins))
+    chance = min(1.0, 2 * min(tail(chances, right), opposite))
+    yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
     if claim.kind == "approximate" and claim.relation == "add_remove":
         epsilon, delta = batch_claim(facts), claim.delta
-        values = (p_value(epsilon, delta, coins, coins, number) for number in (right, coins))
-        yield f"the claim of {rounded_up(epsilon)} at the batch level", (next(values), next(values))
+        values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
+        claimed = Finding(code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")})
+        yield _Test(claimed, *values)
 
 
-def _beyond(facts: Facts) -> Iterator[str]:
-    """Log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
+def _beyond(facts: Facts) -> Iterator[Outcome]:
+    """Yield log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
     if facts.ex_post is None or facts.canaries is None:
         return
     mechanism = facts.manifest.mechanism
@@ -197,4 +208,7 @@ def _beyond(facts: Facts) -> Iterator[str]:
     for batch, loss in chain.from_iterable(losses):
         bound = facts.batch_cost(batch).exact
         if not abs(loss) <= bound + _SLACK + rounding * facts.lengths[batch]:
-            yield f"batch {batch}: a log-ratio of {loss:.6g} where at most {bound:.6g}"
+            loss_and_bound = {
+                name: Quantity(value=value, unit="nats") for name, value in (("loss", loss), ("bound", bound))
+            }
+            yield Outcome("fail", "beyond-bound", {"batch": Place(batch=batch), **loss_and_bound})

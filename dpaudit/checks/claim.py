@@ -17,7 +17,6 @@ from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, Levels
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
 from dpaudit.results import Amplification, Finding, Quantity, Value
-from dpaudit.results.rounding import rounded_up
 
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
@@ -136,7 +135,7 @@ def batch_claim(facts: Facts) -> float:
 
 def _why_equal(found: Levels) -> tuple[Finding, ...]:
     reason = found.amplification.reason
-    return (Finding(code="claim.levels-equal", values={"reason": reason}),) if reason else ()
+    return () if reason is None else (Finding(code="claim.levels-equal", values={"reason": reason}),)
 
 
 def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding]:
@@ -153,7 +152,8 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding
     elif claim.kind == "ex-post" and facts.ex_post is None:
         yield Finding(code="claim.change-too-large", values={"contexts": facts.change.contexts})
     elif facts.grouping.unbounded:
-        yield Finding(code="claim.clusters-unbounded", values={"why": facts.grouping.unbounded})
+        yield from facts.grouping.unbounded
+        yield Finding(code="claim.clusters-unbounded")
     elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
         yield Finding(code="claim.steps-unbounded")
     elif math.isfinite(recomputed):
@@ -209,15 +209,6 @@ class TooSmall:
         field = "epsilon" if self.level == "release" else "batch_epsilon"
         claimed, due = (Quantity(value=value, unit="nats") for value in (self.claimed, self.due))
         return {"field": field, "claimed": claimed, "due": due}
-
-    def __str__(self) -> str:
-        """To be replaced by `values`."""
-        return f"{'epsilon' if self.level == 'release' else 'batch_epsilon'} {self.claimed!r}"
-
-    @property
-    def instead(self) -> str:
-        """To be replaced by `values`."""
-        return f"The figure that covers everything is epsilon {rounded_up(self.due)}."
 
     def explained_by(self, figure: float) -> bool:
         """Whether a wrong figure would have been rounded up to what is claimed."""

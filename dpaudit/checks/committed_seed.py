@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import UNREAD, RunCheck, Worded, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
+from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import CommittedSeed, Manifest
 
 #: From this level on the seed has to be given, as the model and the data have to.
@@ -18,13 +19,13 @@ class SeededDraws:
     Attributes:
         steps: how many were held to theirs.
         wrong: how many tokens are not those of their uniforms.
-        first: the first of these, in words.
+        first: where the first of these is; None where all are.
         allowance: by how much, relatively, a uniform may lie beyond its token's interval (`rounding_allowance`).
     """
 
     def __init__(self, seed: CommittedSeed, manifest: Manifest) -> None:
         self.steps = self.wrong = 0
-        self.first = ""
+        self.first: Place | None = None
         self.allowance = rounding_allowance(manifest.record.vocabulary)
         self._seed, self._commitment = seed, manifest.commitment
         hashes = manifest.sampling.seed_hashes
@@ -40,7 +41,7 @@ class SeededDraws:
             # NaN, where the record gives the token no interval, is beyond it.
             if not low * (1 - self.allowance) <= number <= high * (1 + self.allowance):
                 self.wrong += 1
-                self.first = self.first or f"batch {batch}, step {step}"
+                self.first = self.first or Place(batch=batch, step=step)
 
 
 def rounding_allowance(vocabulary: int) -> float:
@@ -53,46 +54,33 @@ def rounding_allowance(vocabulary: int) -> float:
 
 
 @RunCheck(id="sampling.committed-seed")
-def tokens_are_those_of_the_seed(facts: Facts) -> Worded:
-    """The uniform of every step, recomputed from the seed, against its token's interval under the recorded aggregate.
+def tokens_are_those_of_the_seed(facts: Facts) -> Outcome:
+    """Hold the uniform of every step, recomputed from the seed, against its token's interval under the aggregate.
 
     The hash of each part of the seed is recomputed, too, and held against run.json.
     """
     sampling, draws = facts.manifest.sampling, facts.seeded
-    expected = "each token's interval holds its step's number, and the seed's parts have the hashes of run.json"
     if not sampling.committed:
-        return not_applicable(expected, "The run does not commit to a seed.")
+        return inapplicable("committed-seed.none")
     parts = len(sampling.seed_hashes)
+    values: dict[str, Value] = {"parts": parts}
     if draws is None:
-        remedy = f"Give every part of the seed: `dpaudit verify RUN_DIR{' --seed-file FILE' * parts}`."
-        return Worded("skip", "the seed was not given", expected, remedy, evidence=_WITH_SECRETS)
+        options = " --seed-file FILE" * parts
+        return Outcome("skip", "not-given", values | {"options": options}, evidence=_WITH_SECRETS)
     if draws.foreign:
-        remedy = (
-            "Give the parts that were drawn for this run. If these are, its tokens are another seed's: do not release."
-        )
-        found = f"{draws.foreign} of {parts} parts have a hash that run.json does not have"
-        return Worded("fail", found, expected, remedy)
+        return Outcome("fail", "other-parts", values | {"foreign": draws.foreign})
     if facts.manifest.commitment is None:
-        return Worded("fail", "the run has no commitment, to which its numbers are bound", expected)
-    if draws.wrong:
-        found = f"{draws.wrong} of {draws.steps} tokens are not the seed's; first {draws.first}"
-        return Worded("fail", found, expected)
+        return Outcome("fail", "no-commitment", values)
+    values["tokens"] = draws.steps
+    if draws.first is not None:
+        return Outcome("fail", "other-tokens", values | {"wrong": draws.wrong, "first": draws.first})
     if facts.unreadable or len(facts.headers) != facts.manifest.batches or not draws.steps:
-        return Worded("skip", f"{draws.steps} tokens", expected, UNREAD)
-    return Worded("pass", f"all {draws.steps} tokens are the seed's", expected, _limits(facts))
+        return Outcome("skip", "unread", values)
+    return Outcome("pass", "of-the-seed", values, _left_open(facts))
 
 
-def _limits(facts: Facts) -> str:
-    """What a pass leaves open, in words."""
-    found = (
-        "The run's maker had nothing to choose if a part of the seed was unknown to them until that commitment was "
-        "handed over."
-    )
-    if facts.held.commitment is None:
-        found = (
-            "No commitment was given to the audit: whoever knew the whole seed could try one run after another, and "
-            "keep the one that suits."
-        )
-    if facts.replay is None:
-        found += " Tokens are held to the recorded aggregates; that these were not made up, a replay shows."
-    return found
+def _left_open(facts: Facts) -> tuple[Finding, ...]:
+    """Return what a pass leaves open."""
+    early = facts.held.commitment is not None
+    found = Finding(code=f"committed-seed.{'commitment-given' if early else 'commitment-not-given'}")
+    return (found,) if facts.replay is not None else (found, Finding(code="committed-seed.not-replayed"))

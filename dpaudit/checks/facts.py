@@ -36,6 +36,7 @@ from dpaudit.runs import (
     Held,
     InputError,
     Manifest,
+    NotSecret,
     RunReader,
     SecretBatches,
     Step,
@@ -61,6 +62,12 @@ LONGEST_PREFIX = 7
 TOKEN_BYTES = 8
 #: How many of the worst contexts are listed.
 LISTED = 10
+
+
+def input_problem(error: InputError) -> Finding:
+    """Return an error over what was read as a finding."""
+    values: dict[str, Value] = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
+    return Finding(code="file.unusable", values=values)
 
 
 class StepView:
@@ -724,7 +731,7 @@ class Facts:
         return self.ex_post.cost
 
     @cached_property
-    def secrecy(self) -> SecretBatches | str:
+    def secrecy(self) -> SecretBatches | NotSecret:
         """What readers of the texts cannot know of a record's batch; or why both levels are equal."""
         return secret_batches(self.manifest, self.claim.unit, self.clusters)
 
@@ -732,8 +739,8 @@ class Facts:
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
         secrecy, exact = self.secrecy, self.ex_post_cost.exact
-        release, reason = exact, secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
-        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
+        release, reason = exact, not_ex_post(self.claim, self.change)
+        if reason is None and math.isfinite(exact) and isinstance(secrecy, SecretBatches):
             release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
         return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
@@ -748,7 +755,7 @@ class Facts:
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
-        secret = None if isinstance(self.secrecy, str) else self.secrecy
+        secret = self.secrecy if isinstance(self.secrecy, SecretBatches) else None
         return release_accountant(self.manifest, self.claim, self.grouping, self.change, secret)
 
     @cached_property

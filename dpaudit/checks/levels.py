@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from dpaudit.accounting import ReleaseAccountant, rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies
 from dpaudit.mechanisms import ContextChange
-from dpaudit.results import Amplification
-from dpaudit.runs import Claim, Manifest, SecretBatches, accounted_rounds
+from dpaudit.results import Amplification, Finding
+from dpaudit.runs import Claim, Manifest, NotSecret, SecretBatches, accounted_rounds
 
 if TYPE_CHECKING:
     from dpaudit.checks.rebalancing import GroupingCost
 
-_PSEUDORANDOM = "keyed BLAKE2b is a pseudorandom function, and nobody but the curator has its key"
-_DRAWN = "each record's batch was drawn uniformly, by itself and in secret, as the run says"
-#: All that a release level may rest on.
-ASSUMPTIONS = (_PSEUDORANDOM, _DRAWN)
-_NO_GAIN = "the bound on the release level does not come below that on the batch level"
+#: All that a release level may rest on: a keyed hash, or draws that the run declares.
+PSEUDORANDOM, DRAWN = Finding(code="levels.pseudorandom"), Finding(code="levels.drawn")
 #: Against whoever does not know which batch a record was in, and against whoever does.
 Level: TypeAlias = Literal["release", "batch"]
-_NOT_EX_POST = "ex post the release level is worked out for a single record that comes or goes, and for nothing else"
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Levels:
     @property
     def amplified(self) -> bool:
         """Whether readers of the texts learn less than whoever knows the batches, by what is accounted for."""
-        return not self.amplification.reason
+        return self.amplification.reason is None
 
 
 def release_accountant(
@@ -83,25 +79,29 @@ def release_accountant(
 
 
 def approximate_levels(
-    accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | str
+    accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | NotSecret
 ) -> Levels:
-    """(epsilon, delta) at both levels, as settings alone give it."""
+    """Return (epsilon, delta) at both levels, as settings alone give it."""
     tokens = manifest.stopping.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
-    reason = secrecy if isinstance(secrecy, str) else "" if release < batch else _NO_GAIN
+    reason = None if release < batch else Finding(code="levels.no-gain")
     return Levels(release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest)))
 
 
-def amplification_of(manifest: Manifest, secrecy: SecretBatches | str, reason: str, rounds: int) -> Amplification:
-    """What results say of what lies between the levels; `reason`: why nothing does, or empty."""
-    if reason or isinstance(secrecy, str):
+def amplification_of(
+    manifest: Manifest, secrecy: SecretBatches | NotSecret, reason: Finding | None, rounds: int
+) -> Amplification:
+    """Return what lies between the levels; `reason`: why secret batches make no difference, None where they do."""
+    if isinstance(secrecy, NotSecret):
+        return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))
+    if reason is not None:
         return Amplification(rounds=rounds, reason=reason)
     allocation = manifest.batching.allocation
-    assumption = _PSEUDORANDOM if allocation is not None and allocation.kind == "hashed" else _DRAWN
+    assumption = PSEUDORANDOM if allocation is not None and allocation.kind == "hashed" else DRAWN
     return Amplification(groups=secrecy.groups, rounds=rounds, assumption=assumption)
 
 
-def not_ex_post(claim: Claim, change: ContextChange | None) -> str:
-    """Why an ex-post figure is of the batch level, whatever is secret; empty where it is not."""
-    return "" if amplifies(claim.relation, change) else _NOT_EX_POST
+def not_ex_post(claim: Claim, change: ContextChange | None) -> Finding | None:
+    """Return why an ex-post figure is of the batch level, whatever is secret; None where it is not."""
+    return None if amplifies(claim.relation, change) else Finding(code="levels.not-ex-post")

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import RunCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.seeds import MOST_NOISE
 from dpaudit.mechanisms import Arrays, Mechanism
+from dpaudit.results import Finding, Quantity, Value
 
 #: Of each test.
 ALARM = 1e-5
@@ -30,7 +31,7 @@ VALUE_BITS = 22
 #: How many numbers are kept to be told when they come again.
 MOST_KEPT = 1 << 16
 #: What is looked at of each kind: its numbers; those of one step in other directions; and each step's along the last's.
-OWN, TURNED, ALONG = "", " over one step", " from step to step"
+OWN, TURNED, ALONG = "noise.each-number", "noise.over-one-step", "noise.from-step-to-step"
 #: Quantiles are kept this far from 0 and 1, which no honest noise comes near.
 _EDGE = 2.0**-52
 
@@ -70,8 +71,8 @@ class NoiseTally:
         return float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
 
     @property
-    def alarm(self) -> str:
-        """Why this is not the declared noise, in words; empty where it may be.
+    def alarm(self) -> Outcome | None:
+        """Why this is not the declared noise; None where it may be.
 
         How many numbers there are may itself depend on them, as where a test decides whether another is made. By
         Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
@@ -80,10 +81,10 @@ class NoiseTally:
         n = self.number
         smaller = float(np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)) - math.log(len(SMALLER))
         if smaller >= -math.log(ALARM):
-            return f"{n:,} numbers are smaller than declared, by the evidence of {smaller:.1f} nats"
+            return Outcome("fail", "too-small", {"numbers": n, "evidence": Quantity(value=smaller, unit="nats")})
         if math.log(2 * n * (n + 1)) - 2 * n * self.apart**2 <= math.log(ALARM):
-            return f"{n:,} numbers, whose distribution is {self.apart:.3g} from the declared one at most"
-        return ""
+            return Outcome("fail", "other-distribution", {"numbers": n, "apart": self.apart})
+        return None
 
 
 @dataclass
@@ -122,8 +123,8 @@ class Repeats:
         return keys[keys >> np.uint64(64 - self.halvings) == 0] if self.halvings else keys
 
     @property
-    def alarm(self) -> str:
-        """Why this noise is not new, in words; empty where it may be.
+    def alarm(self) -> Outcome | None:
+        """Why this noise is not new; None where it may be.
 
         One of the numbers in the sample is one of those before it with probability (how many there are) /
         2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k
@@ -134,9 +135,8 @@ class Repeats:
         expected = 2 * math.log(max(1, n)) - (VALUE_BITS * self.width - self.halvings) * math.log(2)
         chance = repeated * expected - math.lgamma(repeated + 1) + math.log((self.halvings + 1) * (self.halvings + 2))
         if not repeated or chance > math.log(ALARM):
-            return ""
-        what = "numbers" if self.width == 1 else "pairs of numbers"
-        return f"of {n:,} {what}, {repeated:,} have the size of one before"
+            return None
+        return Outcome("fail", f"repeated-{'numbers' if self.width == 1 else 'pairs'}", {"of": n, "repeated": repeated})
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -156,14 +156,14 @@ class NoiseFacts:
         repeats: by width.
         outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those that are likelier to
             ask for a public token or for a private one.
-        problem: noise that is no number; empty where none.
+        finite: whether all of it is numbers.
         early: quantiles of the run's first noise, MOST_NOISE of them at most.
     """
 
     tallies: dict[tuple[str, str], NoiseTally] = field(default_factory=dict)
     repeats: dict[int, Repeats] = field(default_factory=dict)
     outcomes: Doubles = field(default_factory=lambda: np.zeros((3, len(TILTS))))
-    problem: str = ""
+    finite: bool = True
     early: Doubles = field(default_factory=lambda: np.empty(0))
 
     def merge(self, other: NoiseFacts) -> None:
@@ -173,7 +173,7 @@ class NoiseFacts:
         for width, repeats in other.repeats.items():
             self.repeats.setdefault(width, Repeats(width)).merge(repeats)
         self.outcomes += other.outcomes
-        self.problem = self.problem or other.problem
+        self.finite = self.finite and other.finite
         self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
 
     def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
@@ -221,7 +221,7 @@ class NoiseSums:
         found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
         self._arrays = view.arrays
         if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
-            facts.problem = facts.problem or "noise holds a value that is not finite"
+            facts.finite = False
             return
         for kind, quantiles in found.items():
             if len(quantiles):
@@ -231,32 +231,37 @@ class NoiseSums:
 
 
 @RunCheck(id="sampling.noise")
-def noise_is_as_declared(facts: Facts) -> Worded:
-    """How much there is of each kind of noise, how it is distributed and how it goes on; and repetitions."""
-    expected = "noise of the declared distribution that no two steps share, and none of which tells of more"
+def noise_is_as_declared(facts: Facts) -> Outcome:
+    """Hold the size, the distribution and the course of each kind of noise against the declared; find repeats."""
     found = facts.noise
-    if found is None or not (found.tallies or found.problem):
-        return Worded("skip", "nothing", expected, "The record has no noise.")
-    for said in _not_declared(found):
-        return Worded("fail", said, expected)
+    if found is None or (found.finite and not found.tallies):
+        return Outcome("skip", "none")
+    for outcome in _not_declared(found):
+        return outcome
     own = {kind: tally for (kind, view), tally in found.tallies.items() if view == OWN}
-    said = "; ".join(f"{kind}: {tally.number:,} numbers, {tally.apart:.3g} apart" for kind, tally in own.items())
+    kinds = tuple(
+        Finding(code="noise.kind", values={"kind": kind, "numbers": tally.number, "apart": tally.apart})
+        for kind, tally in own.items()
+    )
     fewest = min(own, key=lambda kind: own[kind].number)
     if own[fewest].number < FEWEST:
-        return Worded("skip", said, expected, f"Of fewer than {FEWEST} numbers even half the {fewest} could pass.")
-    return Worded("pass", said, expected)
+        return Outcome("skip", "too-few", {"kinds": kinds, "least": FEWEST, "fewest": fewest})
+    return Outcome("pass", "as-declared", {"kinds": kinds})
 
 
-def _not_declared(found: NoiseFacts) -> Iterator[str]:
-    if found.problem:
-        yield found.problem
+def _not_declared(found: NoiseFacts) -> Iterator[Outcome]:
+    """Yield the failures that honest noise hardly has."""
+    if not found.finite:
+        yield Outcome("fail", "not-finite")
     for repeats in found.repeats.values():
-        if said := repeats.alarm:
-            yield said
+        if alarm := repeats.alarm:
+            yield alarm
     for (kind, view), tally in found.tallies.items():
-        if said := tally.alarm:
-            yield f"{kind}{view}: {said}"
+        if alarm := tally.alarm:
+            where: dict[str, Value] = {"kind": kind, "view": Finding(code=view)}
+            yield replace(alarm, values={**alarm.values, **where})
     evidence = float(np.logaddexp.reduce(found.outcomes, axis=None)) - math.log(found.outcomes.size)
     if evidence >= -math.log(ALARM):
-        often = "often" if TILTS[found.outcomes.max(axis=0).argmax()] > 0 else "seldom"
-        yield f"tests say too {often} what they would say without their noise, by the evidence of {evidence:.1f} nats"
+        often = TILTS[found.outcomes.max(axis=0).argmax()] > 0
+        values: dict[str, Value] = {"evidence": Quantity(value=evidence, unit="nats")}
+        yield Outcome("fail", "tests-agree-too-often" if often else "tests-agree-too-seldom", values)

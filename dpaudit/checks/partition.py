@@ -13,7 +13,8 @@ from typing import Protocol
 from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.rebalancing import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, Worded, judge_origin, not_applicable, replayed_by
+from dpaudit.checks.registry import Outcome, RunCheck, Worded, judge_origin, not_applicable, replay_remedy, replayed_by
+from dpaudit.results import Finding
 from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
 
 
@@ -46,7 +47,7 @@ def records_are_placed_once(facts: Facts) -> Worded:
 
 
 @RunCheck(id="partition.stable")
-def rule_gives_the_assignment(facts: Facts) -> Worded:
+def rule_gives_the_assignment(facts: Facts) -> Outcome | Worded:
     """The assignment against batch and slot or cell hashed anew from each digest; with the data, the whole rule."""
     batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
     expected = "batch and slot of every record as the keyed hash of that record gives them"
@@ -77,8 +78,8 @@ def rule_gives_the_assignment(facts: Facts) -> Worded:
         found += f" in {counted_rounds(facts.manifest)}"
     if facts.replay is not None:
         return Worded("pass", f"{found}, placed anew from the data", expected, evidence=3)
-    if (unseen := unseen_places(facts.manifest)) is not None:
-        return Worded("skip", "nothing", expected, unseen, evidence=3)
+    if unseen := unseen_places(facts.manifest):
+        return Outcome("skip", "unseen", notes=unseen, evidence=3)
     return Worded("pass", f"{found}, from their digests", expected)
 
 
@@ -132,12 +133,12 @@ def _seen_to_move(facts: Facts) -> str:
     return f"; one record emptied changes {seen.moved} of {facts.manifest.batches} batches ({seen.tried} tried)"
 
 
-def unseen_places(manifest: Manifest) -> str | None:
-    """Why nothing but a replay shows that rounds sent records where the rule does; None where batches' sizes do."""
+def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
+    """Return why nothing but a replay shows that rounds sent records where the rule does; nothing where sizes do."""
     if manifest.batching.rounds == 1 or manifest.batching.slots is None:
-        return None
-    said = f"With several rounds the assignment says no batch, and each has {manifest.batching.slots} contexts anyway."
-    return f"{said} {replayed_by(manifest)}"
+        return ()
+    unseen = Finding(code="partition.places-unseen", values={"contexts": manifest.batching.slots})
+    return unseen, replay_remedy(manifest)
 
 
 def _missing_for_the_rule(facts: Facts) -> str | None:

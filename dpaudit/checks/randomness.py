@@ -21,8 +21,9 @@ import numpy as np
 
 from dpaudit.checks.alternatives import Doubles, DrawnStep
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import RunCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.sampling import SHARE
+from dpaudit.results import Finding, Place, Quantity, Value
 
 #: How the samplers that are told apart order the tokens.
 ORDERS = ("id", "ascending score", "descending score")
@@ -100,18 +101,19 @@ class _Intervals(NamedTuple):
 
 
 class _Evidence:
-    """Log of what bets have made, for hypotheses by name: that all units are dependent, and that some are.
+    """Log of what bets have made, for hypotheses: that all units are dependent, and that some are.
 
     A unit is what one bet is about: a text, or a stretch of one.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.units = tuple(names), 0
-        self.every, self.some = np.zeros(len(names)), np.zeros(len(names))
-        self.largest, self.batch = np.full(len(names), -np.inf), np.zeros(len(names), dtype=np.int64)
+    def __init__(self, hypotheses: Sequence[Finding]) -> None:
+        self.hypotheses, self.units = tuple(hypotheses), 0
+        number = len(hypotheses)
+        self.every, self.some = np.zeros(number), np.zeros(number)
+        self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
     def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """One unit's log-ratios [names]; the hypothesis about all units stakes this part of what it has."""
+        """One unit's log-ratios [hypotheses]; the hypothesis about all units stakes this part of what it has."""
         self.units += 1
         self.every += _staked(found, stake)
         # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
@@ -129,14 +131,16 @@ def _staked(found: Doubles, stake: float) -> Doubles:
 
 @dataclass(frozen=True)
 class Dependence:
-    """A hypothesis that explains the draws far better than independence does."""
+    """A hypothesis that explains the draws far better than independence does.
 
-    hypothesis: str
+    Attributes:
+        evidence: in nats.
+        batch: the one that it explains best.
+    """
+
+    hypothesis: Finding
     evidence: float
     batch: int
-
-    def __str__(self) -> str:
-        return f"{self.hypothesis} explain them e^{self.evidence:.1f} times better, batch {self.batch} best"
 
 
 class IndependenceTest:
@@ -151,13 +155,13 @@ class IndependenceTest:
         self._kept = _Intervals.none(TEXTS, PLACES)
         self._before = _Intervals.none(0)
         self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
-        self._same_places = _Evidence([f"draws of an earlier text ({view})" for view in VIEWS])
-        self._at_distance = _Evidence([f"draws some way before ({view})" for view in VIEWS])
+        self._same_places = _Evidence([_in_view("randomness.earlier-text", view) for view in VIEWS])
+        self._at_distance = _Evidence([_in_view("randomness.some-way-before", view) for view in VIEWS])
         self._even_across = _Evidence(
-            [f"{n} texts in a row that share out [0, 1) by {order}" for n in self._across for order in ORDERS]
+            [_in_order("randomness.even-texts", n, order) for n in self._across for order in ORDERS]
         )
         self._even_along = _Evidence(
-            [f"{n} draws in a row that share out [0, 1) by {order}" for n in self._along for order in ORDERS]
+            [_in_order("randomness.even-draws", n, order) for n in self._along for order in ORDERS]
         )
 
     def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
@@ -237,17 +241,17 @@ class IndependenceTest:
     def dependences(self) -> list[Dependence]:
         """The hypotheses for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
         found = [
-            Dependence(name, evidence, int(each.batch[place]))
+            Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
             for sums in (each.every, each.some)
-            for place, (name, evidence) in enumerate(zip(each.names, sums.tolist(), strict=True))
+            for place, (hypothesis, evidence) in enumerate(zip(each.hypotheses, sums.tolist(), strict=True))
         ]
         return sorted((d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence)
 
     @property
     def threshold(self) -> float:
         """The evidence that is an alarm, in nats."""
-        return math.log(2 * sum(len(each.names) for each in self._gathered()) / SHARE)
+        return math.log(2 * sum(len(each.hypotheses) for each in self._gathered()) / SHARE)
 
     def _gathered(self) -> Iterator[_Evidence]:
         yield from (self._same_places, self._at_distance, self._even_across, self._even_along)
@@ -257,6 +261,14 @@ class IndependenceTest:
         """How many draws that one text repeats from another, of a like distribution, are evidence enough."""
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
+
+
+def _in_view(code: str, view: str) -> Finding:
+    return Finding(code=code, values={"view": view})
+
+
+def _in_order(code: str, number: int, order: str) -> Finding:
+    return Finding(code=code, values={"number": number, "order": order})
 
 
 def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
@@ -319,19 +331,23 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
 
 
 @RunCheck(id="sampling.independence")
-def tokens_look_independent(facts: Facts) -> Worded:
-    """Where each draw's random number lay against those of earlier draws: the same, mirrored, too evenly spread."""
+def tokens_look_independent(facts: Facts) -> Outcome:
+    """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
     test = facts.independence
-    expected = f"no dependence explains the draws better (false alarms below {SHARE:g})"
+    values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:
-        return Worded("skip", "nothing", expected, "No step could be evaluated.")
+        return Outcome("skip", "unread", values)
     found, otherwise = test.dependences(), facts.sampling.alarms()
     if found and otherwise and otherwise[0].evidence >= found[0].evidence:
-        why = "The tokens were drawn from another distribution (sampling.distribution), so their places tell nothing."
-        return Worded("skip", "not the declared distribution", expected, why)
+        return Outcome("skip", "other-distribution", values)
     if found:
-        return Worded("fail", str(found[0]), expected)
-    power = "no repetition, however long"
-    if math.isfinite(test.repeated):
-        power = f"some {math.ceil(test.repeated)} draws that one text repeats from another of a like distribution"
-    return Worded("pass", f"{test.draws} draws of {test.texts} texts; this would have shown {power}", expected)
+        values |= {
+            "hypothesis": found[0].hypothesis,
+            "evidence": Quantity(value=found[0].evidence, unit="nats"),
+            "batch": Place(batch=found[0].batch),
+        }
+        return Outcome("fail", "dependent", values)
+    values |= {"draws": test.draws, "texts": test.texts}
+    if not math.isfinite(test.repeated):
+        return Outcome("pass", "uninformative", values)
+    return Outcome("pass", "independent", values | {"repeated": math.ceil(test.repeated)})

@@ -25,9 +25,9 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import RunCheck, Worded, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
-from dpaudit.results.rounding import rounded_up
+from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 
 #: What two machines may differ by in working out the same cost.
@@ -53,14 +53,14 @@ class GroupingCost:
         centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
         delta: of the centres.
         events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
-        unbounded: why one of them is infinite, as a sentence; empty where none is.
+        unbounded: why one of them is infinite; empty where none is.
     """
 
     counts: float = 0.0
     centers: float = 0.0
     delta: float = 0.0
     events: tuple[float, ...] = ()
-    unbounded: str = ""
+    unbounded: tuple[Finding, ...] = ()
 
     @property
     def epsilon(self) -> float:
@@ -90,28 +90,28 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()
-    records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, []
+    records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
     counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
             counts = min(counts, noise.epsilon)  # rounding up may pass the declared figure by its last bit
     if math.isinf(counts):
-        reasons.append("Counts of private records were used without noise, or nothing bounds how many one unit moves.")
+        reasons.append(Finding(code="rebalancing.counts-unbounded"))
     origin, centers = clustering.origin, math.inf
     if origin != ORIGINS[clustering.method] or origin == "private":
-        reasons.append("The centres follow from private records without noise that is paid for.")
+        reasons.append(Finding(code="rebalancing.centers-unpaid"))
     elif origin == "public":
         centers = 0.0
     elif records != 1:
-        reasons.append(f"The noise on the centres hides one record, and a {claim.unit} may have more.")
+        reasons.append(Finding(code="rebalancing.one-record-hidden", values={"unit": claim.unit}))
     else:
         try:
             centers = noised_centers_epsilon(clustering, claim.relation)
         except ValueError as error:
-            reasons.append(f"No cost follows from clustering.settings: {error}.")
+            reasons.append(Finding(code="rebalancing.no-cost", values={"problem": str(error)}))
     events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
-    return GroupingCost(counts, centers, clustering.delta or 0.0, events, " ".join(reasons))
+    return GroupingCost(counts, centers, clustering.delta or 0.0, events, tuple(reasons))
 
 
 def unit_records(manifest: Manifest, unit: Unit) -> int | None:
@@ -139,85 +139,95 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
 
 
 @RunCheck(id="rebalancing.noise")
-def clusters_are_noised(facts: Facts) -> Worded:
-    """The declared noise against its cost, the noisy counts against the records, and the choices by them.
+def clusters_are_noised(facts: Facts) -> Outcome:
+    """Hold the declared noise against its cost, the noisy counts against the records, and the choices against them.
 
     These are the kept centres and the numbers of batches.
     """
     clustering = facts.manifest.clustering
     if clustering.method == "none":
-        expected = "no cluster without declared noise"
         if named := [batch for batch, header in facts.headers.items() if header.cluster is not None]:
-            return Worded("fail", f"{len(named)} batches name a cluster; first batch {named[0]}", expected)
-        return not_applicable(expected, "The run declares no clustering, and no batch names a cluster.")
-    expected = "centres that are public or noised, Laplace noise on all counts, and choices that follow from it"
+            return Outcome("fail", "undeclared", {"batches": len(named), "first": Place(batch=named[0])})
+        return inapplicable("rebalancing.none")
     problem = _centers_problem(facts.manifest) or _counts_problem(facts, clustering)
-    if problem:
-        return Worded("fail", problem, expected)
+    if problem is not None:
+        return problem
     if facts.clusters is None:
-        return Worded("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+        return Outcome("skip", "unreadable")
     problem = _reach_problem(facts, facts.clusters) or _choice_problem(facts, clustering, facts.clusters)
-    if problem:
-        return Worded("fail", problem, expected)
+    if problem is not None:
+        return problem
+    values = _declared(clustering)
     if clustering.origin == "public" and clustering.counts is None:
-        return Worded("pass", _measured(clustering), expected, evidence=0)  # that they are public is only said
+        return Outcome("pass", "without-counts", values, evidence=0)  # that they are public is only said
     noise = facts.replay.noise if facts.replay is not None else None
-    if noise is None or clustering.counts is None:
-        return Worded("pass", _measured(clustering), expected)
+    if clustering.counts is None:
+        return Outcome("pass", "without-counts", values)
+    code = "with-counts" if rests_on_counts(clustering) else "with-spare-counts"
+    if noise is None:
+        return Outcome("pass", code, values)
     # With the data: is there as much noise on the counts as is declared?
     scale, counts = clustering.counts.scale, sum(map(len, facts.clusters.noisy_counts))
     if noise_tail(noise, scale, counts) < math.log(_RARELY):
-        found = f"noisy counts lie closer to the data's than noise of scale {scale:g} leaves one run in a million"
-        return Worded("fail", found, expected, evidence=3)
-    return Worded("pass", f"{_measured(clustering)}, held against the data", expected, evidence=3)
+        return Outcome("fail", "too-little-noise", {"scale": scale}, evidence=3)
+    return Outcome("pass", f"{code}-replayed", values, evidence=3)
 
 
-def _centers_problem(manifest: Manifest) -> str | None:
-    """Why the centres cannot be relied on, by what is declared of them."""
+def _centers_problem(manifest: Manifest) -> Outcome | None:
+    """Return why the centres cannot be relied on, by what is declared of them; None where they can."""
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
-        return f"{clustering.method} on private records has epsilon infinite: for reference only"
+        return Outcome("fail", "private-centers", {"method": clustering.method})
     if clustering.origin != ORIGINS[clustering.method]:
-        return f"centres of {clustering.method} are declared {clustering.origin}"
+        return Outcome("fail", "other-origin", {"method": clustering.method, "origin": clustering.origin})
     if clustering.origin != "noised":
         return None
     if unit_records(manifest, privacy.unit) != 1:
-        return f"the noise on the centres hides one record, and a {privacy.unit} may have more"
+        return Outcome("fail", "one-record-hidden", {"unit": privacy.unit})
     try:
         costs = noised_centers_epsilon(clustering, privacy.relation)
     except ValueError as error:
-        return f"no cost of the centres follows from clustering.settings: {error}"
-    if costs <= (clustering.epsilon or 0.0) * (1 + _ROUNDING):
+        return Outcome("fail", "no-cost", {"problem": str(error)})
+    stated = clustering.epsilon or 0.0
+    if costs <= stated * (1 + _ROUNDING):
         return None
-    said = f"centres with their noise are said to cost epsilon {clustering.epsilon!r} at delta {clustering.delta!r}"
-    return f"{said}, and cost one record ({privacy.relation}) {rounded_up(costs)}"
+    values: dict[str, Value] = {
+        "stated": Quantity(value=stated, unit="nats"),
+        "costs": Quantity(value=costs, unit="nats"),
+        "delta": clustering.delta or 0.0,
+        "relation": privacy.relation,
+    }
+    return Outcome("fail", "centers-cost-more", values)
 
 
-def _counts_problem(facts: Facts, clustering: Clustering) -> str | None:
-    """Why the counts cannot be relied on, by what is declared of their noise."""
+def _counts_problem(facts: Facts, clustering: Clustering) -> Outcome | None:
+    """Return why the counts cannot be relied on, by what is declared of their noise; None where they can."""
     noise = clustering.counts
     if noise is None:
         listed = facts.clusters is not None and facts.clusters.noisy_counts
         if listed or rests_on_counts(clustering) or clustering.method == "public-centers-rebalanced":
-            return "counts of private records decide clusters, and no noise is declared for them"
+            return Outcome("fail", "counts-without-noise")
         return None
     if noise.noised == "after-selection":
-        return "centres were chosen by counts that had no noise yet"
+        return Outcome("fail", "noised-after-selection")
     # For the neighbours that the run declares: a claim may be about others.
     privacy = facts.manifest.privacy
     records = unit_records(facts.manifest, privacy.unit)
     assert records is not None  # as the manifest's own validation has it
     if noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
         return None
-    costs = rounded_up(rebalancing_epsilon(noise.scale, privacy.relation, records))
-    return (
-        f"counts with noise of scale {noise.scale:g} are said to cost epsilon {noise.epsilon!r}, and cost one "
-        f"{privacy.unit} ({privacy.relation}) {costs}"
-    )
+    values: dict[str, Value] = {
+        "scale": noise.scale,
+        "stated": Quantity(value=noise.epsilon, unit="nats"),
+        "costs": Quantity(value=rebalancing_epsilon(noise.scale, privacy.relation, records), unit="nats"),
+        "unit": privacy.unit,
+        "relation": privacy.relation,
+    }
+    return Outcome("fail", "counts-cost-more", values)
 
 
-def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) -> str | None:
-    """Where kept centres or numbers of batches are not those that the noisy counts give."""
+def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) -> Outcome | None:
+    """Return where kept centres or numbers of batches are not those that the noisy counts give; None where they are."""
     assert clustering.centers is not None  # as the manifest's own validation has it
     assert clustering.keep is not None
     kept = np.array(clusters.kept, dtype=np.int64)
@@ -225,18 +235,18 @@ def _choice_problem(facts: Facts, clustering: Clustering, clusters: Clusters) ->
         return None  # all centres are kept, and partition.public-parameters has the numbers of batches
     noisy = np.array(clusters.noisy_counts, dtype=np.int64)
     if where := _differs(facts, kept_by_counts(noisy, clustering.keep), kept):
-        return f"{where} keeps other centres than the {clustering.keep} of its highest noisy counts"
+        return Outcome("fail", "other-centers-kept", {"where": where, "keep": clustering.keep})
     if clustering.records_per_batch is None or clustering.most_batches is None:
         return None
     least = clustering.least_batches or 1
     batches = batches_by_counts(noisy, kept, clustering.records_per_batch, clustering.most_batches, least)
     if where := _differs(facts, batches, np.array(clusters.batches, dtype=np.int64)):
-        return f"{where} has clusters of other numbers of batches than its noisy counts give"
+        return Outcome("fail", "other-numbers-of-batches", {"where": where})
     return None
 
 
-def _reach_problem(facts: Facts, clusters: Clusters) -> str | None:
-    """Where noisy counts are of no division of the data's records that the declared noise leaves them near.
+def _reach_problem(facts: Facts, clusters: Clusters) -> Outcome | None:
+    """Return where noisy counts lie further from any division of the data's records than the declared noise takes them.
 
     Each record is in one count of its own label. So a label's counts add up to its records in generated batches at
     least, and at most to all records but those of other labels there; and all counts add up to the number of records.
@@ -250,18 +260,17 @@ def _reach_problem(facts: Facts, clusters: Clusters) -> str | None:
     singles = [_outside(count, 0, most[label]) for label, row in enumerate(rows) for count in row]
     sums = [_outside(sum(row), placed[label], most[label]) for label, row in enumerate(rows)]
     beyond = [
-        ("a noisy count", 1, max(singles)),
-        ("a label's noisy counts", size, max(sums)),
-        ("all noisy counts together", size * len(rows), abs(sum(map(sum, rows)) - records)),
+        ("count-beyond-noise", 1, max(singles)),
+        ("label-beyond-noise", size, max(sums)),
+        ("total-beyond-noise", size * len(rows), abs(sum(map(sum, rows)) - records)),
     ]
     tried = (size + 1) * len(rows) + 1
-    for what, counts, distance in beyond:
+    for code, counts, distance in beyond:
         if noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
-            rest = ", and the assignment" if placed else ""
-            return (
-                f"{what} cannot have come from data.records, {records}{rest}: noise of scale {noise.scale:g} takes "
-                f"them {distance} records away in less than one run in a million"
-            )
+            values: dict[str, Value] = {"records": records, "scale": noise.scale, "distance": distance}
+            if placed:
+                values["beside"] = Finding(code="rebalancing.and-the-assignment")
+            return Outcome("fail", code, values)
     return None
 
 
@@ -284,18 +293,21 @@ def _outside(count: int, least: int, most: int) -> int:
     return max(least - count, count - most, 0)
 
 
-def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> str | None:
-    """The first label whose rows differ, as messages name it; None where none do."""
+def _differs(facts: Facts, due: NDArray[np.int64], found: NDArray[np.int64]) -> Finding | None:
+    """Return the first label whose rows differ; None where none do."""
     rows = np.flatnonzero((due != found).any(axis=1))
     if not len(rows):
         return None
     labels = facts.manifest.batching.labels
-    return f"label {labels[rows[0]]!r}" if labels else "the run"
+    return (
+        Finding(code="rebalancing.label", values={"label": labels[rows[0]]})
+        if labels
+        else Finding(code="rebalancing.run")
+    )
 
 
-def _measured(clustering: Clustering) -> str:
-    kept = f"{clustering.method}: {clustering.keep} of {clustering.centers} centres, declared {clustering.origin}"
-    if clustering.counts is None:
-        return f"{kept}, and no counts"
-    spare = "" if rests_on_counts(clustering) else ", on which nothing rests"
-    return f"{kept}, by counts with Laplace noise of scale {clustering.counts.scale:g}{spare}"
+def _declared(clustering: Clustering) -> dict[str, Value]:
+    """Return what is declared of the clusters, as outcomes show it."""
+    found: dict[str, Value] = {"method": clustering.method, "origin": str(clustering.origin)}
+    found |= {"keep": clustering.keep or 0, "centers": clustering.centers or 0}
+    return found if clustering.counts is None else found | {"scale": clustering.counts.scale}

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K, Doubles, DrawnStep
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import RunCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.results import Finding, Place, Quantity, Value
 
 #: Probability of an alarm on an honest run, all tests of its tokens together.
 FALSE_ALARMS = 1e-4
@@ -50,16 +51,50 @@ class Alarm:
         batch: the one that it explains best, where not all batches were drawn so.
     """
 
-    alternative: str
+    alternative: Finding
     evidence: float
     steps: int
     batch: int | None = None
 
-    def __str__(self) -> str:
+    @property
+    def outcome(self) -> Outcome:
+        """The check's failure."""
+        values: dict[str, Value] = {
+            "alternative": self.alternative,
+            "evidence": Quantity(value=self.evidence, unit="nats"),
+            "tokens": self.steps,
+        }
         if self.batch is None:
-            return f"{self.alternative} explains {self.steps} tokens e^{self.evidence:.1f} times better"
-        batch = f"batch {self.batch} of {self.steps} tokens best"
-        return f"{self.alternative} explains some batches e^{self.evidence:.1f} times better, {batch}"
+            return Outcome("fail", "other-distribution", values)
+        return Outcome("fail", "other-distribution-in-batches", values | {"batch": Place(batch=self.batch)})
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """Which other samplers would have been shown with probability POWER.
+
+    Attributes:
+        lower, higher: the temperatures nearest to the declared one that would have been; None where none.
+        top_k: the most tokens that a truncation keeps that would have been; None where none.
+        tenth_greedy: whether a tenth of the steps greedy would have been.
+    """
+
+    lower: float | None
+    higher: float | None
+    top_k: int | None
+    tenth_greedy: bool
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What would have been shown, one after another."""
+        settings = {"lower-temperature": self.lower, "higher-temperature": self.higher, "truncation": self.top_k}
+        found = [
+            Finding(code=f"sampling.no-{name}")
+            if setting is None
+            else Finding(code=f"sampling.shows-{name}", values={"setting": setting})
+            for name, setting in settings.items()
+        ]
+        return (*found, Finding(code=f"sampling.{'shows' if self.tenth_greedy else 'no'}-tenth-greedy"))
 
 
 class SamplingTest:
@@ -132,7 +167,8 @@ class RunSampling:
     def __init__(self, temperature: float, batches: int) -> None:
         """`batches`: how many the run declares."""
         names = [name for family in FAMILIES for name in family.names(temperature)]
-        self._names = [*names, *(f"a tenth of the steps by {name}" for name in names), "another distribution"]
+        tenths = [Finding(code="sampling.tenth", values={"by": name}) for name in names]
+        self._names = [*names, *tenths, Finding(code="sampling.another")]
         self._temperature, self._batches = temperature, max(1, batches)
         self._pooled = SamplingTest()
         # Log of the product over batches of 1 - 1/B + ratio/B: any number of batches may have been drawn otherwise.
@@ -173,33 +209,40 @@ class RunSampling:
         ]
         return sorted((a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence)
 
-    def detectable(self) -> str:
+    @property
+    def detectable(self) -> Detectable:
         """What a run of this length and these aggregates would betray with probability POWER."""
-        said = self._said(self._pooled.shows(THRESHOLD))
-        return f"{said}; and in every single batch {self._said(self._shown)}" if self._batches > 1 else said
+        return self._detectable(self._pooled.shows(THRESHOLD))
 
-    def _said(self, shown: NDArray[np.bool_]) -> str:
+    @property
+    def detectable_in_each(self) -> Detectable | None:
+        """The same of every single batch; None where there is one batch."""
+        return self._detectable(self._shown) if self._batches > 1 else None
+
+    def _detectable(self, shown: NDArray[np.bool_]) -> Detectable:
         factors = TEMPERATURES.settings[shown[:_COLDER]]
         low, high = max(factors[factors < 1], default=None), min(factors[factors > 1], default=None)
         ks = TOP_K.settings[shown[_TRUNCATED]]
-        said = [
-            f"a temperature of {low * self._temperature:.3g} or less" if low else "no lower temperature",
-            f"one of {high * self._temperature:.3g} or more" if high else "no higher one",
-            f"truncation to the top {max(ks):g} tokens or fewer" if len(ks) else "no truncation",
-            "a tenth of the steps greedy" if shown[-1] else "not a tenth of the steps greedy",
-        ]
-        return ", ".join(said)
+        return Detectable(
+            lower=None if low is None else float(low) * self._temperature,
+            higher=None if high is None else float(high) * self._temperature,
+            top_k=int(max(ks)) if len(ks) else None,
+            tenth_greedy=bool(shown[-1]),
+        )
 
 
 @RunCheck(id="sampling.distribution")
-def tokens_look_sampled(facts: Facts) -> Worded:
-    """The likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
+def tokens_look_sampled(facts: Facts) -> Outcome:
+    """Hold the likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
     test = facts.sampling
-    expected = f"no alternative explains the tokens better (false alarms below {SHARE:g})"
+    values: dict[str, Value] = {"rate": SHARE}
     if not test.steps:
-        return Worded("skip", "nothing", expected, "No step could be evaluated.")
+        return Outcome("skip", "unread", values)
     alarms = test.alarms()
     if alarms:
-        return Worded("fail", str(alarms[0]), expected)
-    power = f"{test.steps} tokens; with probability {POWER:g} this would have shown {test.detectable()}"
-    return Worded("pass", power, expected)
+        outcome = alarms[0].outcome
+        return replace(outcome, values={**outcome.values, **values})
+    values |= {"tokens": test.steps, "power": POWER, "shows": test.detectable.findings}
+    if (each := test.detectable_in_each) is not None:
+        values["in_each"] = each.findings
+    return Outcome("pass", "as-declared", values)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,8 @@ from numpy.typing import NDArray
 from dpaudit.checks.alternatives import Doubles
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.randomness import ORDERS, Draw
-from dpaudit.checks.registry import RunCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.results import Finding, Value
 from dpaudit.runs.known_keys import KNOWN_SEEDS
 from dpaudit.runs.manifest import Sampling
 
@@ -50,15 +53,16 @@ MOST_NOISE, _NOISE_TOLD, _MOVED = 64, 6, 1e-7
 #: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of its own for a batch or
 #: a draw, the first MOST_SEEDED draws are looked at, in the first MOST_BATCHES batches.
 PLACES = (
-    "one batch after another",
-    "from the seed again in each batch",
-    "from the seed plus the batch's number",
-    "from the seed and the batch's number ([seed, number])",
-    "from the batch's child of the seed (SeedSequence.spawn)",
-    "from the seed plus the draw's number",
+    "seeds.one-batch-after-another",
+    "seeds.again-in-each-batch",
+    "seeds.plus-batch",
+    "seeds.with-batch",
+    "seeds.child-of-batch",
+    "seeds.plus-draw",
 )
 MOST_SEEDED, MOST_BATCHES = 64, 16
 Seed = tuple[str, int]
+Drawn: TypeAlias = Literal["tokens", "coins"]
 KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNOWN_SEEDS)
 
 
@@ -92,13 +96,13 @@ def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
 class SeedTest:
     """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
 
-    def __init__(self, sampling: Sampling, what: str = "tokens") -> None:
+    def __init__(self, sampling: Sampling, drawn: Drawn = "tokens") -> None:
         """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others.
 
-        `what` is drawn, in words.
+        `drawn`: whether draws are of tokens, or of who is in a draw.
         """
         self.draws = 0
-        self._what = what
+        self._drawn: Drawn = drawn
         seed = sampling.seed if sampling.generator == "mt19937" else None
         self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
         self._known = [row for row, each in enumerate(KNOWN) if each not in self._declared]
@@ -155,30 +159,37 @@ class SeedTest:
             yield 5, of_draws[:, self.draws : self.draws + size]
 
     @property
-    def shown(self) -> str:
-        """How much was looked at, in words."""
-        return f"{self.draws} {self._what}"
+    def shown(self) -> Finding:
+        """How much was looked at."""
+        return Finding(code=f"seeds.{self._drawn}", values={"number": self.draws})
 
-    def found(self) -> str:
-        """The seed that tells what was drawn, in words; empty where none does."""
+    def found(self) -> Outcome | None:
+        """Return the seed that tells what was drawn, as a failure; None where none does."""
         weighed = self._evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
-            return ""
+            return None
         name, seed = self.tried[best[0]]
-        told = f"{self._told[best]} of {self._seen[best[2]]} {self._what} are those of {name}({seed})"
-        return f"{told}, {PLACES[best[2]]}, by {ORDERS[best[1]]}"
+        values: dict[str, Value] = {
+            "told": int(self._told[best]),
+            "of": int(self._seen[best[2]]),
+            "generator": name,
+            "seed": seed,
+            "where": Finding(code=PLACES[best[2]]),
+            "order": ORDERS[best[1]],
+        }
+        return Outcome("fail", f"{self._drawn}-told", values)
 
 
-def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
-    """The seed that tells a run's first noise, in words; empty where none does.
+def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
+    """Return the seed that tells a run's first noise, as a failure; None where none does.
 
     Args:
         quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.
         tried: names of STREAMS, and seeds.
     """
     if not len(quantiles):
-        return ""
+        return None
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
     first = np.unique(quantiles[:MOST_NOISE])[:, None]  # a number that comes again tells nothing more
@@ -186,21 +197,23 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> str:
         for stream in (np.asarray(STREAMS[name](seed, MOST_DRAWS)), ndtr(NORMALS[name](seed, MOST_DRAWS))):
             told = int((np.abs(first - stream) <= _MOVED).any(axis=1).sum())
             if told >= _NOISE_TOLD:
-                return f"{told} of the first {len(first)} numbers of its noise are those of {name}({seed})"
-    return ""
+                values: dict[str, Value] = {"told": told, "of": len(first), "generator": name, "seed": seed}
+                return Outcome("fail", "noise-told", values)
+    return None
 
 
 @RunCheck(id="sampling.seeds")
-def no_seed_tells_the_tokens(facts: Facts) -> Worded:
-    """Where each draw's random number lay against the streams of common seeds, and of the one that the run declares."""
+def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
+    """Hold each draw's random number against the streams of common seeds, and of the one that the run declares."""
     tests = [test for test in (facts.seeds, facts.coins) if test.draws]
     tried = facts.seeds.tried
-    expected = f"no stream of {len(tried)} seeds tells what was drawn (false alarms below {FALSE_ALARMS:g} each)"
+    values: dict[str, Value] = {"tried": len(tried), "rate": FALSE_ALARMS}
     noise = np.empty(0) if facts.noise is None else facts.noise.early
     if not tests and not len(noise):
-        return Worded("skip", "nothing", expected, "No step could be evaluated.")
+        return Outcome("skip", "unread", values)
     for found in (*(test.found() for test in tests), seed_of_noise(noise, tried)):
-        if found:
-            return Worded("fail", found, expected)
-    shown = [test.shown for test in tests] + [f"{len(noise)} numbers of noise"] * bool(len(noise))
-    return Worded("pass", " and ".join(shown), expected)
+        if found is not None:
+            return replace(found, values={**found.values, **values})
+    shown = [test.shown for test in tests]
+    shown += [Finding(code="seeds.noise", values={"number": len(noise)})] * bool(len(noise))
+    return Outcome("pass", "untold", values | {"shown": tuple(shown)})

@@ -16,8 +16,9 @@ from dpaudit.checks.alternatives import TILTS, Doubles, tilted
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.noise import ALARM
 from dpaudit.checks.randomness import Draw
-from dpaudit.checks.registry import RunCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.seeds import MOST_DRAWS
+from dpaudit.results import Value
 
 #: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm, in nats.
 ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
@@ -105,28 +106,26 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
 
 
 @RunCheck(id="sampling.subsets")
-def subsets_are_by_coins(facts: Facts) -> Worded:
-    """How many contexts were in draws, in one draw after another, and in each one; and each context's draws."""
+def subsets_are_by_coins(facts: Facts) -> Outcome:
+    """Hold the contexts of each draw, of two draws in a row and of all draws against coins of the declared rate."""
     rate, found = facts.manifest.mechanism.draw.rate, facts.subsets
-    expected = f"every context in every draw with probability {rate:g}, by itself"
+    values: dict[str, Value] = {"rate": rate}
     if found is None or not found.trials:
-        return Worded("skip", "nothing", expected, "Contexts are not on record: set record.contexts.")
-    for said in _uncommon(found, rate):
-        return Worded("fail", said, expected)
-    shown = f"{found.drawn:,} of {found.trials:,}"
-    if found.telling < ENOUGH:
-        return Worded("skip", shown, expected, "So few draws would not show samples of a fixed size.")
-    return Worded("pass", shown, expected)
+        return Outcome("skip", "contexts-unrecorded", values)
+    values |= {"drawn": found.drawn, "trials": found.trials, "both": found.both, "pairs": found.pairs}
+    for code in _uncommon(found, rate):
+        return Outcome("fail", code, values)
+    return Outcome("skip", "too-few-draws", values) if found.telling < ENOUGH else Outcome("pass", "by-coins", values)
 
 
 def _uncommon(found: SubsetFacts, rate: float) -> Iterator[str]:
+    """Yield the codes of outcomes that fair coins hardly have."""
     least = math.log(ALARM)
     if _two_sided(found.drawn, found.trials, rate) <= least:
-        yield f"{found.drawn:,} of {found.trials:,} are in draws"
+        yield "other-rate"
     if float(np.logaddexp.reduce(found.sizes)) - math.log(len(TILTS)) >= -least:
-        apart = "closer together" if TILTS[int(found.sizes.argmax())] > 0 else "further apart"
-        yield f"draws have numbers of contexts that are {apart} than those by coins"
+        yield "sizes-too-close" if TILTS[int(found.sizes.argmax())] > 0 else "sizes-too-far-apart"
     if _two_sided(found.both, found.pairs, rate**2) <= least:
-        yield f"{found.both:,} of {found.pairs:,} are in two draws in a row"
+        yield "pairs-at-other-rate"
     if found.uneven + math.log(max(1, found.batches)) <= least:
-        yield "a context is in far more or fewer draws than others"
+        yield "uneven-contexts"

@@ -6,35 +6,28 @@ anew at another moment is another mechanism, and so is a test that looks at some
 
 from __future__ import annotations
 
-from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import Facts, StepView
-from dpaudit.checks.registry import UNREAD, RunCheck, StepCheck, Worded
+from dpaudit.checks.registry import Outcome, RunCheck, StepCheck
 from dpaudit.results import Finding, finding_of
 
 
-def _needs_contexts(facts: Facts, shown: int) -> Worded:
-    return Worded(
-        "skip",
-        f"{shown} of {facts.steps} steps",
-        "the distance of recorded contexts",
-        "Contexts are not on record: set record.contexts.",
-    )
+def _needs_contexts(facts: Facts, shown: int) -> Outcome:
+    return Outcome("skip", "contexts-unrecorded", {"shown": shown, "steps": facts.steps})
 
 
 @StepCheck(id="sampling.test", shown=lambda view: view.contributions is not None, unshown=_needs_contexts)
 def distance_is_of_the_contexts(view: StepView) -> Finding | None:
-    """Each recorded distance against that of the recorded contexts from the anchor."""
+    """Hold each recorded distance against that of the recorded contexts from the anchor."""
     assert view.contributions is not None, "else nothing is shown"
     mechanism = view.mechanism
     return finding_of(mechanism.draw.test_problem(view.arrays, view.contributions, mechanism.aggregator))
 
 
 @RunCheck(id="sampling.threshold")
-def thresholds_are_kept(facts: Facts) -> Worded:
-    """Each batch's tests in order: which threshold they have, and after how many private tokens."""
-    expected = "one threshold up to each private token, a new one after it, and as many of them as declared"
-    if found := facts.test_orders:
-        return Worded("fail", f"{len(found)} batches; first {sentence(found[0])}", expected)
+def thresholds_are_kept(facts: Facts) -> Outcome:
+    """Hold each batch's tests, in order, against the thresholds and private tokens that the mechanism allows."""
+    if facts.test_orders:
+        return Outcome("fail", "misplaced", {"batches": len(facts.test_orders), "first": facts.test_orders[0]})
     if not facts.steps or facts.unreadable:
-        return Worded("skip", "nothing", expected, UNREAD)
-    return Worded("pass", f"{len(facts.headers):,} batches", expected)
+        return Outcome("skip", "unread")
+    return Outcome("pass", "kept", {"batches": len(facts.headers)})

@@ -72,9 +72,11 @@ def record(
       dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
     from dpaudit.auditing.caveats import rows_held
+    from dpaudit.catalogue import sentence
     from dpaudit.recording.generators import Asked
+    from dpaudit.results import Amplification
     from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError, RunReader, secret_batches
+    from dpaudit.runs import InputError, NotSecret, RunReader, secret_batches
     from dpaudit.runs.layout import HASHES
     from dpaudit.runs.storage import open_storage
 
@@ -103,8 +105,9 @@ def record(
             f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
         )
     secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
-    if isinstance(secret, str):
-        note(f"Readers of the texts are promised no more than whoever knows the batches: {secret}.")
+    if isinstance(secret, NotSecret):
+        reason = sentence(Amplification.why_equal(secret))
+        note(f"Readers of the texts are promised no more than whoever knows the batches: {reason}.")
     note(f"Next: dpaudit report {argument(str(out), 'RUN_DIR')}")
 
 

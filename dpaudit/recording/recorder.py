@@ -46,6 +46,7 @@ from dpaudit.runs import (
     KeyedHash,
     Manifest,
     RunWriter,
+    SecretBatches,
     Step,
     Vocabulary,
     aggregate_digest,
@@ -232,7 +233,7 @@ class Recorder:
         privacy, known = manifest.privacy, accountant.epsilon
         readers, secret = known, secret_batches(manifest, privacy.unit)
         unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
-        if unclustered and not isinstance(secret, str) and amplifies(privacy.relation, accountant.change):
+        if unclustered and isinstance(secret, SecretBatches) and amplifies(privacy.relation, accountant.change):
             readers = min(known, ex_post_release(manifest, secret, None, accountant.batch_cost))
         epsilon, batch_epsilon = (float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known))
         return Claim(

@@ -11,6 +11,8 @@ from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
 from dpaudit.results.policy import HeldTo
 from dpaudit.results.quality import Quality
 from dpaudit.results.values import Finding, Number, Value
+from dpaudit.runs import NotSecret
+from dpaudit.runs.assignment import KEY_BYTES
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "fail", "error"]
@@ -75,14 +77,20 @@ class Amplification(Result):
         groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
             pair of numbers once, ascending. Empty where the levels are equal.
         rounds: how often that is done.
-        reason: why both levels are equal, as the end of a sentence; empty where they are not.
-        assumption: what the release level rests on, in words; empty where the levels are equal.
+        reason: why both levels are equal; None where they are not.
+        assumption: what the release level rests on; None where the levels are equal.
     """
 
     groups: tuple[tuple[int, int], ...] = ()
     rounds: int = 1
-    reason: str = ""
-    assumption: str = ""
+    reason: Finding | None = None
+    assumption: Finding | None = None
+
+    @staticmethod
+    def why_equal(reason: NotSecret) -> Finding:
+        """Return why batches that are no secret make both levels equal."""
+        values: dict[str, Value] = {"bytes": KEY_BYTES} if reason is NotSecret.SHORT_KEY else {}
+        return Finding(code=f"levels.{reason}", values=values)
 
 
 class ExPost(Result):

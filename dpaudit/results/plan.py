@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpaudit.results.audit import ClaimResult, Result
+from dpaudit.results.values import Finding
 
 
 class Plan(Result):
@@ -18,7 +19,7 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
-        equal: why both levels of the claim are equal, as the end of a sentence; empty where they are not, or nothing
+        equal: why both levels of the claim are equal; None where they are not, or nothing
             is claimed.
         fewest: batches that some group's records go into in a round; None where the levels are equal.
         one_label: epsilon of as many texts at the release level, had all records one label; None without several.
@@ -44,7 +45,7 @@ class Plan(Result):
     longest: int
     several: bool
     claim: ClaimResult | None
-    equal: str
+    equal: Finding | None
     fewest: int | None
     one_label: float | None
     affordable: int | None

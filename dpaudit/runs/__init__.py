@@ -46,6 +46,7 @@ from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader
 from dpaudit.runs.rules import DecodingRules as DecodingRules
 from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens
+from dpaudit.runs.secrecy import NotSecret as NotSecret
 from dpaudit.runs.secrecy import SecretBatches as SecretBatches
 from dpaudit.runs.secrecy import accounted_rounds as accounted_rounds
 from dpaudit.runs.secrecy import secret_batches as secret_batches

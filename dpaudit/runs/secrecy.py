@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from dpaudit.mechanisms import Unit
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.known_keys import known_key
 from dpaudit.runs.manifest import Clusters, Manifest
 
-_NOT_SECRET = {
-    "paper-slices": "paper-slices cuts records into batches, so that one record's place hangs on the others",
-    "fixed-size": "batches of a fixed size were drawn, which ties records' places to each other",
-    "by-order": "records went to batches by their order, which is no secret draw",
-    "unsaid": "the run does not say how records were given to batches (batching.allocation)",
-    "known": "the key or the draws of the batches may be known to others: they were given, or are of an earlier run",
-    "short": f"the key of the batches has fewer than {KEY_BYTES} bytes",
-    "seeded": "numbers of the run's generator follow from a seed (sampling.generator), and so may its batches or their "
-    "key",
-    "found": "the key of the batches is one that a common seed gives, or a text",
-    "unkeyed": "the run has no key (batching.key) that its records were hashed with",
-    "allowances": "what records may spend hangs on other records' batches, or on those of earlier runs",
-    "unbatched": "contexts of this rule are not given to batches one by one, and the claim is per context",
-    "unclustered": "no public number says into how many batches a cluster's records go at least "
-    "(batching.batches_per_cluster or batching.least_batches)",
-    "unlabelled": "no public number says into how many batches a label's records go (batching.batches_per_label)",
-    "unlisted": "no rule says which batches of a label are generated (batching.generate_per_label)",
-    "single": "the records of some group all go to one batch, which is no secret",
-}
+
+class NotSecret(StrEnum):
+    """Why a record's batch is no secret that a release level may rest on."""
+
+    #: paper-slices cuts records into batches, so that one record's place hangs on the others.
+    SLICED = "sliced"
+    #: Batches of a fixed size were drawn, which ties records' places to each other.
+    FIXED_SIZE = "fixed-size"
+    #: Records went to batches by their order.
+    BY_ORDER = "by-order"
+    #: The run does not say how records were given to batches.
+    UNDECLARED = "undeclared"
+    #: Key or draws were given, or are of an earlier run.
+    KNOWN = "known"
+    #: The key has fewer than KEY_BYTES bytes.
+    SHORT_KEY = "short-key"
+    #: Numbers of the run's generator follow from a seed.
+    SEEDED = "seeded"
+    #: The key is one that a common seed gives, or a text.
+    COMMON_KEY = "common-key"
+    #: There is no key that records were hashed with.
+    UNKEYED = "unkeyed"
+    #: What records may spend hangs on other records' batches, or on those of earlier runs.
+    SHARED_BUDGETS = "shared-budgets"
+    #: Contexts of the rule are not given to batches one by one, and the claim is per context.
+    PER_CONTEXT = "per-context"
+    #: No public number says into how many batches a cluster's records go at least.
+    CLUSTERS_UNCOUNTED = "clusters-uncounted"
+    #: No public number says into how many batches a label's records go.
+    LABELS_UNCOUNTED = "labels-uncounted"
+    #: No rule says which batches of a label are generated.
+    GENERATED_UNCOUNTED = "generated-uncounted"
+    #: The records of some group all go to one batch.
+    SINGLE_BATCH = "single-batch"
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class SecretBatches:
                 raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
 
-def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | str:
+def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | NotSecret:
     """What readers of a run's texts cannot know of a record's batch, by public settings.
 
     Args:
@@ -64,15 +80,15 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
             cannot be read. What clusters have by counts is not looked at: it is another beside another neighbour.
 
     Returns:
-        What the release level may rest on; or why both levels are equal, as the end of a sentence.
+        What the release level may rest on; or why both levels are equal.
     """
     if (reason := _reason(manifest, unit)) is not None:
-        return _NOT_SECRET[reason]
+        return reason
     groups = _clustered(manifest, clusters) if manifest.clustering.method != "none" else _labelled(manifest)
-    if isinstance(groups, str):
-        return _NOT_SECRET[groups]
+    if isinstance(groups, NotSecret):
+        return groups
     if any(batches == 1 for batches, _ in groups):
-        return _NOT_SECRET["single"]
+        return NotSecret.SINGLE_BATCH
     return SecretBatches(groups, accounted_rounds(manifest))
 
 
@@ -84,61 +100,63 @@ def accounted_rounds(manifest: Manifest) -> int:
     return manifest.rounds if manifest.privacy.split_delta else manifest.batching.rounds
 
 
-def _reason(manifest: Manifest, unit: Unit) -> str | None:
+def _reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     """Why places are not uniform, independent and secret; None where they are."""
     batching, allocation = manifest.batching, manifest.batching.allocation
     if batching.rule == "paper-slices":
-        return batching.rule
+        return NotSecret.SLICED
     if allocation is None:
-        return "unsaid"
+        return NotSecret.UNDECLARED
     if allocation.kind in ("fixed-size", "by-order"):
-        return allocation.kind
+        return NotSecret.FIXED_SIZE if allocation.kind == "fixed-size" else NotSecret.BY_ORDER
     if not allocation.secret:
-        return "known"
+        return NotSecret.KNOWN
     mended = manifest.recorded is not None and "batches" in manifest.recorded.mended
     if manifest.sampling.generator == "mt19937" and not mended:  # a recorder that mends batches draws the key itself
-        return "seeded"
+        return NotSecret.SEEDED
     if batching.key is None:
-        return "unkeyed" if allocation.kind == "hashed" else _unproved(manifest, unit)
+        return NotSecret.UNKEYED if allocation.kind == "hashed" else _unproved(manifest, unit)
     key = bytes.fromhex(batching.key)
     if len(key) < KEY_BYTES:
-        return "short"
+        return NotSecret.SHORT_KEY
     if known_key(key, manifest.sampling.seed):
-        return "found"
+        return NotSecret.COMMON_KEY
     return _unproved(manifest, unit)
 
 
-def _unproved(manifest: Manifest, unit: Unit) -> str | None:
+def _unproved(manifest: Manifest, unit: Unit) -> NotSecret | None:
     """Why places hang on each other whatever the draws were, or are no batches; None where neither is so."""
     if manifest.own_allowances:
-        return "allowances"
-    return "unbatched" if unit == "context" and manifest.batching.rule != "hashed-records" else None
+        return NotSecret.SHARED_BUDGETS
+    by_record = manifest.batching.rule == "hashed-records"
+    return NotSecret.PER_CONTEXT if unit == "context" and not by_record else None
 
 
 _Groups = tuple[tuple[int, int], ...]
 
 
-def _labelled(manifest: Manifest) -> _Groups | str:
+def _labelled(manifest: Manifest) -> _Groups | NotSecret:
     """Batches of a label's records, and how many of them a round generates."""
     batching = manifest.batching
     batches, generated = batching.batches_per_label, batching.generate_per_label
     if batches is None and batching.labels:
-        return "unlabelled"
+        return NotSecret.LABELS_UNCOUNTED
     if generated is None and batching.labels:
-        return "unlisted"
+        return NotSecret.GENERATED_UNCOUNTED
     generated = generated or batching.per_round
     batches = batches or generated
     # Were only some generated, and no rule said which, somebody may have chosen them by their records.
-    return "unlisted" if batching.generate_per_label is None and generated < batches else ((batches, generated),)
+    unlisted = batching.generate_per_label is None and generated < batches
+    return NotSecret.GENERATED_UNCOUNTED if unlisted else ((batches, generated),)
 
 
-def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | str:
+def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
     """Batches of a cluster's records at the fewest, which cost the most, and how many of them a round generates."""
     clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
     if generated is None:
-        return "unlisted"
+        return NotSecret.GENERATED_UNCOUNTED
     least = clustering.least_batches
     if clustering.records_per_batch is None:
         counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
         least = counts.pop() if len(counts) == 1 else None
-    return "unclustered" if least is None else ((least, min(least, generated)),)
+    return NotSecret.CLUSTERS_UNCOUNTED if least is None else ((least, min(least, generated)),)

@@ -24,10 +24,12 @@ def test_a_check_that_could_not_fail_is_not_applicable(make_run):
     kind = {"aggregator": "mean", "sizes": (1,) * 16, "canaries": 16, "divisor": 1.0, "max_tokens": 6}
     found = check(make_run(**kind).audit())
     assert (found.status, found.applicable) == ("skip", False)
-    assert "Were all 16 right, it could be luck" in found.detail
+    assert (found.values["why"].code, found.values["why"].values["coins"]) == ("canaries.too-few", 16)
     found = check(make_run(**KIND).audit())
     assert found.status == "pass" and found.applicable
-    assert "too few to refute the claim" in found.detail, "which test could fail, and which could not, is said"
+    (note,) = found.notes  # which test could fail, and which could not, is said
+    assert (note.code, note.values["what"].code) == ("canaries.too-few-for", "canaries.claim")
+    assert [by.code for by in found.values["by"]] == ["canaries.record"]
 
 
 def test_without_canaries_neither_check_is_about_the_run(make_run):
@@ -43,7 +45,8 @@ def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
     run.edit_manifest({"claim.epsilon": 1e-3, "claim.delta": 1e-9})
     run.rehash()
     found = check(run.audit())
-    assert found.status == "fail" and "the claim of 0.001" in found.measured
+    assert (found.status, found.code, found.values["by"].code) == ("fail", "refuted", "canaries.claim")
+    assert found.values["by"].values["epsilon"].value == 0.001
 
 
 def test_nothing_of_them_is_in_a_public_report(make_run):

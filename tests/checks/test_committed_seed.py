@@ -124,7 +124,7 @@ def test_honest_runs_of_every_kind_pass(make_run, kind):
     result = run.audit_with_model()
     steps = sum(batch.steps for batch in result.batches)
     assert result.verdict == "pass", [(c.id, c.measured, c.detail) for c in result.checks if c.status == "fail"]
-    assert (found(result).status, found(result).measured) == ("pass", f"all {steps} tokens are the seed's")
+    assert (found(result).status, found(result).values["tokens"]) == ("pass", steps)
     assert found(result).evidence == 1
 
 
@@ -156,15 +156,19 @@ def test_every_part_has_to_be_given_and_be_the_runs(make_run):
     assert found(audit_run(run.path, seed=CommittedSeed.of(PARTS[::-1]))).status == "pass"
     other = CommittedSeed.of([PARTS[0], hashlib.sha256(b"another").digest()])
     check = found(audit_run(run.path, seed=other))
-    assert (check.status, check.measured[:12]) == ("fail", "1 of 2 parts")
+    assert (check.status, check.code) == ("fail", "other-parts")
+    assert (check.values["foreign"], check.values["parts"]) == (1, 2)
 
 
 def test_a_pass_says_whether_a_commitment_was_given(make_run):
     run = make_run(**KIND)
-    assert "No commitment was given" in found(run.audit()).detail
+
+    def notes():
+        return [note.code.removeprefix("committed-seed.") for note in found(run.audit()).notes]
+
+    assert notes() == ["commitment-not-given", "not-replayed"]
     run.hold(head=False)
-    detail = found(run.audit()).detail
-    assert "handed over" in detail and "a replay shows" in detail
+    assert notes() == ["commitment-given", "not-replayed"]
 
 
 def test_batches_that_cannot_be_read_leave_it_open(make_run):

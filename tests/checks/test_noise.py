@@ -43,7 +43,9 @@ def test_honest_noise_never_alarms_whenever_one_looks() -> None:
 
 @pytest.mark.parametrize("wrong", [lambda u: 0.5 + u / 2, lambda u: u**2, lambda u: np.round(u)])
 def test_noise_of_another_distribution_alarms(wrong: Callable[[np.ndarray], np.ndarray]) -> None:
-    assert "whose distribution" in tally(wrong(np.random.default_rng(3).random(800))).alarm
+    alarm = tally(wrong(np.random.default_rng(3).random(800))).alarm
+    assert alarm is not None
+    assert alarm.code == "other-distribution"
 
 
 def sampled(*quantiles: np.ndarray, width: int = 1) -> Repeats:
@@ -76,10 +78,14 @@ def test_single_precision_repeats_itself_and_shared_noise_does_so_more() -> None
     drawn = random.random(20_000, dtype=np.float32).astype(np.float64)
     assert len(drawn) - np.unique(drawn).size > 3
     assert not sampled(drawn).alarm
-    assert "have the size of one before" in sampled(drawn, drawn[:4000]).alarm
-    assert "have the size of one before" in sampled(drawn, 1 - drawn[:4000]).alarm  # with the other sign
+    for again in (drawn[:4000], 1 - drawn[:4000]):  # with the other sign
+        alarm = sampled(drawn, again).alarm
+        assert alarm is not None
+        assert (alarm.code, alarm.values["of"]) == ("repeated-numbers", 24_000)
     assert not sampled(drawn[:1000], drawn[:1]).alarm
-    assert sampled(drawn[:1000], drawn[:8], width=2).alarm
+    pairs = sampled(drawn[:1000], drawn[:8], width=2).alarm
+    assert pairs is not None
+    assert pairs.code == "repeated-pairs"
 
 
 def test_what_is_kept_of_a_long_run_is_bounded_and_still_tells() -> None:
@@ -139,6 +145,6 @@ def test_what_tests_say_is_held_against_their_chances() -> None:
         never.take_outcome(chance > 0.5 and random.random() < chance, chance)
     assert not list(_not_declared(honest))
     for facts in (agreeing, never):
-        assert "what they would say without their noise" in next(_not_declared(facts))
+        assert next(_not_declared(facts)).code == "tests-agree-too-often"
     assert honest.outcomes[0].tolist() != honest.outcomes[1].tolist()
     assert np.allclose(honest.outcomes[0], honest.outcomes[1:].sum(axis=0))

@@ -43,7 +43,7 @@ def test_counts_cost_what_one_unit_moves_over_their_scale(make_run):
         assert found.counts == pytest.approx(records / 8, rel=EXACT)
         assert found.counts >= records / 8
         assert sum(found.events) == pytest.approx(records / 8, rel=EXACT)
-        assert (found.centers, found.delta, found.unbounded) == (0, 0, "")
+        assert (found.centers, found.delta, found.unbounded) == (0, 0, ())
 
 
 def test_a_context_of_several_records_moves_as_many_counts(make_run):
@@ -56,7 +56,7 @@ def test_a_context_of_several_records_moves_as_many_counts(make_run):
 def test_counts_of_a_user_without_a_bound_cost_infinity(make_run):
     found = cost(make_run(**REBALANCED), unit="user")
     assert math.isinf(found.counts)
-    assert found.unbounded
+    assert [each.code for each in found.unbounded] == ["rebalancing.counts-unbounded"]
     assert found.events == ()
 
 
@@ -79,7 +79,9 @@ def test_centres_whose_noise_is_not_stated_cost_infinity(make_run):
     run = make_run(**NOISED)
     run.edit_manifest({"clustering.settings": {"depth": 3, "count_scale": 40.0}})
     assert math.isinf(cost(run).centers)
-    assert "sum_sd" in cost(run).unbounded
+    (reason,) = cost(run).unbounded
+    assert reason.code == "rebalancing.no-cost"
+    assert "sum_sd" in reason.values["problem"]
 
 
 def test_the_ex_post_total_and_its_ledger_hold_both(make_run):
@@ -149,7 +151,7 @@ def test_noise_that_hides_a_record_bounds_nothing_for_a_user(make_run):
     run.edit_manifest({"privacy.unit": "user", "claim.unit": "user", "claim.epsilon": 1e6})
     run.rehash()
     assert math.isinf(cost(run, unit="user").centers)
-    assert "hides one record" in cost(run, unit="user").unbounded
+    assert [each.code for each in cost(run, unit="user").unbounded] == ["rebalancing.one-record-hidden"]
     failed = {check.id for check in run.audit().checks if check.status == "fail"}
     assert {"rebalancing.noise", "claim.epsilon"} <= failed
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import FAMILIES, NO_TOKENS, DrawnStep, Family
-from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, RunSampling, SamplingTest
+from dpaudit.checks.alternatives import FAMILIES, GREEDY, NO_TOKENS, DrawnStep, Family
+from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, Detectable, RunSampling, SamplingTest
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -81,16 +81,18 @@ def run_of(*batches: SamplingTest) -> RunSampling:
 def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
     for (draw, named), seed in itertools.product(
         [
-            (at(1.0), "temperature"),
-            (at(2.5), "temperature"),
-            (among(1), "greedy decoding"),
-            (among(50), "top-k 50"),
-            (nucleus(0.9), "top-p 0.9"),
+            (at(1.0), ("sampling.temperature", None)),
+            (at(2.5), ("sampling.temperature", None)),
+            (among(1), ("sampling.greedy", None)),
+            (among(50), ("sampling.top-k", 50)),
+            (nucleus(0.9), ("sampling.top-p", 0.9)),
         ],
         range(2),
     ):
         alarms = run_of(sampled(draw, steps=300, size=49_152, seed=seed)).alarms()
-        assert any(alarm.alternative.startswith(named) for alarm in alarms)
+        code, setting = named
+        found = [alarm.alternative for alarm in alarms if alarm.alternative.code == code]
+        assert any(setting in (None, each.values.get("setting")) for each in found)
 
 
 @pytest.mark.parametrize("runs", [100, pytest.param(660, marks=pytest.mark.slow)])
@@ -107,8 +109,8 @@ def test_honest_runs_pass(runs: int) -> None:
 @pytest.mark.parametrize(("runs", "most"), [(20, 1), pytest.param(100, 5, marks=pytest.mark.slow)])
 def test_the_stated_power_is_the_power(runs: int, most: int) -> None:
     """Of runs at the smallest temperature error that is said to be detected, 99 of 100 alarm."""
-    said = run_of(sampled(at(TEMPERATURE), steps=120, size=300, seed=0)).detectable()
-    low = float(said.split("a temperature of ")[1].split(" ")[0])
+    low = run_of(sampled(at(TEMPERATURE), steps=120, size=300, seed=0)).detectable.lower
+    assert low is not None
     missed = sum(not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms() for seed in range(runs))
     assert missed <= most
 
@@ -240,7 +242,7 @@ def test_merged_tests_are_the_test_of_all_steps() -> None:
     assert merged.steps == whole.steps == 30
     for found, right in zip(merged._sums(), whole._sums(), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-12)
-    assert run_of(merged).detectable() == run_of(whole).detectable()
+    assert run_of(merged).detectable == run_of(whole).detectable
 
 
 @pytest.mark.parametrize(("batches", "greedy"), [(10, (7,)), (100, (3, 30, 31, 60, 99))])
@@ -250,17 +252,16 @@ def test_greedy_batches_among_honest_ones_are_named(batches: int, greedy: tuple[
         for number in range(batches)
     ]
     alarm = run_of(*tests).alarms()[0]
-    assert (alarm.alternative, alarm.batch in greedy) == ("greedy decoding", True)
-    assert f"batch {alarm.batch} of 30 tokens" in str(alarm)
+    assert (alarm.alternative, alarm.steps, alarm.batch in greedy) == (GREEDY, 30, True)
+    assert alarm.outcome.code == "other-distribution-in-batches"
 
 
 def test_what_is_shown_of_single_batches_holds_for_the_least_of_them() -> None:
     long, short = (sampled(at(TEMPERATURE), steps=steps, size=300, seed=1) for steps in (200, 2))
-    said = run_of(long, short).detectable()
-    pooled, _, single = said.partition("; and in every single batch ")
-    assert "no truncation" not in pooled
-    assert single == "no lower temperature, no higher one, no truncation, not a tenth of the steps greedy"
-    assert "every single batch" not in run_of(long).detectable()
+    both = run_of(long, short)
+    assert both.detectable.top_k is not None
+    assert both.detectable_in_each == Detectable(lower=None, higher=None, top_k=None, tenth_greedy=False)
+    assert run_of(long).detectable_in_each is None
 
 
 def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() -> None:

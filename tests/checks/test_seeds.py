@@ -10,6 +10,7 @@ import pytest
 from dpaudit.auditing import audit_run
 from dpaudit.checks.randomness import Draw
 from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest
+from dpaudit.results import Finding
 from dpaudit.runs import Sampling
 
 HONEST = Sampling()
@@ -39,30 +40,39 @@ def test_a_known_seed_is_found_within_a_text(name):
         test, numbers = SeedTest(HONEST), STREAMS[name](seed, 60)
         test.take(0, drawn(numbers[:20], noise))
         test.take(2, drawn(numbers[20:60], noise))
-        assert f"60 of 60 tokens are those of {name}({seed}), one batch after another, by id" == test.found()
+        found = test.found()
+        assert (found.status, found.code) == ("fail", "tokens-told")
+        assert found.values == {
+            "told": 60,
+            "of": 60,
+            "generator": name,
+            "seed": seed,
+            "where": Finding(code="seeds.one-batch-after-another"),
+            "order": "id",
+        }
         again = SeedTest(HONEST)
         for batch in range(3):
             again.take(batch, drawn(numbers[:15], noise))
-        assert "from the seed again in each batch" in again.found()
+        assert again.found().values["where"].code == "seeds.again-in-each-batch"
 
 
 def test_seeds_that_count_up_are_found():
     noise, batches = np.random.default_rng(UNKNOWN), (0, 2, 5)
     for place, numbers in {
-        "from the seed plus the batch's number": lambda batch: STREAMS["random.seed"](1234 + batch, 12),
-        "from the seed and the batch's number": lambda batch: np.random.default_rng([1234, batch]).random(12),
-        "from the batch's child of the seed": lambda batch: np.random.default_rng(
+        "seeds.plus-batch": lambda batch: STREAMS["random.seed"](1234 + batch, 12),
+        "seeds.with-batch": lambda batch: np.random.default_rng([1234, batch]).random(12),
+        "seeds.child-of-batch": lambda batch: np.random.default_rng(
             np.random.SeedSequence(1234).spawn(6)[batch]
         ).random(12),
-        "from the seed plus the draw's number": lambda batch: [
+        "seeds.plus-draw": lambda batch: [
             STREAMS["numpy.random.seed"](1234 + 12 * batches.index(batch) + draw, 1)[0] for draw in range(12)
         ],
     }.items():
         test = SeedTest(HONEST)
         for batch in batches:
             test.take(batch, drawn(numbers(batch), noise))
-        assert test.found().startswith("36 of 36 tokens are those of ")
-        assert "(1234)" in test.found() and place in test.found()
+        values = test.found().values
+        assert (values["told"], values["of"], values["seed"], values["where"].code) == (36, 36, 1234, place)
 
 
 def test_a_declared_seed_is_tried_whatever_it_is():
@@ -71,7 +81,9 @@ def test_a_declared_seed_is_tried_whatever_it_is():
     undeclared, other = SeedTest(HONEST), SeedTest(Sampling(generator="mt19937", seed=11111))
     for test in (declared, undeclared, other):
         test.take(0, drawn(numbers, noise))
-    assert declared.found().startswith("30 of 30 tokens are those of numpy.random.seed(987654321)")
+    values = declared.found().values
+    assert (values["told"], values["of"]) == (30, 30)
+    assert (values["generator"], values["seed"]) == ("numpy.random.seed", 987654321)
     assert not undeclared.found()
     assert not other.found()
 
@@ -82,7 +94,7 @@ def test_numbers_that_rounding_puts_beside_an_edge_hide_nothing():
         numbers[place] = 0.999 - numbers[place] / 2
     test = SeedTest(HONEST)
     test.take(0, drawn(numbers, noise))
-    assert test.found().startswith("5")
+    assert test.found().values["told"] >= 50
 
 
 def test_honest_draws_are_not_taken_for_a_seeds():

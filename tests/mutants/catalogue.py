@@ -1929,8 +1929,8 @@ _CHECKS = (
         "check-seed-not-given-passes",
         "a committed seed that was not given is not about the run",
         "dpaudit/checks/committed_seed.py",
-        "expected, remedy, evidence=_WITH_SECRETS)",
-        "expected, remedy, applicable=False)",
+        'values | {"options": options}, evidence=_WITH_SECRETS)',
+        'values | {"options": options}, applicable=False)',
         (_SEEDED,),
     ),
     Mutant(

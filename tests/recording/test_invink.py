@@ -216,6 +216,12 @@ def failing(path: Path) -> dict[str, str]:
     return {check.id: check.measured for check in audit_run(path).checks if check.status in ("fail", "error")}
 
 
+def told_by_seed(path: Path) -> tuple[Any, ...]:
+    """How many tokens a seed tells, of how many, and which."""
+    (check,) = (check for check in audit_run(path).checks if check.id == "sampling.seeds")
+    return tuple(check.values[name] for name in ("told", "of", "generator", "seed"))
+
+
 #: Of a run as the generator makes it by default.
 OWN_FAULTS = {
     *("sampling.seeds", "mechanism.randomness", "partition.stable", "mechanism.unit", "partition.public-parameters"),
@@ -230,7 +236,7 @@ def test_its_run_by_default_fails_with_its_faults_by_name(invink, tmp_path):
     batching = RunReader(tmp_path / "run").manifest.batching
     assert batching.allocation == Allocation(kind="by-order", secret=False)
     steps = sum(len(sample.tokens) for sample in RunReader(tmp_path / "run").samples())
-    assert f"{steps} of {steps} tokens are those of numpy.random.seed(42)" in found["sampling.seeds"]
+    assert told_by_seed(tmp_path / "run") == (steps, steps, "numpy.random.seed", 42)
     assert "seed 42" in found["mechanism.randomness"]
     assert "one record emptied changes 4 of 4 batches (12 tried)" in found["partition.stable"]
     assert "infinite" in found["claim.epsilon"]
@@ -422,7 +428,7 @@ def test_the_package_itself(tmp_path):
     out, found = run("own", "{'batch_size': 5, 'topk': 50}")
     assert found.keys() - {"mechanism.support-public"} == OWN_FAULTS
     steps = sum(len(sample.tokens) for sample in RunReader(out).samples())
-    assert f"{steps} of {steps} tokens are those of numpy.random.seed(42)" in found["sampling.seeds"]
+    assert told_by_seed(out) == (steps, steps, "numpy.random.seed", 42)
     manifest = RunReader(out).manifest
     own = {(other.unit, other.relation): other for other in audit_run(out).guarantees.approximate.others}
     for relation, times in (("add_remove", 2), ("replace", 4)):

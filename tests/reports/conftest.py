@@ -31,6 +31,7 @@ from dpaudit.results import (
     DearToken,
     Empirical,
     ExPost,
+    Finding,
     Guarantees,
     Kind,
     LedgerEntry,
@@ -179,11 +180,11 @@ def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
 
 
 #: Of runs whose levels are equal, and of runs whose levels are not.
-EQUAL = Amplification(reason="the key of the batches stands in the config")
+EQUAL = Amplification(reason=Finding(code="levels.known"))
 SECRET = Amplification(
     groups=((14, 2), (15, 2)),
     rounds=3,
-    assumption="a record's batch is drawn by keyed BLAKE2b, whose key nobody knows",
+    assumption=Finding(code="levels.pseudorandom"),
 )
 
 
