@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
+from dpaudit.catalogue import sentence
 from dpaudit.generation.canaries import included
 from dpaudit.generation.config import NO_LABELS, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
@@ -22,6 +23,7 @@ from dpaudit.generation.overlap import PublicTexts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
+from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -54,7 +56,7 @@ def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts
     """
     rebuilt = Rebuilt(reader, data, lambda: Records(tuple(records), None, 0), None)
     if problem := rebuilt.assignment_problem():
-        raise InputError(reader.name, f"{problem}.", "Restore the run, or generate it again.")
+        raise InputError(reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again.")
     return RunParts(reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches)
 
 
@@ -79,17 +81,18 @@ class NamedModel:
         config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
-    def text_problem(self) -> str:
-        """The first text that is not its tokens decoded with the model's own tokenizer; empty where there is none."""
+    def text_problem(self) -> Finding | None:
+        """Return the first text that is not its tokens decoded with the model's own tokenizer; None without one."""
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
-                    return f"batch {batch_id}: a token is none of the model's"
+                    return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
                 for sample in recorded.samples():
                     own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
                     if sample.text is not None and sample.text != own:
-                        return f"{sample.place}: the model's own tokenizer decodes its tokens to another text"
-        return ""
+                        place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
+                        return Finding(code="replay.other-text", values=place)
+        return None
 
     def _refused(self, field: str, problem: str) -> InputError:
         return _refused(self._where, field, problem)
@@ -177,17 +180,17 @@ class Rebuilt:
         """What the declared rule makes of these records."""
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
-    def assignment_problem(self) -> str:
-        """The first line of the recorded assignment that the rule does not give; empty where there is none."""
+    def assignment_problem(self) -> Finding | None:
+        """Return the first line of the recorded assignment that the rule does not give; None without one."""
         whose = self._users or {}
         users = {self._digest(record): self._hashing.user(user) for record, user in whose.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
-                return f"line {number} of {ASSIGNMENT} is not what the rule gives for the data"
+                return Finding(code="replay.other-assignment", values={"line": number, "file": ASSIGNMENT})
             if recorded is not None and recorded.user != users.get(recorded.digest, recorded.user):
-                return f"line {number} of {ASSIGNMENT} is of another user than the data has it"
-        return ""
+                return Finding(code="replay.other-user", values={"line": number, "file": ASSIGNMENT})
+        return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
         """What the run's public settings have in common with its records, its canaries aside."""

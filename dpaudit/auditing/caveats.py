@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dpaudit.auditing.factors import next_to_nothing
+from dpaudit.catalogue import sentence
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
@@ -89,7 +90,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         )
     if facts.replay is not None:
         for shared in facts.replay.shared or ():
-            yield f"{in_common(shared)} Who wrote it must say whether it comes from them: if so, the claim is void."
+            yield f"{sentence(in_common(shared))} Who wrote it must say whether it comes from them: if so, the claim is void."
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS

@@ -17,6 +17,7 @@ from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
+from dpaudit.results.values import printable
 from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -109,7 +110,9 @@ class Check(ABC, Generic[Function]):
             words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
             code, values, notes = outcome.code, dict(outcome.values), outcome.notes
             measured = render(words.found, values, context)
-            due = words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            due = (
+                words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
+            )
             expected = render(due, values, context)
             said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
             detail = " ".join(filter(None, said))
@@ -205,6 +208,11 @@ def replayed_by(manifest: Manifest) -> str:
     return NOT_LOADED if manifest.foreign else COMMAND
 
 
+def replay_remedy(manifest: Manifest) -> Finding:
+    """Return what makes the checks that need a run's model and its data."""
+    return Finding(code="replay.not-loaded" if manifest.foreign else "replay.command")
+
+
 def command_for(text: str, context: Context) -> str:
     """To be replaced by templates."""
     named, options = context["run"], context["question"]
@@ -287,11 +295,6 @@ CATALOGUE = (
 def registered() -> list[Check[Any]]:
     """All checks, in the catalogue's order."""
     return [CHECKS[name] for name in CATALOGUE]
-
-
-def printable(text: str) -> str:
-    """Text that every encoding of Unicode can hold: names of files need not be UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dpaudit.accounting import LowerBound
+from dpaudit.results.values import Finding
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ class PublicReplay:
     """All that a replay found with the model alone.
 
     Attributes:
-        texts: where a text is not its tokens decoded with the model's own tokenizer; empty where all are.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; None where all are.
         public: None in a run whose steps take nothing from a public prompt.
         head: of the run that was replayed (`RunReader.head`); None where it has none, or nobody says.
     """
 
-    texts: str
+    texts: Finding | None
     public: PublicParts | None
     head: str | None = field(default=None, kw_only=True)
 
@@ -147,7 +148,7 @@ class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
     Attributes:
-        assignment: where the declared rule, run on the data, contradicts the recorded assignment; empty where it does
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None where it does
             not.
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
@@ -156,7 +157,7 @@ class Replay(PublicReplay):
         shared: what public settings have in common with records; None where nobody looked.
     """
 
-    assignment: str
+    assignment: Finding | None
     noise: int | None
     steps: tuple[ReplayedStep, ...]
     left_out: tuple[LeftOut, ...]
