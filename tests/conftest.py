@@ -1341,7 +1341,7 @@ class Run:
 
     def audit_with_model(self) -> AuditResult:
         """The audit where a replay found that supports and anchors are the public prompt's."""
-        return self.audit(PublicReplay("", PublicParts(steps=1, wrong=0, first="", difference=0.0, tolerance=1e-4)))
+        return self.audit(PublicReplay(None, PublicParts(steps=1, wrong=0, first="", difference=0.0, tolerance=1e-4)))
 
     @cached_property
     def exact(self) -> float:

@@ -17,7 +17,7 @@ from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import lacking, unseen_places
-from dpaudit.checks.registry import RunCheck, Worded, not_applicable
+from dpaudit.checks.registry import Outcome, RunCheck, Worded, not_applicable
 from dpaudit.results.rounding import rounded_up
 from dpaudit.runs import Allocation, Manifest, Sampling, SecretBatches, accounted_rounds, secret_batches
 from dpaudit.runs.assignment import KEY_BYTES
@@ -44,7 +44,7 @@ def batches_are_secret(facts: Facts) -> Worded:
 
 
 @RunCheck(id="amplification.records")
-def batches_are_independent(facts: Facts) -> Worded:
+def batches_are_independent(facts: Facts) -> Outcome | Worded:
     """How the run says its batches were drawn, and what the claim would be, had each been drawn by itself.
 
     A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
@@ -64,11 +64,11 @@ def batches_are_independent(facts: Facts) -> Worded:
     return not_applicable(expected, f"Both levels are equal: {levels.amplification.reason}.")
 
 
-def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Worded | None:
+def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Outcome | Worded | None:
     """What keeps the record from bearing out that each record was placed by itself; None where nothing does."""
     placed, manifest = facts.placement, facts.manifest
-    if placed.error is not None or placed.misplaced or placed.problem:
-        return Worded("fail", str(placed.error or placed.misplaced or placed.problem), expected)
+    if (problem := placed.unreadable or placed.misplaced or placed.problem) is not None:
+        return Outcome("fail", "misplaced", {"problem": problem})
     seen = None if manifest.recorded is None else manifest.recorded.batches
     if seen is not None and seen.moved > 1:
         found = f"one record emptied changes {seen.moved} of {manifest.batches} batches ({seen.tried} tried)"
@@ -85,8 +85,8 @@ def _unproved(facts: Facts, secret: SecretBatches, expected: str) -> Worded | No
             return Worded("skip", "nothing", expected, lost)
         if (unlikely := _unlikely(facts, secret)) is not None:
             return Worded("fail", unlikely, expected, "Uniform draws give that in one run of a million at most.")
-    unseen = unseen_places(manifest) if placed.records and facts.replay is None else None
-    return None if unseen is None else Worded("skip", "nothing", expected, unseen, evidence=3)
+    unseen = unseen_places(manifest) if placed.records and facts.replay is None else ()
+    return Outcome("skip", "unseen", notes=unseen, evidence=3) if unseen else None
 
 
 @RunCheck(id="amplification.groups")

@@ -45,7 +45,7 @@ def records_are_placed_once(facts: Facts) -> Outcome:
 
 @RunCheck(id="partition.stable")
 def rule_gives_the_assignment(facts: Facts) -> Outcome:
-    """Hold the assignment against batch and slot or cell hashed anew from each digest; with the data, the whole rule."""
+    """Hold the assignment against places hashed anew from each digest; with the data, the whole rule."""
     batching, per_context, placed = facts.manifest.batching, facts.claim.unit == "context", facts.placement
     if facts.replay is not None and facts.replay.assignment is not None:
         return Outcome("fail", "contradicted", {"problem": facts.replay.assignment}, evidence=3)

@@ -25,6 +25,7 @@ from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.auditing import audit_run
 from dpaudit.checks import CHECKS
 from dpaudit.mechanisms import Median, log_probability
+from dpaudit.results import Finding, Place
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
 from dpaudit.runs import (
     DecodingRules,
@@ -1861,9 +1862,9 @@ LEFT_OUT = LeftOut(batch=0, slot=1, recorded=0.011, regenerated=0.0110001, toler
 SOME_NOISE = 70
 ATTACKED = Attacked(LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst="")
 CLEAN = Replay(
-    assignment="",
+    assignment=None,
     noise=None,
-    texts="",
+    texts=None,
     public=PublicParts(6, 0, "", 1e-6, 1e-4),
     steps=(STEP, replace(STEP, batch=1, position=2)),
     left_out=(LEFT_OUT, replace(LEFT_OUT, slot=2)),
@@ -1887,6 +1888,8 @@ def attacked(**changes: Any) -> Replay:
     return replace(CLEAN, attack=replace(ATTACKED, **changes))
 
 
+FOREIGN_TOKEN = Finding(code="replay.foreign-token-in", values={"place": Place(batch=1)})
+OTHER_ASSIGNMENT = Finding(code="replay.other-assignment", values={"line": 3, "file": "assignment"})
 #: Findings, what they are about, and the checks that must fail.
 FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
@@ -1902,7 +1905,7 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "no_loss": (with_left_out(recorded=math.nan), {}, {"neighbors.regenerated"}),
     "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
     "loss_beyond_the_bound_of_a_mean": (with_left_out(recorded=99.0, regenerated=99.0), MEAN, {"neighbors.removal"}),
-    "other_assignment": (replace(CLEAN, assignment="line 3: batch 0"), {}, {"partition.stable"}),
+    "other_assignment": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), {}, {"partition.stable"}),
     "user_with_eight_records_where_two_are_declared": (
         replace(CLEAN, most_per_user=8), {"unit": "user", "records_per_user": 2, "width": 3}, {"partition.users"}
     ),
@@ -1911,8 +1914,8 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
     "record_in_stop_sequences": in_public_texts("stopping.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
-    "other_tokenizer": (replace(CLEAN, texts="batch 1: another text"), {}, {"release.text"}),
-    "other_assignment_of_slices": (replace(CLEAN, assignment="line 3"), SLICES, {"partition.stable"}),
+    "other_tokenizer": (replace(CLEAN, texts=FOREIGN_TOKEN), {}, {"release.text"}),
+    "other_assignment_of_slices": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), SLICES, {"partition.stable"}),
     "support_that_follows_a_record": (
         Rerun(3, "", (Difference("supports", 4, "batch 0, step 1: 2 tokens differ"),)), {}, {"replay.frozen"}
     ),

@@ -73,7 +73,8 @@ def test_texts_by_an_unknown_tokenizer_are_no_pass(make_run, change):
     result = run.audit()
     assert (release(result).status, result.verdict) == ("skip", "fail"), release(result).measured
     assert "release.text would have to pass" in result.guarantee
-    assert "--tokenizer" in release(result).detail
+    assert release(result).code == "own-tokenizer"
+    assert [note.code for note in release(result).notes] == ["release.name-or-replay"]
     told = audit_run(run.path, tokenizers=frozenset({own}))
     assert (release(told).status, told.verdict) == ("fail", "fail")
 
@@ -84,7 +85,7 @@ def test_a_tokenizer_that_is_given_or_a_replay_is_enough(make_run, monkeypatch):
     monkeypatch.delitem(KNOWN_TOKENIZERS, own)
     assert release(run.audit()).status == "skip"
     assert audit_run(run.path, tokenizers=frozenset({own})).verdict == "pass"
-    replay = PublicReplay(texts="", public=None)
+    replay = PublicReplay(texts=None, public=None)
     assert release(audit_run(run.path, replay=replay)).status == "pass"
 
 

@@ -45,6 +45,7 @@ from dpaudit.mechanisms import (
     log_probability,
     median_of,
 )
+from dpaudit.results import Finding, Place
 from dpaudit.results.replay import Attacked, PublicReplay, Replay
 from dpaudit.runs import (
     BatchWriter,
@@ -175,7 +176,7 @@ def test_a_clean_run_passes(generated: MakeRun, data_file: Path) -> None:
             trials=2,
             progress=lambda *counts: passed.append(counts),
         )
-        assert (found.assignment, found.texts) == ("", "")
+        assert (found.assignment, found.texts) == (None, None)
         lengths = [len(sample.tokens) for sample in RunReader(run).samples()]
         assert sorted((step.batch, step.position) for step in found.steps) == [
             (batch, position) for batch, length in enumerate(lengths) for position in range(length)
@@ -218,10 +219,10 @@ def test_users_are_counted_in_the_data_that_is_given(make_config: Callable[..., 
         for file in (stated, true):
             found = replay_run(run, str(file), steps=0, left_out=0, trials=0)
             (check,) = (each for each in audit_run(run, replay=found).checks if each.id == "partition.users")
-            checked[file] = (check.status, check.evidence, check.measured)
+            checked[file] = (check.status, check.evidence, check.values["most"])
         assert checked == {
-            stated: ("pass", 3, "a user has up to 1"),
-            true: ("fail", 3, "a user has up to 8"),
+            stated: ("pass", 3, 1),
+            true: ("fail", 3, 8),
         }
         with refused("no such column", "very data"):
             replay_run(run, str(renamed), steps=0, left_out=0, trials=0)
@@ -232,7 +233,7 @@ def test_users_are_counted_in_the_data_that_is_given(make_config: Callable[..., 
         rehash(run)
         found = replay_run(run, str(true), steps=0, left_out=0, trials=0)
         (check,) = (each for each in audit_run(run, replay=found).checks if each.id == "partition.users")
-        assert (check.status, check.evidence) == ("pass", 0) and "data.user" in check.detail
+        assert (check.status, check.evidence, check.code) == ("pass", 0, "declared")
 
 
 def test_a_float32_replay_is_precise_enough_to_tell_contexts_apart(generated: MakeRun, data_file: Path) -> None:
@@ -463,7 +464,7 @@ def test_what_the_public_prompt_does_not_give_is_found_without_the_data(own_run:
     told: list[tuple[int, int]] = []
     honest = replay_public(run, progress=lambda *counts: told.append(counts))
     steps = sum(len(sample.tokens) for sample in RunReader(run).samples())
-    assert honest.public is not None and honest.texts == ""
+    assert honest.public is not None and honest.texts is None
     assert (honest.public.steps, honest.public.wrong, honest.public.difference) == (steps, 0, 0.0)
     assert told[-1] == (steps, steps) and 0 < honest.public.tolerance < 0.01
     assert outcomes(run, honest)["mechanism.support-public"] == "pass"
@@ -474,7 +475,8 @@ def test_what_the_public_prompt_does_not_give_is_found_without_the_data(own_run:
         assert outcomes(run, found)["mechanism.support-public"] == "fail"
     rewrite(run, ODD, unknown_token)
     found = replay_public(run)
-    assert found.public is not None and "is none of the model's" in found.public.first + found.texts
+    assert found.public is not None and "is none of the model's" in found.public.first
+    assert found.texts is not None and found.texts.code == "replay.foreign-token-in"
 
 
 def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: MakeRun, data_file: Path) -> None:
@@ -486,7 +488,7 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: Mak
                 raise KeyboardInterrupt
 
         found = replay_run(run, str(data_file), steps=100, left_out=0, trials=1, progress=interrupt)
-        assert not found.whole and found.attack is None and found.texts == found.assignment == ""
+        assert not found.whole and found.attack is None and found.texts is found.assignment is None
         assert (found.public is None) == (stop == 0.1)
         assert steps <= len(found.steps) and (len(found.steps) > 0) == (stop > 0.1)
         steps = len(found.steps)
@@ -537,7 +539,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
         text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.texts == "batch 0, text 0: the model's own tokenizer decodes its tokens to another text"
+    assert found.texts == Finding(code="replay.other-text", values={"place": Place(batch=0), "text": 0})
     assert (release(run), release(run, found)) == ("skip", "fail")
 
 
@@ -565,10 +567,11 @@ def test_a_changed_assignment_is_found(own_run: MakeRun, data_file: Path) -> Non
     (run / "assignment").write_text("\n".join(lines) + "\n")
     rehash(run)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
-    assert found.assignment == "line 4 of assignment is not what the rule gives for the data"
+    fourth = Finding(code="replay.other-assignment", values={"line": 4, "file": "assignment"})
+    assert found.assignment == fourth
     assert outcomes(run, found)["partition.stable"] == "fail"
     (run / "assignment").write_text("".join(line + "\n" for line in lines[:3]))
-    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment.startswith("line 4")
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == fourth
 
 
 def test_other_data_is_recognised(own_run: MakeRun, data_file: Path, tmp_path: Path, canary: str) -> None:
@@ -624,7 +627,7 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
     with refused("--data", "cannot be loaded"):
         replay_run(run, "records/north")
     assert sought == [("records/north", "test")]
-    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(data_file), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
@@ -639,7 +642,7 @@ def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
     (folder / "README.md").write_text("---\nconfigs:\n- config_name: first\n  data_files: first/*.csv\n---\n")
     run = own_run(data={"path": None, "dataset": str(folder), "config": "first"})
     assert RunReader(run).manifest.data.config == "first"
-    assert replay_run(run, str(folder), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(folder), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
@@ -647,7 +650,7 @@ def test_a_replay_names_labels_as_the_run_did(own_run: MakeRun, data_file: Path,
     numbered.write_text(data_file.read_text().replace("north", "1").replace("south", "2"))
     run = own_run(data={"path": str(numbered), "label_values": ["1", "2"]})
     assert RunReader(run).manifest.data.label_values == ("1", "2")
-    assert replay_run(run, str(numbered), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(run, str(numbered), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_the_same_records_in_another_file_are_the_data(own_run: MakeRun, data_file: Path, tmp_path: Path) -> None:
@@ -655,7 +658,7 @@ def test_the_same_records_in_another_file_are_the_data(own_run: MakeRun, data_fi
         rows = list(csv.DictReader(file))
     other = tmp_path / "records.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    assert replay_run(own_run(), str(other), steps=1, left_out=0, trials=0).assignment == ""
+    assert replay_run(own_run(), str(other), steps=1, left_out=0, trials=0).assignment is None
 
 
 def test_another_model_is_recognised(own_run: MakeRun, data_file: Path, tiny_folder: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Asked:
     def __call__(self, run: Path, data: str, **amounts: Any) -> Replay:
         amounts.pop("progress")
         self.amounts = {"data": data, **amounts}
-        return Replay("", None, "", None, (self.step,), (), None)
+        return Replay(None, None, None, None, (self.step,), (), None)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
     def replay(*_: object, progress: Callable[[int, int], None], **__: object) -> Replay:
         for done in range(1, 8):
             progress(done, 7)
-        return Replay("", None, "", None, (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
+        return Replay(None, None, None, None, (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", replay)
     begun = ["Reading the data and loading the model", "Replaying 7 steps; Ctrl-C keeps those that are done"]

@@ -210,7 +210,7 @@ def test_a_replay_of_every_step_and_context_agrees(made: Callable[..., Path], da
         assert len(found.steps) == 4 * BUDGET
         assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
         assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
-        assert found.texts == "" and passed[-1][0] == passed[-1][1]
+        assert found.texts is None and passed[-1][0] == passed[-1][1]
         assert failed(audit_run(run, evidence=3, replay=found)) == SEEDED
 
 

@@ -574,7 +574,7 @@ def test_whoever_stops_the_replay_of_a_gate_stops_the_gate(
     make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_run(aggregator="mean").path
-    found = Replay("", None, "", None, (), (), None, whole=False)
+    found = Replay(None, None, None, None, (), (), None, whole=False)
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", lambda *_, **__: found)
     options = ("--data", "records.csv", "--level", "2")
     for command in (("verify", path), ("release", path, "--out", "texts", "--unsigned")):

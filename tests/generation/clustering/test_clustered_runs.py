@@ -405,7 +405,7 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         assert data is not None
         generate(config, run)
         found = replay_run(run, data, steps=3, left_out=2, trials=0)
-        assert (found.assignment, found.texts) == ("", "")
+        assert (found.assignment, found.texts) == (None, None)
         reader = RunReader(run)
         noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
         assert found.noise == np.abs(noisy - exact).sum() > 0
