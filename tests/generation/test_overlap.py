@@ -15,6 +15,7 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.generation.canaries import WORDS
 from dpaudit.generation.overlap import FORM_RECORDS, PublicTexts
 from dpaudit.generation.replay import replay_run
+from dpaudit.results import Finding
 
 Texts = dict[str, Any]
 
