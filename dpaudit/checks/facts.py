@@ -71,7 +71,9 @@ def input_problem(error: InputError, file: str = "") -> Finding:
         error: what was raised.
         file: which file of the run it is about, relative to the run directory; empty where it is none of them.
     """
-    values: dict[str, Value] = {"where": error.where, "problem": error.problem} | ({"file": file} if file else {})
+    values: dict[str, Value] = {"where": error.where, "problem": error.problem}
+    if file:
+        values["file"] = file
     if isinstance(error, UnfinishedError):
         return Finding(code="file.unfinished", values=values)
     return Finding(code="file.unusable", values=values | {"remedy": error.remedy})
