@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET  # only written here, never parsed
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
-from dpaudit.results import AuditResult, CheckResult, finite_or_text
+from dpaudit.results import AuditResult, CheckResult, Finding, Value, finite_or_text
 
 #: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
@@ -76,8 +78,6 @@ def _text(text: str) -> str:
 _MOST_DESCRIPTION = 960
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
-
-_FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json)(?![\w.])")
 
 
 def render_sarif(result: AuditResult) -> str:
@@ -140,9 +140,7 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
 
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     check_id = one_line(check.id, LABEL_LENGTH)
-    # The file that the check names, or else the manifest.
-    named = _FILE.search(f"{check.measured}\n{check.detail}")
-    file = named.group() if named else "run.json"
+    file = quote(_file_in(check.values) or "run.json")
     # GitHub asks for a region of every file, also of one that has no lines.
     region = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
     place = {"artifactLocation": {"uri": file, "uriBaseId": BASE}, "region": region}
@@ -155,6 +153,15 @@ def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
         # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
         "partialFingerprints": {"primaryLocationLineHash": f"{check_id}:1", "dpauditCheck/v1": check_id},
     }
+
+
+def _file_in(values: Mapping[str, Value]) -> str | None:
+    """Return the first file of the run that values name, or findings among them; None where they name none."""
+    if isinstance(file := values.get("file"), str):
+        return file
+    listed = (each for value in values.values() for each in (value if isinstance(value, tuple) else (value,)))
+    files = (_file_in(each.values) for each in listed if isinstance(each, Finding))
+    return next(filter(None, files), None)
 
 
 def _message(check: CheckResult, result: AuditResult) -> str:

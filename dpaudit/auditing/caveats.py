@@ -91,7 +91,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[str]:
         )
     if facts.replay is not None:
         for shared in facts.replay.shared or ():
-            yield f"{in_common(shared)} Who wrote it must say whether it comes from them: if so, the claim is void."
+            found = sentence(in_common(shared))
+            yield f"{found} Who wrote it must say whether it comes from them: if so, the claim is void."
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
         yield _PUBLIC_PARTS

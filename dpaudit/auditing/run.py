@@ -55,6 +55,7 @@ from dpaudit.checks.facts import (
     StepViews,
     TokenFacts,
     UniformRows,
+    input_problem,
     known_places,
 )
 from dpaudit.checks.integrity import unreadable_indexes
@@ -62,8 +63,8 @@ from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import StepCheck, Worded, context_of, printable, registered
-from dpaudit.checks.release import stop_problems, text_problems
+from dpaudit.checks.registry import Outcome, StepCheck, context_of, registered
+from dpaudit.checks.release import stop_problems, text_place, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
 from dpaudit.checks.subsets import SubsetSums
@@ -88,7 +89,18 @@ from dpaudit.results import (
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.rounding import bound_against, exactly, factor
 from dpaudit.results.shell import claim_options
-from dpaudit.runs import BatchReader, Claim, CommittedSeed, Held, InputError, Manifest, RunReader, without_stop
+from dpaudit.results.values import printable
+from dpaudit.runs import (
+    BatchReader,
+    Claim,
+    CommittedSeed,
+    Held,
+    InputError,
+    Manifest,
+    RunReader,
+    UnfinishedError,
+    without_stop,
+)
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.reader import RESUME
@@ -179,9 +191,9 @@ def audit_run(
         reader = RunReader(path)
         manifest, claim = reader.manifest, reader.manifest.claim
         if claim is None:
-            raise InputError(str(path), "the run states no claim: it is not finished.", RESUME)
+            raise UnfinishedError(str(path), "the run states no claim: it is not finished.", RESUME)
     except InputError as error:
-        return _unreadable(str(path), error, evidence)
+        return _unreadable(str(path), input_problem(error), evidence)
     seeded = None if seed is None else _seeded(reader, seed)
     question = question or Question()
     claim, clusters, made_up = question.asked_of(claim), None, None
@@ -256,12 +268,11 @@ class _Sums(NamedTuple):
 
 def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress | None) -> None:
     """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
-    for name, error in unreadable_indexes(facts.reader, facts.placement):
-        facts.unreadable[name] = error
+    facts.unreadable |= unreadable_indexes(facts.reader, facts.placement)
     try:
         batches = facts.reader.batches
     except InputError as error:
-        facts.unreadable[STEPS] = error.alone()
+        facts.unreadable[STEPS] = input_problem(error, STEPS)
         return
     make_auditor = partial(BatchAuditor, facts.reader.location, facts.change)
     with closing((engine or _engine_for(facts.reader)).map(make_auditor, batches)) as found:
@@ -433,9 +444,8 @@ def _summary(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _unreadable(path: str, error: InputError, evidence: int) -> AuditResult:
-    unread = Worded("skip", "not run", "a run that can be read", "The run cannot be read.")
-    failed = Worded("fail", "unreadable", "a run directory of format 1", str(error))
+def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
+    unread, failed = Outcome("skip", "run-unreadable"), Outcome("fail", "no-run", {"problem": problem})
     context = context_of(path)
     checks = tuple(
         check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered()
@@ -475,7 +485,7 @@ class BatchAuditor:
                 self._read_release(batch, facts)
                 self._read_steps(batch, facts)
         except InputError as error:
-            facts.error, facts.unbounded = error.alone(), True
+            facts.unreadable, facts.unbounded = input_problem(error, steps_file(batch_id)), True
         return facts
 
     def _read_release(self, batch: BatchReader, facts: BatchFacts) -> None:
@@ -495,7 +505,7 @@ class BatchAuditor:
         facts.stops += stop_problems(samples, stopping)
         for sample, span in zip(samples, batch.spans, strict=True):
             if batch.header.contexts and sum(batch.log_probabilities[span].tolist()) < _NO_COINCIDENCE:
-                facts.likenesses.append((sample.place, batch.likeness(span)))
+                facts.likenesses.append((text_place(sample), batch.likeness(span)))
 
     def _read_steps(self, batch: BatchReader, facts: BatchFacts) -> None:
         manifest, header = self._reader.manifest, batch.header

@@ -41,7 +41,7 @@ class DearTokens:
 
     def take(self, batch: BatchFacts) -> None:
         """Take in a batch that was read to its end."""
-        if batch.error is not None or batch.tokens is None:
+        if batch.unreadable is not None or batch.tokens is None:
             return
         found = batch.tokens
         found.costs[np.isnan(found.costs)] = math.inf  # what is no number bounds nothing

@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 
 from dpaudit.catalogue.entries import catalogue
 from dpaudit.results.rounding import bound_against, delta_bound, exactly, lower_bound, nearest, rounded_up, stated
-from dpaudit.results.values import Finding, Place, Quantity, Value
+from dpaudit.results.values import Finding, Place, Quantity, Value, printable
 
 _OPTIONAL: Final = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
@@ -87,7 +87,7 @@ class _Filling(string.Formatter):
             return named[int(value != 1)]
         if how:
             return str(_FORMS[how](value))
-        return _printable(str(value)) if isinstance(value, str) else _plain(value)
+        return printable(str(value)) if isinstance(value, str) else _plain(value)
 
     def _number(self, name: str) -> float:
         value = self._values[name]
@@ -118,9 +118,5 @@ def _place(place: Place) -> str:
     parts = [f"batch {place.batch}"]
     parts += [f"slot {place.slot}"] * (place.slot is not None)
     parts += [f"step {place.step}"] * (place.step is not None)
+    parts += [f"text {place.text}"] * (place.text is not None)
     return ", ".join(parts)
-
-
-def _printable(text: str) -> str:
-    """Return text that every encoding of Unicode can hold: names of files need not be UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 from dpaudit.accounting import rounded_sum
 from dpaudit.accounting.ex_post_release import ex_post_release
 from dpaudit.checks.claim import TooSmall, recomputed_levels, too_small
-from dpaudit.checks.facts import Facts, input_problem
+from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import lacking, unseen_places
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
@@ -65,8 +65,8 @@ def batches_are_independent(facts: Facts) -> Outcome:
 def _unproved(facts: Facts, secret: SecretBatches) -> Outcome | None:
     """Return what keeps the record from bearing out that each record was placed by itself; None where nothing does."""
     placed, manifest = facts.placement, facts.manifest
-    if placed.error is not None:
-        return Outcome("fail", "unreadable", notes=(input_problem(placed.error),))
+    if placed.unreadable is not None:
+        return Outcome("fail", "unreadable", notes=(placed.unreadable,))
     if problem := placed.misplaced or placed.problem:
         return Outcome("fail", "misplaced", {"problem": problem})
     seen = None if manifest.recorded is None else manifest.recorded.batches

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import RunCheck, Worded, not_applicable
-from dpaudit.results import CheckResult
+from dpaudit.checks.facts import Facts, input_problem
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
+from dpaudit.results import CheckResult, Finding, Value
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
+from dpaudit.runs.layout import ASSIGNMENT
 from dpaudit.runs.manifest import SOFTWARE
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
@@ -22,7 +23,7 @@ MOST_SIZES, FEWEST_SIZES = 8, 4
 MOST_DIGITS = 100
 WITHHELD = "withheld: a path on the machine of the run"
 
-_IN_EVERY_TEXT = "It acts on every text, and no epsilon here includes that. Do not release these texts."
+_IN_EVERY_TEXT = Finding(code="disclosure.in-every-text")
 
 _BATCHING = (
     "allocation",
@@ -100,20 +101,12 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @RunCheck(id="disclosure.sensitive")
-def settings_are_fit_to_publish(facts: Facts) -> Worded:
-    """Whatever a public report says of settings against keys, digests of data and records, batches' sizes, and paths.
+def settings_are_fit_to_publish(facts: Facts) -> Outcome:
+    """Hold whatever a public report says of settings against keys, digests, batches' sizes, paths and records.
 
-    Keys are the batches' and those of all rounds; sizes, those of all batches of a round or of several in a row.
-
-    Names of fields, texts and numbers, in whatever digits these are written. Under the key, texts are also held against
-    the records themselves, and so is what is not published, but acts on every text: each line of a template of the
-    user's own, the public examples and the banned words. Labels and single words are not: a record may be such a word.
-    With the data, all of it and the stop sequences are searched for large parts of records, whatever their case, marks
-    and spaces are.
+    So is what is not published, but acts on every text. Labels and single words are not held against records: a record
+    may be such a word.
     """
-    expected = (
-        "settings without a path, a key, sizes of batches, a digest of the data or of a record, and a record's text"
-    )
     manifest = facts.manifest
     said = list(_values(public_settings(manifest.model_dump(mode="json"))))
     published = [(field, value) for field, value in said if isinstance(value, str)]
@@ -121,22 +114,22 @@ def settings_are_fit_to_publish(facts: Facts) -> Worded:
     for field, text in published:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.
         if not field.startswith(LABELS) and PATH.search(text):
-            return Worded("fail", f"{field} holds a path", expected)
+            return Outcome("fail", "path", {"field": field})
     for name, secret in _secrets(manifest):
         if secret[:TELLING] in places:
-            return Worded("fail", f"{places[secret[:TELLING]]} holds {name}", expected)
+            return Outcome("fail", "secret", {"field": places[secret[:TELLING]], "secret": name})
     if (sizes := _sizes_in(facts, said)) is not None:
-        return Worded("fail", f"{sizes} holds how many contexts batches have", expected)
+        return Outcome("fail", "sizes", {"field": sizes})
     shared = () if facts.replay is None else facts.replay.shared or ()
     for each in shared:
         if each.copied:
-            found = f"{each.setting} has records of the data in it, or large parts of them: {each.copied:,}"
-            return Worded("fail", found, expected, _IN_EVERY_TEXT, evidence=3)
+            found: dict[str, Value] = {"field": each.setting, "records": each.copied}
+            return Outcome("fail", "copied", found, (_IN_EVERY_TEXT,), evidence=3)
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     unpublished = acting_texts(manifest.prompt.text, examples, manifest.decoding.banned_words)
     texts = [(field, text) for field, text in (*published, *unpublished) if not is_anybodys(field, text)]
     if len(texts) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
-        return Worded("skip", "not tried", expected, f"Too many labels: over {MOST_PAIRS:,} pairs with a text.")
+        return Outcome("skip", "too-many-labels", {"most": MOST_PAIRS})
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
     if manifest.batching.key is not None:
         keyed, labels = KeyedHash(bytes.fromhex(manifest.batching.key)), manifest.batching.labels or ("",)
@@ -145,39 +138,32 @@ def settings_are_fit_to_publish(facts: Facts) -> Worded:
     try:
         for count, assigned in enumerate(facts.reader.assignment(), start=1):
             if assigned.digest[:TELLING] in places:
-                found = f"{places[assigned.digest[:TELLING]]} holds the digest of the record in line {count}"
-                return Worded("fail", f"{found} of the assignment", expected)
+                return Outcome("fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": count})
             if assigned.digest in records:
                 field = records[assigned.digest]
-                found = f"{field} is the record in line {count} of the assignment, word for word"
-                in_every_text = field in dict(unpublished)
-                return Worded("fail", found, expected, _IN_EVERY_TEXT if in_every_text else "")
+                notes = (_IN_EVERY_TEXT,) if field in dict(unpublished) else ()
+                return Outcome("fail", "record", {"field": field, "line": count}, notes)
     except InputError as error:
-        return Worded("skip", "not read", expected, str(error))
+        return Outcome("skip", "unreadable", {"problem": input_problem(error, ASSIGNMENT)})
     if not count and facts.claim.unit == "context":
-        return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
+        return inapplicable("partition.claim-without-assignment")
     if not count and facts.manifest.data.records:
-        return Worded("skip", "nothing", expected, "The run records no assignment to compare with.")
-    unkeyed = (
-        "" if manifest.batching.key is not None else "Without batching.key no text could be held against the records."
-    )
-    found = f"{len(published) + len(unpublished)} texts, {count} records"
+        return Outcome("skip", "unassigned")
+    unkeyed = (Finding(code="disclosure.unkeyed"),) * (manifest.batching.key is None)
     searched = facts.replay is not None and facts.replay.shared is not None
-    told = " ".join([unkeyed, *map(in_common, shared)]).strip()
-    return Worded("pass", found, expected, told, evidence=3 if searched else None)
+    values: dict[str, Value] = {"texts": len(published) + len(unpublished), "records": count}
+    return Outcome("pass", "fit", values, (*unkeyed, *map(in_common, shared)), evidence=3 if searched else None)
 
 
-def _secrets(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """What no public report may hold, in hexadecimal, by what it is."""
+def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
+    """Yield what no public report may hold, in hexadecimal, behind what it is."""
     if manifest.data.digest is not None:
-        yield "the data's digest", manifest.data.digest
+        yield Finding(code="disclosure.data-digest"), manifest.data.digest
     if manifest.batching.key is not None:
-        yield "the key", manifest.batching.key
+        yield Finding(code="disclosure.key"), manifest.batching.key
         master = KeyedHash(bytes.fromhex(manifest.batching.key))
-        yield from (
-            (f"the key of round {number}", master.of_round(number).key.hex())
-            for number in range(manifest.batching.rounds)
-        )
+        for number in range(manifest.batching.rounds):
+            yield Finding(code="disclosure.round-key", values={"round": number}), master.of_round(number).key.hex()
 
 
 def _sizes_in(facts: Facts, said: list[tuple[str, Any]]) -> str | None:
@@ -194,15 +180,15 @@ def _sizes_in(facts: Facts, said: list[tuple[str, Any]]) -> str | None:
     return None
 
 
-def in_common(shared: SharedText) -> str:
-    """What a public setting has in common with records, as a sentence without any of the text."""
-    records = "a record" if shared.records == 1 else f"{shared.records:,} records"
-    return f"{shared.setting} has up to {shared.letters} letters in a row in common with {records}."
+def in_common(shared: SharedText) -> Finding:
+    """Return what a public setting has in common with records, without any of the text."""
+    values: dict[str, Value] = {"field": shared.setting, "letters": shared.letters, "records": shared.records}
+    return Finding(code="disclosure.in-common", values=values)
 
 
 def acts_on_every_text(check: CheckResult) -> bool:
     """Whether a failure of disclosure.sensitive is about the texts themselves, whatever is published beside them."""
-    return check.detail == _IN_EVERY_TEXT
+    return _IN_EVERY_TEXT in check.notes
 
 
 def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:

@@ -40,6 +40,7 @@ from dpaudit.runs import (
     RunReader,
     SecretBatches,
     Step,
+    UnfinishedError,
     secret_batches,
 )
 from dpaudit.runs.layout import steps_file
@@ -64,10 +65,19 @@ TOKEN_BYTES = 8
 LISTED = 10
 
 
-def input_problem(error: InputError) -> Finding:
-    """Return an error over what was read as a finding."""
-    values: dict[str, Value] = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
-    return Finding(code="file.unusable", values=values)
+def input_problem(error: InputError, file: str = "") -> Finding:
+    """Return an error over what was read as a finding.
+
+    Args:
+        error: what was raised.
+        file: which file of the run it is about, relative to the run directory; empty where it is none of them.
+    """
+    values: dict[str, Value] = {"where": error.where, "problem": error.problem}
+    if file:
+        values["file"] = file
+    if isinstance(error, UnfinishedError):
+        return Finding(code="file.unfinished", values=values)
+    return Finding(code="file.unusable", values=values | {"remedy": error.remedy})
 
 
 class StepView:
@@ -473,7 +483,7 @@ class BatchFacts:
         intervals: of each step's token (`DrawnStep.interval`), NaN where it has none; empty without a committed seed.
         text_lengths: how many of its tokens each text has.
         empty, very_short: how many of its texts are, as in TextCounts.
-        error: why it could not be read to its end; None where it could.
+        unreadable: why it could not be read to its end; None where it could.
         header: None where it could not be opened.
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
@@ -498,7 +508,7 @@ class BatchFacts:
 
     id: int
     sampling: SamplingTest
-    error: InputError | None = None
+    unreadable: Finding | None = None
     header: BatchHeader | None = None
     digest: str = ""
     length: int = 0
@@ -509,15 +519,15 @@ class BatchFacts:
     empty: int = 0
     very_short: int = 0
     sample_digests: list[bytes] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    texts: list[Finding] = field(default_factory=list)
     said: set[bool] = field(default_factory=set)
-    stops: list[str] = field(default_factory=list)
+    stops: list[Finding] = field(default_factory=list)
     unmade: dict[str, InputError] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
     public: list[SeenPublic] = field(default_factory=list)
     unshown: Counter[str] = field(default_factory=Counter)
-    likenesses: list[tuple[str, bytes]] = field(default_factory=list)
+    likenesses: list[tuple[Place, bytes]] = field(default_factory=list)
     unbounded: bool = False
     costs: list[float] = field(default_factory=list)
     spent: NDArray[np.float64] | None = None
@@ -612,11 +622,11 @@ class Facts:
     lengths: dict[int, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     sample_digests: dict[int, list[bytes]] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    texts: list[Finding] = field(default_factory=list)
     said: set[bool] = field(default_factory=set)
-    stops: list[str] = field(default_factory=list)
-    copies: list[str] = field(default_factory=list)
-    unreadable: dict[str, InputError] = field(default_factory=dict)
+    stops: list[Finding] = field(default_factory=list)
+    copies: list[Finding] = field(default_factory=list)
+    unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[str, InputError] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     first_problems: dict[str, tuple[Place, Finding]] = field(default_factory=dict)
@@ -636,12 +646,12 @@ class Facts:
     subsets: SubsetFacts | None = None
     test_orders: list[Finding] = field(default_factory=list)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
-    _likenesses: dict[bytes, str] = field(default_factory=dict)
+    _likenesses: dict[bytes, Place] = field(default_factory=dict)
 
     def take(self, batch: BatchFacts) -> None:
         """Take in what one batch says. Batches come in ascending order."""
-        if batch.error is not None:
-            self.unreadable[steps_file(batch.id)] = batch.error
+        if batch.unreadable is not None:
+            self.unreadable[steps_file(batch.id)] = batch.unreadable
         if batch.unbounded:
             self.unbounded.add(batch.id)
         if batch.header is None:
@@ -688,7 +698,7 @@ class Facts:
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:
-                self.copies.append(f"{place} repeats {first}, aggregates and tokens alike")
+                self.copies.append(Finding(code="integrity.copied", values={"text": place, "original": first}))
 
     @property
     def replay(self) -> Replay | None:

@@ -10,127 +10,116 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dpaudit.catalogue import sentence
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.facts import Facts, input_problem
 from dpaudit.checks.rebalancing import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, Worded, judge_origin, not_applicable, replay_remedy, replayed_by
-from dpaudit.results import Finding
+from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin, replay_remedy
+from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
+from dpaudit.runs.layout import ASSIGNMENT
 
 
 @RunCheck(id="partition.disjoint")
-def records_are_placed_once(facts: Facts) -> Worded:
-    """The assignment against the manifest's number of records and the batches' numbers of contexts.
+def records_are_placed_once(facts: Facts) -> Outcome:
+    """Hold the assignment against the manifest's number of records and the batches' numbers of contexts.
 
     With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
     """
-    expected = "digests ascending without repetition, as many as records; contexts as the batches have them"
-    placed = facts.placement
-    if placed.error is not None:
-        return Worded("fail", "the assignment cannot be read", expected, str(placed.error))
-    if facts.manifest.batching.rounds > 1 and facts.manifest.clustering.method != "none" and facts.places is None:
-        return Worded("skip", "nothing", expected, "The file clusters cannot be read: restore it.")
+    placed, batching = facts.placement, facts.manifest.batching
+    if placed.unreadable is not None:
+        return Outcome("fail", "unreadable", {"problem": placed.unreadable})
+    if batching.rounds > 1 and facts.manifest.clustering.method != "none" and facts.places is None:
+        return Outcome("skip", "clusters-unread", notes=(Finding(code="file.clusters-unread"),))
     problem = placed.problem or _contradiction(facts)
     if problem:
-        return Worded("fail", problem, expected)
+        return Outcome("fail", "contradicted", {"problem": problem})
     if not placed.records and facts.claim.unit == "context":
-        return not_applicable(expected, "The claim is per context, and no assignment is recorded.")
+        return inapplicable("partition.claim-without-assignment")
     if not placed.records and facts.manifest.data.records:
-        return Worded("skip", "nothing", expected, "The run records no assignment of its records to batches.")
-    found, batching = f"{placed.records} records", facts.manifest.batching
-    if batching.rounds > 1:
-        found += f" in {counted_rounds(facts.manifest)}"
+        return Outcome("skip", "unassigned")
+    values: dict[str, Value] = {"records": placed.records} | _counted_rounds(facts.manifest)
     if batching.rule == "hashed-cells":
-        shown = batching.examples_per_context * placed.contexts.total()
-        found += f"; {shown} of the {placed.by_batch.total()} in generated batches are shown"
-    return Worded("pass", found, expected)
+        values["shown"] = batching.examples_per_context * placed.contexts.total()
+        values["generated"] = placed.by_batch.total()
+    return Outcome("pass", "once", values)
 
 
 @RunCheck(id="partition.stable")
-def rule_gives_the_assignment(facts: Facts) -> Outcome | Worded:
-    """The assignment against batch and slot or cell hashed anew from each digest; with the data, the whole rule."""
-    batching, per_context = facts.manifest.batching, facts.claim.unit == "context"
-    expected = "batch and slot of every record as the keyed hash of that record gives them"
-    if facts.replay is not None and facts.replay.assignment:
-        return Worded("fail", sentence(facts.replay.assignment), expected, evidence=3)
+def rule_gives_the_assignment(facts: Facts) -> Outcome:
+    """Hold the assignment against places hashed anew from each digest; with the data, the whole rule."""
+    batching, per_context, placed = facts.manifest.batching, facts.claim.unit == "context", facts.placement
+    if facts.replay is not None and facts.replay.assignment is not None:
+        return Outcome("fail", "contradicted", {"problem": facts.replay.assignment}, evidence=3)
     if batching.rule == "paper-slices":
         if per_context:
-            return not_applicable(expected, "The claim is per context: it does not rest on where records go.")
-        found = f"paper-slices, and a claim per {facts.claim.unit}{_seen_to_move(facts)}"
-        mend = "One record more or less moves later ones to other batches. Claim per context, or use hashed batches."
-        return Worded("fail", found, expected, mend)
+            return inapplicable("partition.claim-per-context")
+        return Outcome("fail", "slices", {"unit": facts.claim.unit} | _seen_to_move(facts))
     moved = facts.manifest.recorded.batches if facts.manifest.recorded else None
     if moved is not None and moved.moved > 1 and not per_context:
-        found = f"{batching.rule}{_seen_to_move(facts)}"
-        return Worded("fail", found, expected, "It is not the declared rule that places records.", evidence=0)
+        return Outcome("fail", "moved", {"rule": batching.rule} | _seen_to_move(facts), evidence=0)
     missing = _missing_for_the_rule(facts)
     if missing and per_context:
-        return not_applicable(expected, f"The claim is per context, and the run has no {missing}.")
+        return inapplicable("partition.claim-without-rule", {"missing": missing})
     if missing:
-        lacking = f"The run has no {missing}: without it the rule cannot be run again."
-        return Worded("skip", "nothing", expected, lacking)
-    if facts.placement.error is not None:
-        return Worded("fail", "the assignment cannot be read", expected, str(facts.placement.error))
-    if facts.placement.misplaced:
-        return Worded("fail", facts.placement.misplaced, expected)
-    found = f"{facts.manifest.data.records} records"
-    if batching.rounds > 1:
-        found += f" in {counted_rounds(facts.manifest)}"
+        return Outcome("skip", "lacking", {"missing": missing})
+    if placed.unreadable is not None:
+        return Outcome("fail", "unreadable", {"problem": placed.unreadable})
+    if placed.misplaced is not None:
+        return Outcome("fail", "misplaced", {"problem": placed.misplaced})
+    values: dict[str, Value] = {"records": facts.manifest.data.records} | _counted_rounds(facts.manifest)
     if facts.replay is not None:
-        return Worded("pass", f"{found}, placed anew from the data", expected, evidence=3)
+        return Outcome("pass", "placed-from-data", values, evidence=3)
     if unseen := unseen_places(facts.manifest):
         return Outcome("skip", "unseen", notes=unseen, evidence=3)
-    return Worded("pass", f"{found}, from their digests", expected)
+    return Outcome("pass", "placed-from-digests", values)
 
 
 @RunCheck(id="partition.public-parameters")
-def batching_is_public(facts: Facts) -> Outcome | Worded:
-    """The declared origin of the batching rule's numbers; with clusters, what their numbers of batches rest on."""
+def batching_is_public(facts: Facts) -> Outcome:
+    """Judge the declared origin of the batching rule's numbers; with clusters, what numbers of batches rest on."""
     clustering, batches = facts.manifest.clustering, facts.clusters.batches if facts.clusters else ()
     if clustering.records_per_batch is not None and not counts_are_noised(clustering):
-        found = "numbers of batches rest on counts of private records without noise"
-        return Worded("fail", found, "numbers that are public, or rest on noisy counts")
+        return Outcome("fail", "exact-counts")
     if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
-        found = "clusters have different numbers of batches, and no rule says why"
-        return Worded("fail", found, "one number for all clusters, or numbers that rest on noisy counts")
+        return Outcome("fail", "uneven")
     return judge_origin(facts.manifest.origins.batching, "batching")
 
 
 @RunCheck(id="partition.users")
-def users_have_no_more_records(facts: Facts) -> Worded:
-    """The most distinct records that one user has in the data, by the run's column of users, against the declaration.
+def users_have_no_more_records(facts: Facts) -> Outcome:
+    """Hold the most distinct records that one user has in the data against the declaration.
 
-    A run that names no such column is taken at its word.
+    A run that names no column of users is taken at its word.
     """
     if facts.claim.unit != "user":
-        return not_applicable("a claim per user", f"The claim is per {facts.claim.unit}.")
+        return inapplicable("partition.claim-per-unit", {"unit": facts.claim.unit})
     allowed, column = facts.manifest.privacy.records_per_user, facts.manifest.data.user
-    expected = f"at most {allowed} records a user, as privacy.records_per_user says"
+    values: dict[str, Value] = {} if allowed is None else {"allowed": allowed}
     if column is None:
-        found = f"{allowed}, as the run declares"
-        return Worded("pass", found, expected, "The run names no column of users (data.user) to count by.", evidence=0)
+        return Outcome("pass", "declared", values, evidence=0)
     if column == facts.manifest.data.text:  # by which each text would be somebody's only one
-        return Worded("fail", "users are told apart by the column of texts", expected)
+        return Outcome("fail", "told-by-texts", values)
     most = None if facts.replay is None else facts.replay.most_per_user
     if most is None:
-        return Worded("skip", "not counted", expected, replayed_by(facts.manifest))
+        return Outcome("skip", "uncounted", values, (replay_remedy(facts.manifest),))
+    values |= {"most": most, "column": column}
     # Written so that a run without a number fails.
-    within = allowed is not None and most <= allowed
-    named = f"Users are told apart by the column {column!r}, which the run names." if within else ""
-    return Worded("pass" if within else "fail", f"a user has up to {most}", expected, named)
+    if allowed is not None and most <= allowed:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
 
 
-def counted_rounds(manifest: Manifest) -> str:
-    """How many rounds there are, and were to be."""
-    return f"{manifest.rounds} rounds" + f" of {manifest.batching.rounds}" * (manifest.stopped_after is not None)
+def _counted_rounds(manifest: Manifest) -> dict[str, Value]:
+    """Return how many rounds there are, and were to be; nothing of a run with one."""
+    if manifest.batching.rounds == 1:
+        return {}
+    stopped: dict[str, Value] = {} if manifest.stopped_after is None else {"planned": manifest.batching.rounds}
+    return {"rounds": manifest.rounds} | stopped
 
 
-def _seen_to_move(facts: Facts) -> str:
-    """What a recorder saw when it emptied records, in words."""
+def _seen_to_move(facts: Facts) -> dict[str, Value]:
+    """Return what a recorder saw when it emptied records; nothing where none did."""
     seen = None if facts.manifest.recorded is None else facts.manifest.recorded.batches
-    if seen is None:
-        return ""
-    return f"; one record emptied changes {seen.moved} of {facts.manifest.batches} batches ({seen.tried} tried)"
+    return {} if seen is None else {"moved": seen.moved, "batches": facts.manifest.batches, "tried": seen.tried}
 
 
 def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
@@ -141,38 +130,42 @@ def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
     return unseen, replay_remedy(manifest)
 
 
-def _missing_for_the_rule(facts: Facts) -> str | None:
-    """What the run lacks for its hashed rule to be run again; None where nothing."""
+def _missing_for_the_rule(facts: Facts) -> str | Finding | None:
+    """Return what the run lacks for its hashed rule to be run again; None where nothing."""
     placement, missing = facts.placement, lacking(facts.manifest)
-    if missing is None and facts.manifest.clustering.method != "none" and facts.places is None:
-        missing = "file clusters that can be read"
-    if missing or placement.records:
+    if missing is not None:
         return missing
-    if placement.error is not None:
-        return "assignment that can be read"
-    return "assignment" if facts.manifest.data.records else None
+    if facts.manifest.clustering.method != "none" and facts.places is None:
+        return Finding(code="partition.readable-clusters")
+    if placement.records:
+        return None
+    if placement.unreadable is not None:
+        return Finding(code="partition.readable-assignment")
+    return ASSIGNMENT if facts.manifest.data.records else None
 
 
-def _contradiction(facts: Facts) -> str | None:
+def _contradiction(facts: Facts) -> Finding | None:
+    """Return what of the assignment contradicts the batches or the manifest; None where nothing does."""
     batching, data, placed = facts.manifest.batching, facts.manifest.data, facts.placement
     if not placed.records and facts.claim.unit == "context":
         return None
     slots = batching.rule == "hashed-slots"
     for batch, header in facts.headers.items():
+        values: dict[str, Value] = {"batch": Place(batch=batch), "contexts": header.contexts}
         if not placed.records and not data.records and header.contexts:
-            return f"batch {batch} has {header.contexts} contexts, and no record is assigned"
+            return Finding(code="partition.contexts-without-records", values=values)
         if not slots and not placed.records:
             continue
         implied = batching.slots if slots else placed.contexts[batch]
+        assert implied is not None
         if header.contexts != implied:
-            here = f"batch {batch}"
-            if batching.rounds > 1:
-                here += f", of round {batch // batching.per_round},"
-            return f"{here} has {header.contexts} contexts, and {implied} by its rule and the assignment"
+            values |= {"implied": implied}
+            values |= {"round": batch // batching.per_round} if batching.rounds > 1 else {}
+            return Finding(code="partition.other-contexts", values=values)
     if placed.records and placed.records != data.records:
-        return f"{placed.records} records are assigned, and data.records is {data.records}"
+        return Finding(code="partition.other-number", values={"assigned": placed.records, "declared": data.records})
     if placed.records and data.digest not in (None, placed.digest):
-        return "data.digest is not that of the assigned records"
+        return Finding(code="partition.other-digest")
     return None
 
 
@@ -181,7 +174,7 @@ class Placement:
     """Where the records went.
 
     Attributes:
-        error: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
+        unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
         records: how many lines it has.
         digest: what `data.digest` of these records would be.
         problem: the first line that cannot be right, whatever the rule.
@@ -191,19 +184,14 @@ class Placement:
         watched: where the records of some digests went: all of these that have a line.
     """
 
-    error: InputError | None = None
+    unreadable: Finding | None = None
     records: int = 0
     digest: str = ""
-    problem: str | None = None
-    misplaced: str | None = None
+    problem: Finding | None = None
+    misplaced: Finding | None = None
     contexts: Counter[int] = field(default_factory=Counter)
     by_batch: Counter[int] = field(default_factory=Counter)
     watched: dict[str, int | None] = field(default_factory=dict)
-
-    def require(self) -> None:
-        """Raise InputError where the file cannot be read."""
-        if self.error is not None:
-            raise self.error
 
 
 def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watched: Collection[str] = ()) -> Placement:
@@ -221,7 +209,7 @@ def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watch
     try:
         placement.digest = data_digest(_digests(reader, placement, lines, rule, frozenset(watched)))
     except InputError as error:
-        placement.error = error.alone()
+        placement.unreadable = input_problem(error, ASSIGNMENT)
     if isinstance(lines, _Grouped):
         lines.place(placement)
     return placement
@@ -247,20 +235,24 @@ def _digests(
             placement.watched[assigned.digest] = assigned.batch
         problem = lines.problem(assigned)
         if assigned.digest <= previous:
-            problem = "its record's digest is repeated or out of order"
+            problem = Finding(code="partition.digest-order")
         previous = assigned.digest
         if problem and placement.problem is None:
-            placement.problem = f"line {placement.records} of the assignment: {problem}"
+            placement.problem = _line(placement.records, problem)
         if rule is not None and placement.misplaced is None and (problem := rule.problem(assigned)):
-            placement.misplaced = f"line {placement.records} of the assignment: {problem}"
+            placement.misplaced = _line(placement.records, problem)
         yield assigned.digest
+
+
+def _line(number: int, problem: Finding) -> Finding:
+    return Finding(code="partition.line", values={"file": ASSIGNMENT, "line": number, "problem": problem})
 
 
 class _Lines(Protocol):
     """What reads the lines of an assignment."""
 
-    def problem(self, assigned: Assigned) -> str | None:
-        """Take in a line, and say why it cannot be right."""
+    def problem(self, assigned: Assigned) -> Finding | None:
+        """Take in a line, and return why it cannot be right; None where it may be."""
         ...
 
 
@@ -279,12 +271,13 @@ class _Grouped:
         else:
             self._groups = []
 
-    def problem(self, assigned: Assigned) -> str | None:
+    def problem(self, assigned: Assigned) -> Finding | None:
         """See `_Lines`."""
         if assigned.slot is not None:
-            return "it has a slot, which each round gives it anew"
+            return Finding(code="partition.slot-in-rounds")
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
-            return f"it names no group of {len(self._groups)}" if self._groups else "it names no group"
+            known: dict[str, Value] = {"groups": len(self._groups)} if self._groups else {}
+            return Finding(code="partition.no-group", values=known)
         if self._groups:
             self._members.append((assigned.digest, assigned.batch))
         return None
@@ -317,16 +310,17 @@ class _Places:
         self._batching, self._contexts = batching, contexts
         self._held: defaultdict[int, Counter[int]] = defaultdict(Counter)
 
-    def problem(self, assigned: Assigned) -> str | None:
-        """Take in a line, and say why it cannot be right."""
+    def problem(self, assigned: Assigned) -> Finding | None:
+        """Take in a line, and return why it cannot be right."""
         if assigned.batch is None:
             return None
         batching = self._batching
         if assigned.batch >= batching.batches:
-            return f"it names batch {assigned.batch} of {batching.batches}"
+            values: dict[str, Value] = {"batch": Place(batch=assigned.batch), "batches": batching.batches}
+            return Finding(code="partition.no-batch", values=values)
         slots = batching.slots or batching.cells
         if (assigned.slot is None) != (slots is None) or (assigned.slot or 0) >= (slots or 1):
-            return f"its slot does not fit the rule {batching.rule}"
+            return Finding(code="partition.slot-unfit", values={"rule": batching.rule})
         if assigned.slot is None:  # every record is a context of its own
             self._contexts[assigned.batch] += 1
             return None
@@ -337,7 +331,7 @@ class _Places:
             return None
         self._contexts[assigned.batch] += held[assigned.slot] == 1
         if held[assigned.slot] > most:
-            return f"its context shows more than {most} records"
+            return Finding(code="partition.context-full", values={"most": most})
         return None
 
 
@@ -357,17 +351,17 @@ class _Rule:
         self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
         self._slots, self._most = batching.slots or batching.cells, batching.examples_per_context
         #: A slot takes no more records once it shows enough of them; a cell takes all.
-        self._named, self._fills = ("cell", False) if batching.cells else ("slot", True)
+        self._kind, self._fills = ("cell", False) if batching.cells else ("slot", True)
         self._shown: Counter[tuple[int, int]] = Counter()
         #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
         self._full: set[tuple[int, int, int]] = set()
 
-    def problem(self, assigned: Assigned) -> str | None:
-        """Why the rule does not give this line."""
+    def problem(self, assigned: Assigned) -> Finding | None:
+        """Return why the rule does not give this line; None where it does."""
         slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
         if assigned.batch is None:
             left_out = not any(self._leaves_out(assigned.digest, count, slot) for count in self._counts)
-            return "its record belongs to a generated batch, and is left out" if left_out else None
+            return Finding(code="partition.left-out") if left_out else None
         if self._places is not None and assigned.batch >= min(self._batches, len(self._places)):
             return None  # partition.disjoint or release.selection objects
         # Into how many batches its cluster or label is hashed, and the batch's number among them.
@@ -376,11 +370,13 @@ class _Rule:
             count, place = self._places[assigned.batch].count, self._places[assigned.batch].number
         number = self._hash.batch(assigned.digest, count)
         if number >= self._generated:
-            return f"its record belongs to none of the generated batches, and is in batch {assigned.batch}"
+            return Finding(code="partition.not-generated", values={"batch": Place(batch=assigned.batch)})
         if number != place:
-            return f"its record is in batch {assigned.batch}, and the rule sends it to another"
+            return Finding(code="partition.other-batch", values={"batch": Place(batch=assigned.batch)})
         if assigned.slot != slot:
-            return f"its record is in {self._named} {assigned.slot}, and the rule sends it to {slot}"
+            places = (("slot", assigned.slot), ("due", slot))
+            known: dict[str, Value] = {name: place for name, place in places if place is not None}
+            return Finding(code="partition.other-slot", values={"kind": self._kind} | known)
         if self._fills and slot is not None:
             self._shown[assigned.batch, slot] += 1
             if self._shown[assigned.batch, slot] == self._most:

@@ -18,6 +18,8 @@ from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, Manifest
+from dpaudit.results.values import printable
+from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -220,6 +222,11 @@ def replayed_by(manifest: Manifest) -> str:
     return NOT_LOADED if manifest.foreign else COMMAND
 
 
+def replay_remedy(manifest: Manifest) -> Finding:
+    """Return what makes the checks that need a run's model and its data."""
+    return Finding(code="replay.not-loaded" if manifest.foreign else "replay.command")
+
+
 def command_for(text: str, context: Context) -> str:
     """To be replaced by templates."""
     named, options = context["run"], context["question"]
@@ -302,11 +309,6 @@ CATALOGUE = (
 def registered() -> list[Check[Any]]:
     """All checks, in the catalogue's order."""
     return [CHECKS[name] for name in CATALOGUE]
-
-
-def printable(text: str) -> str:
-    """Text that every encoding of Unicode can hold: names of files need not be UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:

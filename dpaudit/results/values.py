@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, TypeAlias, Union, cast
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from dpaudit.mechanisms import Problem
 
@@ -15,7 +15,13 @@ def finite_or_text(value: float) -> float | Literal["inf", "-inf", "nan"]:
     return value if math.isfinite(value) else cast(Literal["inf", "-inf", "nan"], str(float(value)))
 
 
+def printable(text: str) -> str:
+    """Return text that every encoding of Unicode can hold: names of files need not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 Number = Annotated[float, PlainSerializer(finite_or_text, when_used="json")]
+Name = Annotated[str, AfterValidator(printable)]
 
 
 class _Data(BaseModel):
@@ -34,11 +40,12 @@ class Quantity(_Data):
 
 
 class Place(_Data):
-    """A place in a run: a batch, and a step or a slot of it, from 0; None where the whole batch is meant."""
+    """A place in a run: a batch, and a step, a slot or a text of it, from 0; None where the whole batch is meant."""
 
     batch: int
     step: int | None = None
     slot: int | None = None
+    text: int | None = None
 
 
 class Finding(_Data):
@@ -53,7 +60,7 @@ class Finding(_Data):
     values: dict[str, Value] = {}
 
 
-_Scalar: TypeAlias = Union[bool, int, Number, str, Quantity, Place, "Finding"]
+_Scalar: TypeAlias = Union[bool, int, Number, Name, Quantity, Place, "Finding"]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()

@@ -26,6 +26,7 @@ from dpaudit.runs.earlier import continuation_problem as continuation_problem
 from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by
 from dpaudit.runs.errors import InputError as InputError
+from dpaudit.runs.errors import UnfinishedError as UnfinishedError
 from dpaudit.runs.manifest import Allocation as Allocation
 from dpaudit.runs.manifest import Batching as Batching
 from dpaudit.runs.manifest import CanaryCoins as CanaryCoins

@@ -20,8 +20,12 @@ class InputError(ValueError):
 
     def alone(self) -> InputError:
         """What is wrong without how that was found: a traceback would keep all that was read by then in memory."""
-        return InputError(self.where, self.problem, self.remedy)
+        return type(self)(self.where, self.problem, self.remedy)
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         """Pickle by the three parts, not by the message: worker processes hand these errors on."""
         return type(self), (self.where, self.problem, self.remedy)
+
+
+class UnfinishedError(InputError):
+    """A run that is not finished, and has no file yet that only a finished one has."""

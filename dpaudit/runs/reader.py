@@ -23,7 +23,7 @@ from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
-from dpaudit.runs.errors import InputError
+from dpaudit.runs.errors import InputError, UnfinishedError
 from dpaudit.runs.journal import Journal, whole_entries
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
@@ -144,7 +144,7 @@ class RunReader(FolderReader):
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         # What a run has at its end alone is not to be restored before.
         if name in (layout.HASHES, layout.SAMPLES) and not (self.has(name) or self.has(layout.HASHES)):
-            raise InputError(self.where(name), "the file is missing: the run is not finished.", RESUME)
+            raise UnfinishedError(self.where(name), "the file is missing: the run is not finished.", RESUME)
         return super()._lines(name)
 
     def require_loadable(self) -> None:

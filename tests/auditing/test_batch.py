@@ -68,7 +68,7 @@ def test_the_report_is_the_same_for_any_number_of_processes(make_run):
         spread = audit_run(run.path, engine=LocalEngine(workers))
         assert spread.to_json() == alone.to_json()
         checks = {check.id: check for check in spread.checks}
-        assert "00000001.zip" in checks["integrity.format"].detail
+        assert checks["integrity.format"].values["first"].values["file"] == "steps/00000001.zip"
         assert checks["record.range"].values["place"] == Place(batch=4, step=1)
 
 

@@ -460,83 +460,96 @@ def a_digest(run: Run) -> str:
     return next(RunReader(run.path).assignment()).digest
 
 
-FAULTS: dict[str, tuple[str, Callable[[Run], Any], str]] = {
-    "a record as the model's name": ("model.name", a_record, "model.name is the record"),
+FAULTS: dict[str, tuple[str, Callable[[Run], Any], str, str]] = {
+    "a record as the model's name": ("model.name", a_record, "model.name", "record"),
     "a digest as bytes": (
         "stopping.sequences",
         lambda run: [*run.spec.sequences, list(bytes.fromhex(a_digest(run)[:16]))],
-        "stopping.sequences[3] holds the digest of the record",
+        "stopping.sequences[3]",
+        "digest",
     ),
     "a digest as numbers of 16 bits": (
         "stopping.sequences",
         lambda run: [*run.spec.sequences, [int(a_digest(run)[at : at + 4], 16) for at in range(0, 16, 4)]],
-        "stopping.sequences[3] holds the digest of the record",
+        "stopping.sequences[3]",
+        "digest",
     ),
     "a digest's decimal digits": (
         "prompt.template",
         lambda run: f"run {int(a_digest(run), 16)}",
-        "prompt.template holds the digest of the record",
+        "prompt.template",
+        "digest",
     ),
     "a digest within another": (
         "model.digest",
         lambda run: "5" * 20 + a_digest(run)[:12] + "5" * 32,
-        "model.digest holds the digest of the record",
+        "model.digest",
+        "digest",
     ),
     "a digest as a version": (
         "software",
         lambda run: {"torch": f"2.4.0+{a_digest(run)[:12]}"},
-        "software.torch holds the digest of",
+        "software.torch",
+        "digest",
     ),
-    "a record's digest as the model": ("model.name", a_digest, "model.name holds the digest of the record"),
+    "a record's digest as the model": ("model.name", a_digest, "model.name", "digest"),
     "a digest cut short": (
         "prompt.template",
         lambda run: f"run {a_digest(run)[:12].upper()}",
-        "prompt.template holds the digest of",
+        "prompt.template",
+        "digest",
     ),
     "a digest among other digits": (
         "prompt.template",
         lambda run: f"ab{a_digest(run)[:16]}",
-        "prompt.template holds the digest of",
+        "prompt.template",
+        "digest",
     ),
     "the key in the prompt's name": (
         "prompt.template",
         lambda run: manifest(run)["batching"]["key"],
-        "prompt.template holds the key",
+        "prompt.template",
+        "secret",
     ),
     "the data's digest as the model's": (
         "model.digest",
         lambda run: manifest(run)["data"]["digest"],
-        "model.digest holds the data's digest",
+        "model.digest",
+        "secret",
     ),
     "sizes of batches": (
         "prompt.template",
         lambda run: ", ".join(str(size) for size in run.spec.contexts_of[1:]),
-        "prompt.template holds how many contexts",
+        "prompt.template",
+        "sizes",
     ),
     "sizes of batches as a stop sequence": (
         "stopping.sequences",
         lambda run: [*run.spec.sequences, list(run.spec.contexts_of)],
-        "stopping.sequences[3] holds how many contexts",
+        "stopping.sequences[3]",
+        "sizes",
     ),
     "the key of a round": (
         "prompt.template",
         lambda run: keyed(run).of_round(0).key.hex(),
-        "prompt.template holds the key of round 0",
+        "prompt.template",
+        "secret",
     ),
     "a record in a line of a template": (
         "prompt.text",
         lambda run: f"Such as:\n- {{example}}\n  {a_record(run)}",
-        "prompt.text is the record",
+        "prompt.text",
+        "record",
     ),
-    "a file's path": ("prompt.template", lambda run: "see /someone/notes/prompt.txt", "prompt.template holds a path"),
-    "a folder of one's own": ("prompt.template", lambda run: "~someone/prompts", "prompt.template holds a path"),
-    "a path as the prompt": ("prompt.template", lambda run: str(run.path), "prompt.template holds a path"),
+    "a file's path": ("prompt.template", lambda run: "see /someone/notes/prompt.txt", "prompt.template", "path"),
+    "a folder of one's own": ("prompt.template", lambda run: "~someone/prompts", "prompt.template", "path"),
+    "a path as the prompt": ("prompt.template", lambda run: str(run.path), "prompt.template", "path"),
 }
 
 
 def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run, failed, tmp_path):
     for name in FAULTS:
-        field, value, said = FAULTS[name]
+        field, value, shown, code = FAULTS[name]
         run = make_run(sizes=(4, 3, 5, 3, 6, 3, 2, 4, 5) if name.startswith("sizes") else (4, 5))
         planted = value(run)
         run.edit_manifest({field: planted})
@@ -544,7 +557,7 @@ def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run,
         result = run.audit()
         assert failed(result) == {"disclosure.sensitive"}, name
         found = check_of(result)
-        assert said in found.measured
+        assert (found.values["field"], found.code) == (shown, code), name
         secret = planted if isinstance(planted, str) else json.dumps(planted)
         assert secret not in found.model_dump_json()
         # A public report of this run leaves the settings out altogether.
@@ -650,7 +663,8 @@ def test_records_taken_for_labels_fail(make_run):
     text = "a record of several lines, far longer than the name of any group " * 2
     run.edit_manifest({"batching.labels": ["a", text]})
     with_records(run, text)
-    assert check_of(run.audit()).measured.startswith("batching.labels[1] is the record in line")
+    found = check_of(run.audit())
+    assert (found.code, found.values["field"]) == ("record", "batching.labels[1]")
 
 
 def test_digests_in_the_digits_of_a_number_are_seen():
@@ -673,7 +687,7 @@ def test_without_a_key_digests_and_paths_are_still_looked_for(make_run):
     run.edit_manifest({"batching.key": None})
     run.rehash()
     found = check_of(run.audit())
-    assert (found.status, "Without batching.key" in found.detail) == ("pass", True)
+    assert (found.status, [note.code for note in found.notes]) == ("pass", ["disclosure.unkeyed"])
     run.edit_manifest({"prompt.template": a_digest(run)})
     run.rehash()
     assert check_of(run.audit()).status == "fail"
@@ -704,8 +718,7 @@ def test_a_run_per_context_needs_no_assignment(make_run):
 def test_more_labels_than_can_be_tried_are_not_passed(make_run, monkeypatch):
     monkeypatch.setattr(disclosure, "MOST_PAIRS", -1)
     found = check_of(make_run().audit())
-    assert (found.status, found.applicable) == ("skip", True)
-    assert "Too many labels" in found.detail
+    assert (found.status, found.applicable, found.code) == ("skip", True, "too-many-labels")
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

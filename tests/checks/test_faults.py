@@ -1903,6 +1903,8 @@ def attacked(**changes: Any) -> Replay:
     return replace(CLEAN, attack=replace(ATTACKED, **changes))
 
 
+FOREIGN_TOKEN = Finding(code="replay.foreign-token-in", values={"place": Place(batch=1)})
+OTHER_ASSIGNMENT = Finding(code="replay.other-assignment", values={"line": 3, "file": "assignment"})
 #: Findings, what they are about, and the checks that must fail.
 FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
@@ -1927,7 +1929,7 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
     "record_in_stop_sequences": in_public_texts("stopping.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
-    "other_tokenizer": (replace(CLEAN, texts=OTHER_TEXT), {}, {"release.text"}),
+    "other_tokenizer": (replace(CLEAN, texts=FOREIGN_TOKEN), {}, {"release.text"}),
     "other_assignment_of_slices": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), SLICES, {"partition.stable"}),
     "support_that_follows_a_record": (
         Rerun(3, None, (Difference("supports", 4, MOVED_SUPPORT),)), {}, {"replay.frozen"}

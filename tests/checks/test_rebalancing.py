@@ -169,5 +169,5 @@ def test_lines_of_slots_that_are_full_for_one_cluster_may_be_left_out(make_run):
     run = make_run(clusters="public-centers", sizes=(3, 4, 5, 2))
     run.edit_manifest({"batching.generate_per_cluster": 5, "batching.batches": 20})
     found = {check.id: check for check in run.audit().checks}
-    assert "left out" in found["partition.stable"].measured
+    assert found["partition.stable"].values["problem"].values["problem"].code == "partition.left-out"
     assert json.loads((run / "clusters").read_text())["batches"] == [[5, 5], [5, 5]]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.checks.release import stop_problems
+from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import Sample, Stopping
 from dpaudit.runs.manifest import StopReason
 
@@ -65,6 +66,14 @@ def samples(tokens: Sequence[int], texts: Sequence[Text]) -> list[Sample]:
     ]
 
 
+def text(number: int) -> Place:
+    return Place(batch=3, text=number)
+
+
+def ends(reason: str) -> Finding:
+    return Finding(code=f"release.ends-{reason}")
+
+
 sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2).map(tuple)
 
 
@@ -83,33 +92,51 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
 
 
 @pytest.mark.parametrize(
-    ("tokens", "texts", "said"),
+    ("tokens", "texts", "code", "values"),
     [
-        ([0, 9, 0, 0, 0, 0], [(6, "end-token")], "batch 3, text 0: it goes on past an end token"),
+        ([0, 9, 0, 0, 0, 0], [(6, "end-token")], "past-end", {"text": text(0)}),
         (
             [0, 0, 0, 9, 0, 0],
             [(3, "end-token"), (1, "end-token"), (2, "budget")],
-            "text 0: it is said to end at an end token, and ends after 3 tokens for no declared reason",
+            "other-end",
+            {"text": text(0), "tokens": 3, "stated": ends("end-token"), "found": ends("none")},
         ),
-        ([0, 0, 0, 0, 9, 0], [(5, "end-token"), (1, "budget")], "text 0: it has 5 tokens, and the public maximum is 4"),
-        ([0, 9, 0, 0, 0, 9], [(2, "budget"), (4, "end-token")], "text 0: it is said to end where its batch's tokens"),
-        ([0, 9, 0, 0, 0, 9], [(2, "end-token"), (4, "budget")], "and ends after 4 tokens at an end token"),
-        ([0, 9, 0, 0, 0, 0], [(2, "end-token"), (4, "budget")], "and ends after 4 tokens at the public maximum length"),
-        ([0, 9, 0, 0, 0, 0], [(2, "max-tokens"), (4, "max-tokens")], "text 0: it is said to end at the public maximum"),
+        ([0, 0, 0, 0, 9, 0], [(5, "end-token"), (1, "budget")], "too-long", {"tokens": 5, "most": 4}),
+        (
+            [0, 9, 0, 0, 0, 9],
+            [(2, "budget"), (4, "end-token")],
+            "other-end",
+            {"text": text(0), "stated": ends("budget")},
+        ),
+        ([0, 9, 0, 0, 0, 9], [(2, "end-token"), (4, "budget")], "other-end", {"tokens": 4, "found": ends("end-token")}),
+        (
+            [0, 9, 0, 0, 0, 0],
+            [(2, "end-token"), (4, "budget")],
+            "other-end",
+            {"tokens": 4, "found": ends("max-tokens")},
+        ),
+        (
+            [0, 9, 0, 0, 0, 0],
+            [(2, "max-tokens"), (4, "max-tokens")],
+            "other-end",
+            {"text": text(0), "stated": ends("max-tokens")},
+        ),
         (
             [0, 9, 0, 0, 9],
             [(2, "end-token"), (3, "end-token")],
-            "batch 3: it ends after 5 tokens, and each batch is to",
+            "other-length",
+            {"batch": Place(batch=3), "tokens": 5, "due": 6},
         ),
     ],
 )
-def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], said: str) -> None:
+def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]) -> None:
     stopping = Stopping(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
-    assert any(said in problem for problem in stop_problems(samples(tokens, texts), stopping))
+    found = list(stop_problems(samples(tokens, texts), stopping))
+    assert any(each.code == f"release.{code}" and values.items() <= each.values.items() for each in found)
 
 
 def test_a_batch_of_one_text_has_one() -> None:
     found = stop_problems(
         samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Stopping(max_tokens=4, sequences=((9,),))
     )
-    assert list(found) == ["batch 3: it has 2 texts, and batches of this run have one"]
+    assert list(found) == [Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})]

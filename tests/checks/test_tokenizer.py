@@ -73,7 +73,8 @@ def test_texts_by_an_unknown_tokenizer_are_no_pass(make_run, change):
     result = run.audit()
     assert (release(result).status, result.verdict) == ("skip", "fail"), release(result).measured
     assert "release.text would have to pass" in result.guarantee
-    assert "--tokenizer" in release(result).detail
+    assert release(result).code == "own-tokenizer"
+    assert [note.code for note in release(result).notes] == ["release.name-or-replay"]
     told = audit_run(run.path, tokenizers=frozenset({own}))
     assert (release(told).status, told.verdict) == ("fail", "fail")
 

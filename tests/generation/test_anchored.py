@@ -150,8 +150,10 @@ def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: Mak
         result = audit_run(run)
         check = {check.id: check for check in result.checks}["disclosure.sensitive"]
         assert check.status == "fail", section
-        assert "Do not release these texts" in check.detail and "bears the claim out" not in result.guarantee
-        assert check.measured.startswith(f"{field} is the record in line")
+        assert [note.code for note in check.notes] == [
+            "disclosure.in-every-text"
+        ] and "bears the claim out" not in result.guarantee
+        assert (check.code, check.values["field"]) == ("record", field)
 
 
 def test_mistakes_in_public_examples_are_told_by_their_place(make_config: MakeConfig, tmp_path: Path) -> None:

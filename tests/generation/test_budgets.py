@@ -216,7 +216,8 @@ def test_contexts_of_a_user_share_one_budget(
     assert not replayed.assignment and audit_run(run, evidence=4, replay=replayed).checks
     other = tmp_path / "other.csv"
     other.write_text(owned_file.read_text().replace("alone,user 9", "alone,user 0"))
-    assert "another user" in replay_run(run, str(other), steps=1, left_out=0, trials=0).assignment
+    problem = replay_run(run, str(other), steps=1, left_out=0, trials=0).assignment
+    assert problem is not None and problem.code == "replay.other-user"
 
 
 def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:

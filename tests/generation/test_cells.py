@@ -295,8 +295,8 @@ def test_a_run_that_shows_another_cell_is_caught(
 def test_how_many_records_are_shown_is_in_no_public_report(tmp_path: Path, make_config: Callable[..., Config]) -> None:
     result = audit_run(generate(make_config(**CELLS, decoding={"max_tokens": 1, "test_seed": None}), tmp_path / "run"))
     forms = [next(c for c in each.checks if c.id == "partition.disjoint") for each in (result, public_form(result))]
-    assert forms[0].measured == "10 records; 4 of the 10 in generated batches are shown"
-    assert "4 of the" not in forms[1].measured
+    assert forms[0].values == {"records": 10, "shown": 4, "generated": 10}
+    assert not forms[1].values and "4 of the" not in forms[1].measured
     assert public_form(result).run["manifest"]["batching"]["cells"] == 3
 
 

@@ -15,6 +15,7 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.generation.canaries import WORDS
 from dpaudit.generation.overlap import FORM_RECORDS, PublicTexts
 from dpaudit.generation.replay import replay_run
+from dpaudit.results import Finding
 
 Texts = dict[str, Any]
 
@@ -131,6 +132,7 @@ def test_a_replay_finds_records_in_public_texts(
         (check,) = (check for check in result.checks if check.id == "disclosure.sensitive")
         assert (check.status, check.evidence) == ("fail" if copied else "pass", 3)
         if not copied:
-            assert "prompt.public_examples has up to 34 letters in a row in common with a record" in check.detail
+            shared = {"field": "prompt.public_examples", "letters": 34, "records": 1}
+            assert Finding(code="disclosure.in-common", values=shared) in check.notes
         inside, outside = (json.dumps(each.model_dump(mode="json")["checks"]) for each in (result, public_form(result)))
         assert phrase[:30] not in inside and canary not in inside and "in a row in common" not in outside

@@ -173,7 +173,7 @@ def test_a_record_in_a_template_is_found(generated: MakeRun, data_file: Path, ca
     found = audit_run(run)
     (check,) = (check for check in found.checks if check.id == "disclosure.sensitive")
     assert (check.status, found.verdict) == ("fail", "fail")
-    assert check.measured.startswith("prompt.text is the record in line") and canary not in check.measured
+    assert (check.code, check.values["field"]) == ("record", "prompt.text") and canary not in check.model_dump_json()
 
 
 def test_clusters_need_no_labels(

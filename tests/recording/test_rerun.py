@@ -348,7 +348,7 @@ def test_the_command(dpaudit, tmp_path, kind, code, monkeypatch):
         (text,) = (
             check for check in audit_run("run", reruns=[Rerun(5, None, ())]).checks if check.id == "release.text"
         )
-        assert text.detail.endswith("Give the model's with --tokenizer FILE.")
+        assert [note.code for note in text.notes] == ["release.name-tokenizer"]
     command = ("--", sys.executable, "script.py", kind, "run", "notes.txt")
     found, out, err = dpaudit(
         "replay", "run", "--data", "notes.txt", "--without", 5, "--tokenizer", "words.json", "--json", *command

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Finding
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -108,15 +108,16 @@ def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]
 
 
 def test_sarif_leads_to_the_named_file_of_the_run(samples: Samples) -> None:
-    for measured, uri in [
-        ("/home/me/run/steps/00000003.zip is cut short", "steps/00000003.zip"),
-        ("line 3 of samples.jsonl is not the one that the record implies", "samples.jsonl"),
-        ("nothing", "run.json"),
+    nested = Finding(code="release.other-line", values={"file": "samples.jsonl", "line": 3})
+    for values, uri in [
+        ({"file": "steps/00000003.zip"}, "steps/00000003.zip"),
+        ({"differences": 1, "first": nested}, "samples.jsonl"),
+        ({"found": (Finding(code="other.finding"), nested)}, "samples.jsonl"),
+        ({"file": "a note?.txt"}, "a%20note%3F.txt"),
+        ({"field": "samples.jsonl"}, "run.json"),
     ]:
         result = samples["failed"]()
-        failed = next(check for check in result.checks if check.status == "fail").model_copy(
-            update={"measured": measured}
-        )
+        failed = next(check for check in result.checks if check.status == "fail").model_copy(update={"values": values})
         (found,) = _sarif(result.model_copy(update={"checks": (failed,)}))["results"]
         assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 

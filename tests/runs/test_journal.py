@@ -73,7 +73,7 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     finish(generator, path)
     result = audit_run(path, held=Held(RunReader(path).manifest.commitment, early))
     (check,) = [check for check in result.checks if check.id == "integrity.commitment"]
-    assert result.verdict == "pass" and "first 1 of 2 batches" in check.measured
+    assert result.verdict == "pass" and (check.values["entries"], check.values["batches"]) == (1, 2)
     for head in (early, RunReader(path).head()):  # of what was drawn again before it was given no head tells
         (redrawn,) = [c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"]
         assert (redrawn.status, redrawn.evidence) == ("pass", 0)
@@ -230,7 +230,11 @@ def test_an_audit_of_an_unfinished_run_has_it_resumed_and_nothing_else(tmp_path)
     """To generate it again would be another run, and nothing is there to be restored."""
     run = shutil.copytree(Path(__file__).parents[2] / "examples/runs/bbc-median", tmp_path / "run")
     unfinish(run)
-    named = [check for check in audit_run(run).checks if "not finished" in f"{check.measured} {check.detail}"]
-    told = {check.id: check.detail for check in named}
-    assert {"integrity.hashes", "integrity.complete", "release.text"} <= told.keys()
-    assert all("Resume it with" in detail and "generate the run again" not in detail for detail in told.values())
+    checks = {check.id: check for check in audit_run(run).checks}
+    assert checks["integrity.complete"].code == "unfinished"
+    assert [note.code for note in checks["integrity.complete"].notes] == ["file.resume"]
+    for unread in ("integrity.hashes", "release.text"):
+        assert checks[unread].values["problem"].code == "file.unfinished"
+    resume = f"dpaudit generate CONFIG.yaml --out {run}`"
+    for name in ("integrity.complete", "integrity.hashes", "release.text"):
+        assert resume in checks[name].detail, "the command names the run"
