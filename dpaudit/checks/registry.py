@@ -6,7 +6,6 @@ from the whole run and returns an outcome. Both are small functions in their fam
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +17,6 @@ from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, Manifest
-from dpaudit.results.values import printable
-from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -50,23 +47,6 @@ def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
 
-@dataclass(frozen=True)
-class Worded:
-    """To be replaced by Outcome."""
-
-    status: Status
-    measured: str
-    expected: str
-    detail: str = ""
-    applicable: bool = True
-    evidence: int | None = None
-
-
-def not_applicable(expected: str, why: str) -> Worded:
-    """To be replaced by `inapplicable`."""
-    return Worded("skip", "not applicable", expected, why, applicable=False)
-
-
 def unusable(status: Status, error: InputError) -> Outcome:
     """Return the outcome of a check that something which cannot be used keeps from being made."""
     return Outcome(status, "unusable", {"where": error.where, "problem": error.problem, "remedy": error.remedy})
@@ -84,8 +64,8 @@ def replay_remedy(manifest: Manifest) -> Finding:
 
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
-StepFunction: TypeAlias = Callable[[StepView], Finding | str | None]
-RunFunction: TypeAlias = Callable[[Facts], Outcome | Worded]
+StepFunction: TypeAlias = Callable[[StepView], Finding | None]
+RunFunction: TypeAlias = Callable[[Facts], Outcome]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
@@ -109,44 +89,32 @@ class Check(ABC, Generic[Function]):
         return entry(self.id)
 
     @abstractmethod
-    def outcome(self, facts: Facts) -> Outcome | Worded:
+    def outcome(self, facts: Facts) -> Outcome:
         """Make the check."""
 
     def result(self, facts: Facts, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
         return self.in_words(self.outcome(facts), context)
 
-    def in_words(self, outcome: Outcome | Worded, context: Context) -> CheckResult:
+    def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
         fixed = self.entry
         remedy = render(fixed.remedy, {}, context)
-        code, values = "", dict[str, Value]()
-        notes: tuple[Finding, ...] = ()
-        if isinstance(outcome, Outcome):
-            words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
-            code, values, notes = outcome.code, dict(outcome.values), outcome.notes
-            measured = render(words.found, values, context)
-            due = (
-                words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
-            )
-            expected = render(due, values, context)
-            said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
-            detail = " ".join(filter(None, said))
-        else:
-            measured, expected = printable(outcome.measured), outcome.expected
-            detail = command_for(printable(outcome.detail), context)
-            remedy = command_for(remedy, context)
+        words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
+        due = fixed.expected if outcome.applicable else fixed.title
+        values = dict(outcome.values)
+        said = [render(words.detail, values, context), *(sentence(note, context) for note in outcome.notes)]
         return CheckResult(
             id=self.id,
             title=fixed.fails if outcome.status in ("fail", "error") else fixed.title,
             status=outcome.status,
-            code=code,
+            code=outcome.code,
             values=values,
-            notes=notes,
+            notes=outcome.notes,
             evidence=fixed.evidence if outcome.evidence is None else outcome.evidence,
-            measured=measured,
-            expected=expected,
-            detail=detail or (remedy if outcome.status == "fail" else ""),
+            measured=render(words.found, values, context),
+            expected=render(due if words.expected is None else words.expected, values, context),
+            detail=" ".join(filter(None, said)) or (remedy if outcome.status == "fail" else ""),
             applicable=outcome.applicable,
             why=fixed.why,
             remedy=remedy,
@@ -167,7 +135,7 @@ class StepCheck(Check[StepFunction]):
     applies: Callable[[Manifest], bool] = lambda _: True
     otherwise: str = ""
     shown: Callable[[StepView], bool] = lambda _: True
-    unshown: Callable[[Facts, int], Outcome | Worded] | None = None
+    unshown: Callable[[Facts, int], Outcome] | None = None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
@@ -175,14 +143,11 @@ class StepCheck(Check[StepFunction]):
 
     def objection(self, view: StepView) -> Finding | None:
         """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
-        found = self.function(view) if not self.inapplicable_reason(view.manifest) and self.shown(view) else None
-        return Finding(code="step.said", values={"words": found}) if isinstance(found, str) else found
+        return self.function(view) if not self.inapplicable_reason(view.manifest) and self.shown(view) else None
 
-    def outcome(self, facts: Facts) -> Outcome | Worded:
+    def outcome(self, facts: Facts) -> Outcome:
         """From the problems that were noted while the run was read."""
         if reason := self.inapplicable_reason(facts.manifest):
-            if reason not in catalogue().sentence:
-                return not_applicable(self.entry.expected, reason)
             return inapplicable(reason)
         if count := facts.problems[self.id]:
             place, problem = facts.first_problems[self.id]
@@ -200,7 +165,7 @@ class StepCheck(Check[StepFunction]):
 class RunCheck(Check[RunFunction]):
     """A check of the run as a whole."""
 
-    def outcome(self, facts: Facts) -> Outcome | Worded:
+    def outcome(self, facts: Facts) -> Outcome:
         """From its function, where it is about the run's mechanism."""
         if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
             return inapplicable(reason)
@@ -209,37 +174,12 @@ class RunCheck(Check[RunFunction]):
 
 #: Stands in remedies for the run, until it is known which.
 _RUN_DIR = "RUN_DIR"
-#: Where it stands; a replay takes no options of a claim.
-_NAMED = re.compile(rf"(dpaudit replay )?{_RUN_DIR}")
-#: The command that makes the checks that need the model and the data.
-COMMAND = "Run `dpaudit report RUN_DIR --data FILE --evidence 4`."
-#: What is said of them where dpaudit cannot load the generator.
-NOT_LOADED = "dpaudit cannot load this run's generator. Whoever can may give the audit a replay (docs/foreign-runs.md)."
-
-
-def replayed_by(manifest: Manifest) -> str:
-    """What makes the checks that need a run's model and its data."""
-    return NOT_LOADED if manifest.foreign else COMMAND
-
-
-def replay_remedy(manifest: Manifest) -> Finding:
-    """Return what makes the checks that need a run's model and its data."""
-    return Finding(code="replay.not-loaded" if manifest.foreign else "replay.command")
-
-
-def command_for(text: str, context: Context) -> str:
-    """To be replaced by templates."""
-    named, options = context["run"], context["question"]
-    return _NAMED.sub(lambda found: f"{found[1]}{named}" if found[1] else named + options, text)
 
 
 def context_of(run: str, question: str = "") -> Context:
     """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
     return {"run": argument(run, _RUN_DIR), "question": question}
 
-
-#: What to do where a check needs every batch.
-UNREAD = "Not every batch could be read: restore them."
 
 CHECKS: dict[str, Check[Any]] = {}
 
