@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET  # only written here, never parsed
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
-from dpaudit.results import AuditResult, CheckResult, finite_or_text
+from dpaudit.results import AuditResult, CheckResult, Finding, Place, Value, finite_or_text
 
 #: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
@@ -49,7 +50,7 @@ def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: Audit
     if check.status == "skip":
         why = findings.why_skipped(result, check)
         if needed:
-            _add(case, "failure", why, said, "not made")
+            _add(case, "failure", f"Not verified. {why}", said, "not verified")
         else:
             _add(case, "skipped", why, said)
     elif check.status in ("fail", "error"):
@@ -77,7 +78,7 @@ _MOST_DESCRIPTION = 960
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
 
-_FILE = re.compile(r"\b(?:steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json)(?![\w.])")
+_FILE = re.compile(r"steps/\d{8}\.zip|samples\.jsonl|tokenizer\.json|run\.json")
 
 
 def render_sarif(result: AuditResult) -> str:
@@ -140,21 +141,32 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
 
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     check_id = one_line(check.id, LABEL_LENGTH)
-    # The file that the check names, or else the manifest.
-    named = _FILE.search(f"{check.measured}\n{check.detail}")
-    file = named.group() if named else "run.json"
+    file = next(_files_in((*check.values.values(), *check.notes)), "run.json")
     # GitHub asks for a region of every file, also of one that has no lines.
     region = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
     place = {"artifactLocation": {"uri": file, "uriBaseId": BASE}, "region": region}
     return {
         "ruleId": check_id,
         "kind": "fail",
-        "level": "warning" if check.status == "warn" else "error",
+        "level": "error" if check.status in ("fail", "error") else "warning",  # so is what was not made
         "message": {"text": _message(check, result)},
         "locations": [{"physicalLocation": place}],
         # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
         "partialFingerprints": {"primaryLocationLineHash": f"{check_id}:1", "dpauditCheck/v1": check_id},
     }
+
+
+def _files_in(values: Iterable[Value]) -> Iterator[str]:
+    """Yield the files that values name, or whose places they are."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _files_in(value)
+        elif isinstance(value, Finding):
+            yield from _files_in(value.values.values())
+        elif isinstance(value, Place):
+            yield f"steps/{value.batch:08d}.zip"
+        elif isinstance(value, str) and _FILE.fullmatch(value):
+            yield value
 
 
 def _message(check: CheckResult, result: AuditResult) -> str:

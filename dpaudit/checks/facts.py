@@ -567,8 +567,8 @@ class Facts:
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
         worst: the largest of all contexts; equal ones in order of batch and slot.
         left_out: how many contexts have a loss.
-        equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
-            the first of them.
+        equal: sets of contexts of one batch whose recorded contributions are the same at every step: how many contexts,
+            and the batch.
         unscored: batches with rows that no model scored, in words.
         tests: batches whose tests are not in the order of the mechanism, in words.
         steps: how many steps were read.
@@ -614,7 +614,7 @@ class Facts:
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
-    equal: list[str] = field(default_factory=list)
+    equal: list[tuple[int, int]] = field(default_factory=list)
     unscored: list[str] = field(default_factory=list)
     steps: int = 0
     empty: int = 0
@@ -673,7 +673,7 @@ class Facts:
             self.found_canaries[batch.id] = batch.canary
         self.tests += [batch.tests] if batch.tests else []
         self.unscored += [batch.unscored] if batch.unscored else []
-        self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
+        self.equal += [(len(slots), batch.id) for slots in batch.equal]
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:

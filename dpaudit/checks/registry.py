@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from dpaudit.catalogue import Entry, catalogue, entry, render, sentence
+from dpaudit.catalogue import Entry, catalogue, entry, render, sentence, wording
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.shell import argument
 from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -106,11 +105,11 @@ class Check(ABC, Generic[Function]):
         code, values = "", dict[str, Value]()
         notes: tuple[Finding, ...] = ()
         if isinstance(outcome, Outcome):
-            words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
+            words = wording(self.id, outcome.code)
             code, values, notes = outcome.code, dict(outcome.values), outcome.notes
             measured = render(words.found, values, context)
-            due = words.expected if words.expected is not None else fixed.expected if outcome.applicable else fixed.title
-            expected = render(due, values, context)
+            due = fixed.expected if outcome.applicable else fixed.title
+            expected = render(due if words.expected is None else words.expected, values, context)
             said = [render(words.detail, values, context), *(sentence(note, context) for note in notes)]
             detail = " ".join(filter(None, said))
         else:
@@ -209,11 +208,6 @@ def command_for(text: str, context: Context) -> str:
     """To be replaced by templates."""
     named, options = context["run"], context["question"]
     return _NAMED.sub(lambda found: f"{found[1]}{named}" if found[1] else named + options, text)
-
-
-def context_of(run: str, question: str = "") -> Context:
-    """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
-    return {"run": argument(run, _RUN_DIR), "question": question}
 
 
 #: What to do where a check needs every batch.
