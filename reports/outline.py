@@ -40,7 +40,7 @@ from dpaudit.results.rounding import (
     saving,
     stated,
 )
-from dpaudit.results.shell import argument, claim_options
+from dpaudit.results.shell import WITH_DATA, argument, claim_options
 
 #: A claim that is rounded up by less is taken for the figure itself.
 _AS_CLAIMED = 1.001
@@ -80,8 +80,8 @@ _OPTIONS = {
 _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
-#: The checks that hold a run against its model and its data, and the option that gives these.
-_REPLAYS, _DATA = ("replay.logits", "replay.lower-bound", "neighbors.regenerated"), "--data FILE"
+#: The checks that hold a run against its model and its data.
+_REPLAYS = ("replay.logits", "replay.lower-bound", "neighbors.regenerated")
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 
@@ -377,10 +377,10 @@ def rests_on(result: AuditResult) -> str:
     replays = [check for check in result.checks if check.id in _REPLAYS]
     replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
     # Where nothing of ours can load the generator, no check asks for the data.
-    wanted = result.evidence >= _WITH_DATA and any(check.made_with == _DATA for check in replays)
+    wanted = result.evidence >= _WITH_DATA and any(check.made_with == WITH_DATA for check in replays)
     level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
     if replayed or wanted:
-        return f"{level} {_DATA}"
+        return f"{level} {WITH_DATA}"
     modelled = any(
         check.id == "mechanism.support-public" and check.status != "skip" and check.evidence == _WITH_DATA
         for check in result.checks

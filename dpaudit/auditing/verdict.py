@@ -11,12 +11,12 @@ from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
 from dpaudit.results.replay import Replay
-from dpaudit.results.shell import argument, options_making
+from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
 
 #: What cannot be read as a whole cannot be judged: these go before any other failed check.
 _READABLE = ("integrity.format", "integrity.complete")
 #: The level of evidence from which a check needs the private data.
-_WITH_DATA = 3
+_OF_THE_DATA = 3
 
 
 def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
@@ -63,14 +63,14 @@ def options_for(facts: Facts, check: CheckResult) -> str:
     manifest, replay = facts.manifest, facts.replay
     given = {
         "model": manifest.foreign or replay is not None,
-        "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _WITH_DATA,
+        "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _OF_THE_DATA,
         "seed": facts.seeded is not None,
         "tokenizer": bool(facts.tokenizers),
     }
     options = {
-        "model": f"--model {argument(manifest.model.name, 'NAME')}",
-        "data": "--data FILE",
-        "seed": "--seed-file FILE",
+        "model": f"{WITH_MODEL} {argument(manifest.model.name, 'NAME')}",
+        "data": WITH_DATA,
+        "seed": " ".join(["--seed-file FILE"] * len(manifest.sampling.seed_hashes)),
         "tokenizer": "--tokenizer FILE",
     }
     return next((options[part] for part in entry(check.id).made_with if not given[part]), "")
@@ -109,7 +109,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
 
 def public_options(check: CheckResult) -> str:
     """Return the options that make a check, without the name of the run's model."""
-    return "--model NAME" if check.made_with.startswith("--model") else check.made_with
+    return f"{WITH_MODEL} NAME" if check.made_with.startswith(WITH_MODEL) else check.made_with
 
 
 def why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> Finding | None:

@@ -115,12 +115,17 @@ def audit_with_model(
 
 
 def _wants_model(result: AuditResult, policy: PolicyFile | None) -> bool:
-    """Return whether nothing failed, and a required check that was not made is one that the model makes."""
+    """Return whether nothing failed, and the model makes all required checks that were not made."""
+    from dpaudit.results.shell import WITH_MODEL
+
     named = () if policy is None else policy.policy.checks or ()
-    return result.verdict in ("pass", "not_verified") and any(
-        check.made_with.startswith("--model") and (result.requires(check) or check.id in named)
+    lacking = [
+        check
         for check in result.checks
-    )
+        if check.id in result.not_checked and (result.requires(check) or check.id in named)
+    ]
+    by_model = bool(lacking) and all(check.made_with.startswith(WITH_MODEL) for check in lacking)
+    return by_model and result.verdict in ("pass", "not_verified")
 
 
 def replay_of(

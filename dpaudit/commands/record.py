@@ -72,6 +72,7 @@ def record(
       dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
     from dpaudit.auditing.caveats import rows_held
+    from dpaudit.catalogue import sentence
     from dpaudit.recording.generators import Asked
     from dpaudit.results.shell import argument
     from dpaudit.runs import InputError, RunReader, secret_batches
@@ -99,9 +100,8 @@ def record(
             print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
     reader = RunReader(out)
     if (cells := reader.manifest.batching.cells) is not None:
-        note(
-            f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
-        )
+        held = sentence(rows_held(reader.contexts(), cells * len(reader.batches)))
+        note(f"{held} Most do with about as many cells as records.")
     secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
     if isinstance(secret, str):
         note(f"Readers of the texts are promised no more than whoever knows the batches: {secret}.")

@@ -10,6 +10,8 @@ from dpaudit.results.rounding import stated
 
 #: The level of evidence that commands ask for unless told.
 _USUAL_EVIDENCE = 2
+#: The options that make a check of a run against its data, and how those begin that make it with the model alone.
+WITH_DATA, WITH_MODEL = "--data FILE", "--model"
 #: Stands for a run directory that is not known, or that readers are not told.
 RUN_DIR = "RUN_DIR"
 
@@ -44,8 +46,8 @@ def options_making(unmade: Iterable[CheckResult], level: int) -> str:
         level: of evidence, which the command asks for.
     """
     options = dict.fromkeys(check.made_with for check in unmade if check.made_with)
-    if any(option.startswith("--data") for option in options):  # which loads the model, too
-        options = dict.fromkeys(option for option in options if not option.startswith("--model"))
+    if WITH_DATA in options:  # which loads the model, too
+        options = dict.fromkeys(option for option in options if not option.startswith(WITH_MODEL))
     asked = [f"--evidence {level}"] * (bool(options) and level != _USUAL_EVIDENCE)
     return " ".join([*options, *asked])
 

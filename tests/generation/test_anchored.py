@@ -151,7 +151,7 @@ def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: Mak
         result = audit_run(run)
         check = {check.id: check for check in result.checks}["disclosure.sensitive"]
         assert check.status == "fail", section
-        assert "Do not release these texts" in check.detail and "bears the claim out" not in result.guarantee
+        assert "Do not release these texts" in check.detail and result.guarantee.code == "verdict.record-unreliable"
         assert check.measured.startswith(f"{field} is the record in line")
 
 
