@@ -66,6 +66,34 @@ def _package(path: str) -> tuple[str, Path | None]:
     return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
+def installed_model(name: str, run: Path | None) -> str | None:
+    """Return where the model that a run names is on this machine. Nothing is downloaded, and no code is run.
+
+    Args:
+        name: `model.name` of the run: of a package, a folder, a file, or on the Hugging Face hub.
+        run: the run directory, whose own files are no evidence of what it says; None where it is not on this machine.
+
+    Returns:
+        A path that `--model` takes; None where the model, or what loads it, is not here.
+    """
+    if any(importlib.util.find_spec(needed) is None for needed in ("torch", "transformers", "huggingface_hub")):
+        return None
+    try:
+        found = locate(name, "") if name.startswith(PACKAGE) or Path(name).expanduser().exists() else _cached(name)
+        inside = found is not None and run is not None and Path(os.path.realpath(found)).is_relative_to(run.resolve())
+    except (InputError, OSError, RuntimeError, ValueError):  # such as a name that no path has
+        return None
+    return None if found is None or inside else str(found)
+
+
+def _cached(name: str) -> Path | None:
+    """Return the folder in which the hub's cache has a model. Raises ValueError for a name that the hub cannot have."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether two names of data lead to the same place, however they are spelled, or to one inside the other."""
     first, second = _place(one), _place(other)

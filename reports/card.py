@@ -15,7 +15,7 @@ from dpaudit.mechanisms import ClaimKind
 from dpaudit.reports import findings, levels, outline, quality
 from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
-from dpaudit.results import COUPLED, NEXT_TO_NOTHING, TO_SHOW, AuditResult
+from dpaudit.results import AuditResult
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
@@ -140,7 +140,8 @@ def _blocks(released: Released) -> Iterator[str]:
     yield "Nothing here promises:"
     yield _items(each.format(groups=_groups(released)) for each in _NOT_PROMISED)
     yield "## Bias, Risks, and Limitations"
-    yield _items((_AS_SAMPLED, *[COUPLED] * (COUPLED in result.caveats), *[_TEST_SPLIT] * ("test" in released.texts)))
+    coupled = [str(caveat) for caveat in result.caveats if caveat.code == "of-model.coupled"]
+    yield _items((_AS_SAMPLED, *coupled, *[_TEST_SPLIT] * ("test" in released.texts)))
     yield from _baseline(released)
     yield "## Audit"
     yield from _audit(released)
@@ -264,9 +265,10 @@ def _audit(released: Released) -> Iterator[str]:
         name = f"the policy {code(result.policy.name)}" if result.policy.name else "a policy"
         yield f"It was held to {name} (SHA-256 {code(result.policy.sha256)})."
     # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
-    left_out = (TO_SHOW, *[NEXT_TO_NOTHING] * (released.kind == "ex-post"))
-    said = [caveat for caveat in result.caveats if not caveat.startswith(left_out)]
-    yield _items(map(escaped, said))
+    shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
+    if released.kind == "ex-post":
+        shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
+    yield _items(map(escaped, shown))
     yield (
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "
         f"draft. `{ATTESTATION}` names every file here by its digest. Whoever has the publisher's public key checks "

@@ -26,7 +26,7 @@ from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.terminal import print_caveats
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
-from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, or_absent
+from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, VERDICT_NAMES, or_absent
 from dpaudit.results import (
     VERY_SHORT,
     Affordable,
@@ -36,6 +36,7 @@ from dpaudit.results import (
     Comparison,
     ExPost,
     Kind,
+    Message,
     QualityColumn,
     SameLength,
 )
@@ -161,7 +162,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print()
     own, shared = _caveats(comparison)
     for number, run in enumerate(comparison.runs, start=1):
-        console.print(Text(f"run {number}  {run.verdict.upper()}  {_name(run)}"), soft_wrap=True)
+        console.print(Text(f"run {number}  {VERDICT_NAMES[run.verdict].upper()}  {_name(run)}"), soft_wrap=True)
         print_caveats(own[run.name], 2, _SAID_BY, console)
     print_caveats(shared, 3, _SAID_BY, console)
     for table in filter(None, map(_brief, tables(comparison))):
@@ -300,16 +301,26 @@ def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """Caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
-    numbers = grouped(
-        (caveat, number) for number, run in enumerate(comparison.runs, 1) for caveat in dict.fromkeys(run.caveats)
-    )
-    own = {run.name: tuple(caveat for caveat in run.caveats if len(numbers[caveat]) == 1) for run in comparison.runs}
+    words, numbers = dict[str, str](), dict[str, list[int]]()
+    for number, run in enumerate(comparison.runs, 1):
+        for caveat in run.caveats:
+            words[_key(caveat)] = str(caveat)
+            numbers.setdefault(_key(caveat), []).append(number)
+    own = {
+        run.name: tuple(str(caveat) for caveat in run.caveats if len(numbers[_key(caveat)]) == 1)
+        for run in comparison.runs
+    }
     shared = []
-    for caveat, found in numbers.items():
+    for key, found in numbers.items():
         if len(found) > 1:
             whose = "All runs" if len(found) == len(comparison.runs) else f"Runs {', '.join(map(str, found))}"
-            shared.append(f"{whose}: {one_line(caveat)}")
+            shared.append(f"{whose}: {one_line(words[key])}")
     return own, tuple(shared)
+
+
+def _key(caveat: Message) -> str:
+    """Return code and values, which caveats that say the same have in common."""
+    return caveat.model_dump_json(exclude={"words"})
 
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
@@ -406,7 +417,11 @@ def _run_cells(run: ComparedRun) -> tuple[Cell, ...]:
     amounts = [ABSENT if run.verdict == "error" or count is None else f"{count:,}" for count in counts]
     mechanism = _mechanism(run) or ABSENT
     settings = (or_absent(run.clip, stated), or_absent(run.temperature, stated))
-    return (Cell(run.verdict.upper(), words=True), Cell(mechanism, words=True), *_cells((*settings, *amounts)))
+    return (
+        Cell(VERDICT_NAMES[run.verdict].upper(), words=True),
+        Cell(mechanism, words=True),
+        *_cells((*settings, *amounts)),
+    )
 
 
 def _mechanism(run: ComparedRun) -> str:

@@ -20,7 +20,7 @@ from rich.text import Text
 from dpaudit.reports.markdown import escaped, table
 from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import grouped, one_line
-from dpaudit.reports.wording import ABSENT, Value, or_absent
+from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
 
@@ -222,7 +222,7 @@ def _row_notes(row: RowResult) -> Iterator[str]:
     if row.failure is not None:
         yield f"{row.config}: could not {row.failure.stage}: {row.failure.message}"
     elif row.audited is not None and row.audited.verdict != "pass":
-        yield f"{row.config}: the audit says {row.audited.verdict}: {', '.join(row.audited.failed)}."
+        yield f"{row.config}: the audit says {VERDICT_NAMES[row.audited.verdict]}: {', '.join(row.audited.failed)}."
     claim = None if row.audited is None else row.audited.claim
     if row.unbounded and claim is not None:
         yield (
@@ -235,7 +235,7 @@ def _line(row: RowResult) -> Line:
     paper, found = row.paper, row.evaluated
     published = _by_kind(row.kind, _published_epsilon(paper), ABSENT)
     claimed = _by_kind(_kind(row), _claimed(row), ABSENT)
-    verdict = ABSENT if row.audited is None else row.audited.verdict
+    verdict = ABSENT if row.audited is None else VERDICT_NAMES[row.audited.verdict]
     return Line(
         row.dataset,
         row.method,

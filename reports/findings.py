@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from dpaudit.catalogue import sentence
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
-from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Status, TextCounts
+from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Finding, Status, TextCounts
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
+from dpaudit.results.shell import WITH_DATA, context_for, options_making
 
 MEASURED = "Measured"
 #: A place in the documentation, as checks and the ledger name it.
@@ -173,9 +175,26 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
     """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
-    groups = grouped(((check.evidence <= result.evidence, check.detail), check) for check in checks_not_made(result))
-    found = [Unmade(tuple(checks), one_line(remedy), needed) for (needed, remedy), checks in groups.items()]
+    groups = grouped(((result.requires(check), _reason(check)), check) for check in checks_not_made(result))
+    found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
+
+
+def _reason(check: CheckResult) -> str:
+    """Return what checks have in common that one command makes, or that were not made for the same reason."""
+    if check.made_with:
+        return check.made_with
+    said = Finding(code=check.code or check.id, values=check.values | {"notes": check.notes})
+    return said.model_dump_json()
+
+
+def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:
+    """Return the command that makes checks, or what is missing for them."""
+    # What shows itself at a higher level, such as with the data, is asked for.
+    level = max(result.evidence, *(check.evidence for check in checks if check.made_with == WITH_DATA), 0)
+    if options := options_making(checks, level):
+        return sentence(Finding(code="remedy.audit", values={"options": options}), context_for(result))
+    return one_line(checks[0].detail)
 
 
 def why_skipped(result: AuditResult, check: CheckResult) -> str:
@@ -183,7 +202,7 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
     why = "Not made."
     if check.id not in result.not_checked:
         why = "Not about this run."
-    elif check.evidence <= result.evidence:
+    elif result.requires(check):
         why = f"Not made, and evidence level {result.evidence} was asked for."
     return f"{why} {one_line(check.detail)}".rstrip()
 
@@ -197,7 +216,7 @@ def status_name(result: AuditResult, check: CheckResult) -> str:
 
 def needed(result: AuditResult) -> set[str]:
     """Ids of the checks that were not made and that a pass needs."""
-    return {check.id for group in unmade(result) if group.needed for check in group.checks}
+    return {check.id for check in checks_not_made(result) if result.requires(check)}
 
 
 def families(result: AuditResult) -> tuple[Family, ...]:

@@ -22,7 +22,7 @@ from dpaudit.reports.levels import are_apart, digits_for, why_equal
 from dpaudit.reports.outline import claim_words, neighbours_of
 from dpaudit.reports.terminal import print_pair
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import STATUS_NAMES, or_absent
+from dpaudit.reports.wording import ABSENT, STATUS_NAMES, VERDICT_NAMES, or_absent
 from dpaudit.results import Approximate, BatchResult, ExPost
 from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep, StepCost
 from dpaudit.results.rounding import (
@@ -97,7 +97,7 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
         yield "claim", "none: the run is not finished, so it was not audited"
     else:
         yield "claim", claim_words(claim)
-        yield "audit", f"{run.verdict}"
+        yield "audit", VERDICT_NAMES[run.verdict] if run.verdict else ABSENT
     if claim is not None and (ex_post := run.ex_post) is not None:
         digits = digits_for(claim, ex_post)
         exact, rise, fall, theorem1 = _costs(ex_post, digits)

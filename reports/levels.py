@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dpaudit.catalogue import sentence
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost
+from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost, Finding
 from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -77,10 +77,10 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
 
-def holding(result: AuditResult, before: str = "") -> tuple[Level, ...]:
-    """The levels of a claim that passed, each with whom it holds against; empty where nothing is known to hold.
+def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, ...]:
+    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold.
 
-    Why they are equal is left out where what stands `before` says so.
+    Why they are equal is left out where the guarantee, which stands `before`, says so.
     """
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
@@ -88,7 +88,8 @@ def holding(result: AuditResult, before: str = "") -> tuple[Level, ...]:
     figure = f"ε ≤ {stated(claim.epsilon)}"
     if not are_apart(claim, found):
         equal = why_equal(found)
-        said = "" if equal in before else f"{equal} "
+        beside = None if before is None else before.values.get("beside")
+        said = "" if isinstance(beside, Finding) and beside.code == "verdict.levels-equal" else f"{equal} "
         return (Level(BOTH, figure, f"{said}{_says(claim, _EVERYBODY)}"),) if equal else ()
     release = Level(RELEASE, figure, _says(claim, _READERS))
     if claim.batch_epsilon is not None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET  # only written here, never parsed
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
-from dpaudit.results import AuditResult, CheckResult, Finding, Value, finite_or_text
+from dpaudit.results import AuditResult, CheckResult, Finding, Place, Value, finite_or_text
 
 #: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
@@ -51,7 +52,7 @@ def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: Audit
     if check.status == "skip":
         why = findings.why_skipped(result, check)
         if needed:
-            _add(case, "failure", why, said, "not made")
+            _add(case, "failure", f"Not verified. {why}", said, "not verified")
         else:
             _add(case, "skipped", why, said)
     elif check.status in ("fail", "error"):
@@ -140,14 +141,15 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
 
 def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     check_id = one_line(check.id, LABEL_LENGTH)
-    file = quote(_file_in(check.values) or "run.json")
+    named = (_files_in(found) for found in (check.values, *(note.values for note in check.notes)))
+    file = quote(next(chain.from_iterable(named), "run.json"))
     # GitHub asks for a region of every file, also of one that has no lines.
     region = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
     place = {"artifactLocation": {"uri": file, "uriBaseId": BASE}, "region": region}
     return {
         "ruleId": check_id,
         "kind": "fail",
-        "level": "warning" if check.status == "warn" else "error",
+        "level": "error" if check.status in ("fail", "error") else "warning",  # so is what was not made
         "message": {"text": _message(check, result)},
         "locations": [{"physicalLocation": place}],
         # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
@@ -155,13 +157,16 @@ def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     }
 
 
-def _file_in(values: Mapping[str, Value]) -> str | None:
-    """Return the first file of the run that values name, or findings among them; None where they name none."""
-    if isinstance(file := values.get("file"), str):
-        return file
-    listed = (each for value in values.values() for each in (value if isinstance(value, tuple) else (value,)))
-    files = (_file_in(each.values) for each in listed if isinstance(each, Finding))
-    return next(filter(None, files), None)
+def _files_in(values: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the files of the run that values name, or whose places they are."""
+    for name, value in values.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Finding):
+                yield from _files_in(each.values)
+            elif isinstance(each, Place):
+                yield f"steps/{each.batch:08d}.zip"
+            elif name == "file" and isinstance(each, str):
+                yield each
 
 
 def _message(check: CheckResult, result: AuditResult) -> str:

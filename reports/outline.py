@@ -11,13 +11,11 @@ from typing import Any, NamedTuple, get_args
 from dpaudit.catalogue import sentence
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
-from dpaudit.reports.findings import checks_with, cited, is_public, unmade
+from dpaudit.reports.findings import checks_with, cited, is_public, needed
 from dpaudit.reports.levels import are_apart, claimed_words, digits_for, secret_batches
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
 from dpaudit.results import (
-    NEXT_TO_NOTHING,
-    OF_THE_MODEL,
     Approximate,
     Asked,
     AuditResult,
@@ -25,10 +23,13 @@ from dpaudit.results import (
     BudgetPanel,
     ClaimResult,
     ExPost,
+    Finding,
     Kind,
     LedgerEntry,
+    Message,
     RunEpsilon,
     Spread,
+    Value,
 )
 from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import (
@@ -39,7 +40,7 @@ from dpaudit.results.rounding import (
     saving,
     stated,
 )
-from dpaudit.results.shell import argument, claim_options
+from dpaudit.results.shell import WITH_DATA, argument, claim_options
 
 #: A claim that is rounded up by less is taken for the figure itself.
 _AS_CLAIMED = 1.001
@@ -79,8 +80,8 @@ _OPTIONS = {
 _VERSIONS = ("dpaudit", "dp_accounting")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
-#: The checks that hold a run against its model and its data, and the option that gives these.
-_REPLAYS, _DATA = ("replay.logits", "replay.lower-bound", "neighbors.regenerated"), "--data FILE"
+#: The checks that hold a run against its model and its data.
+_REPLAYS = ("replay.logits", "replay.lower-bound", "neighbors.regenerated")
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 
@@ -151,33 +152,38 @@ class Setting(NamedTuple):
 
 
 def headline(result: AuditResult) -> str:
-    """The verdict in a few words; the first word is the verdict itself."""
+    """Return the verdict in a few words; the first of them, up to the colon, are the verdict itself."""
+    return sentence(_headline(result))
+
+
+def _headline(result: AuditResult) -> Finding:
     if result.verdict == "error":
-        return "Error: this run could not be audited"
+        return Finding(code="headline.error")
     if result.verdict == "pass":
-        nothing = ", and bounds next to nothing" if empty_bounds(result) else ""
-        unstated = "a claim that is withheld here holds" if is_public(result) else "every check that ran succeeded"
-        return f"Pass: {unstated if result.claim is None else 'the claim holds'}{nothing}"
-    failed = [check.id for check in result.checks if check.status == "fail"]
+        bound: dict[str, Value] = {"bound": Finding(code="headline.empty-bound")} if empty_bounds(result) else {}
+        unstated = "headline.pass-withheld" if is_public(result) else "headline.pass-without-claim"
+        return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
+    if result.verdict == "not_verified":
+        return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
+    failed = [check.id for check in checks_with(result, "fail", "error")]
     if "claim.epsilon" in failed:
-        return "Fail: the run cost more than it claims"
-    return f"Fail: {counted(len(failed), 'check')} failed" if failed else "Fail: not every check could be passed"
+        return Finding(code="headline.claim-exceeded")
+    return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
-def empty_bounds(result: AuditResult) -> list[str]:
-    """The caveats that say that a guarantee rules out next to nothing."""
-    return [caveat for caveat in result.caveats if caveat.startswith(NEXT_TO_NOTHING)]
+def empty_bounds(result: AuditResult) -> list[Message]:
+    """Return the caveats that say that a guarantee rules out next to nothing."""
+    return [caveat for caveat in result.caveats if caveat.family == "empty-bound"]
 
 
-def model_caveats(result: AuditResult) -> list[str]:
-    """What no check sees of the model."""
-    return [caveat for caveat in result.caveats if caveat in OF_THE_MODEL]
+def model_caveats(result: AuditResult) -> list[Message]:
+    """Return what no check sees of the model."""
+    return [caveat for caveat in result.caveats if caveat.family == "of-model"]
 
 
-def other_caveats(result: AuditResult) -> list[str]:
-    """What else a reader of the guarantee must know: mostly what it takes on trust."""
-    beside = (*empty_bounds(result), *model_caveats(result))
-    return [caveat for caveat in result.caveats if caveat not in beside]
+def other_caveats(result: AuditResult) -> list[Message]:
+    """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
+    return [caveat for caveat in result.caveats if caveat.family not in ("empty-bound", "of-model")]
 
 
 def audience(result: AuditResult) -> tuple[str, str]:
@@ -200,7 +206,7 @@ def caution(result: AuditResult) -> str:
             "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
             "so it bounds nothing until they do."
         )
-    if any(group.needed for group in unmade(result)):
+    if needed(result):
         return (
             "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
             "and they would show whether that is so."
@@ -371,10 +377,10 @@ def rests_on(result: AuditResult) -> str:
     replays = [check for check in result.checks if check.id in _REPLAYS]
     replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
     # Where nothing of ours can load the generator, no check asks for the data.
-    wanted = result.evidence >= _WITH_DATA and any(_DATA in check.detail for check in replays)
+    wanted = result.evidence >= _WITH_DATA and any(check.made_with == WITH_DATA for check in replays)
     level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
     if replayed or wanted:
-        return f"{level} {_DATA}"
+        return f"{level} {WITH_DATA}"
     modelled = any(
         check.id == "mechanism.support-public" and check.status != "skip" and check.evidence == _WITH_DATA
         for check in result.checks

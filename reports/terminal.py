@@ -13,14 +13,15 @@ from rich.text import Text
 
 from dpaudit.reports import findings, levels, outline, quality
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, wrapped
-from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES
-from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
+from dpaudit.results import AuditResult, CheckResult, Message, Status, Verdict
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import bound, delta_bound, exponential, lower_bound, stated
 
-_STYLES: dict[Status, str] = {
+_STYLES: dict[Status | Verdict, str] = {
     "fail": "bold red",
+    "not_verified": "bold yellow",
     "error": "bold yellow",
     "warn": "yellow",
     "pass": "bold green",
@@ -29,8 +30,6 @@ _STYLES: dict[Status, str] = {
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 #: Failed checks, and as many warnings, that a summary describes; lines that its caveats may take.
 _MOST_CHECKS, _MOST_CAVEAT_LINES = 3, 4
-#: How a remedy's command begins.
-_COMMAND = "Run `"
 
 
 def print_summary(result: AuditResult, console: Console) -> None:
@@ -117,19 +116,12 @@ def _id(check: CheckResult) -> str:
 
 
 def _left_open(result: AuditResult) -> Iterator[str]:
-    """The checks that were not made, by the command that makes them: what a pass needs in full, the others by id."""
-    commands: dict[str, list[str]] = {}
+    """Yield the checks that were not made, by the command that makes them."""
     for group in findings.unmade(result):
-        if group.needed:
-            yield f"Not made: {group.described}"
-        else:
-            place = group.remedy.rfind(_COMMAND)
-            commands.setdefault(group.remedy[max(0, place) :], []).append(group.named)
-    for command, named in commands.items():
-        yield f"Not made: {', '.join(named)}. {command}".rstrip()
+        yield f"Not made: {group.described}"
 
 
-def print_caveats(caveats: Sequence[str], most: int, elsewhere: str, console: Console) -> None:
+def print_caveats(caveats: Sequence[Message | str], most: int, elsewhere: str, console: Console) -> None:
     """As many of the caveats, in a paragraph, as `most` lines hold, and how many more there are."""
     for count in range(len(caveats), 0, -1):
         more = f"{len(caveats) - count:,} more: {elsewhere}." if count < len(caveats) else ""
@@ -146,7 +138,7 @@ def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]
         contexts = counted(sum(batch.contexts for batch in result.batches), "context")
         said = ", ".join(filter(None, (epsilons(result), contexts)))
         released = "" if result.released is None else findings.texts(result.released)
-        console.print(Text.assemble((f"{name}: {result.verdict}", _STYLES[result.verdict]), f". {said}"))
+        console.print(Text.assemble((f"{name}: {VERDICT_NAMES[result.verdict]}", _STYLES[result.verdict]), f". {said}"))
         console.print(Text(f"Texts: {released}.", style="dim"))
         for label, text in texts:
             print_pair(one_line(label, LABEL_LENGTH), one_line(text) or "(empty)", console, most=2)
@@ -186,7 +178,8 @@ def print_higher_levels(result: AuditResult, console: Console) -> None:
 
 
 def print_failures(result: AuditResult, console: Console) -> None:
-    """A paragraph for each check that failed, could not run or was needed and not made; nothing without any."""
+    """Print the verdict, and a paragraph for each check that failed, could not run or was needed and not made."""
+    console.print(Text(outline.headline(result), style=_STYLES[result.verdict]))
     for check in findings.checks_with(result, "fail", "error"):
         line = Text.assemble((check.status.upper(), _STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Kind, Status
+from dpaudit.results import Kind, Status, Verdict
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS, lower_bound
 
 Value = TypeVar("Value")
 
-STATUS_NAMES: Final[dict[Status, str]] = {
+STATUS_NAMES: Final[dict[Status | Verdict, str]] = {
+    "not_verified": "Not verified",
     "fail": "Failed",
     "error": "Could not run",
     "warn": "Warning",
@@ -20,7 +21,21 @@ STATUS_NAMES: Final[dict[Status, str]] = {
     "skip": "Not made",
 }
 
-STATUS_MARKS: Final[dict[Status, str]] = {"fail": "✗", "error": "?", "warn": "!", "pass": "✓", "skip": "–"}
+STATUS_MARKS: Final[dict[Status | Verdict, str]] = {
+    "not_verified": "!",
+    "fail": "✗",
+    "error": "?",
+    "warn": "!",
+    "pass": "✓",
+    "skip": "–",
+}
+#: Verdicts within a line.
+VERDICT_NAMES: Final[dict[Verdict, str]] = {
+    "pass": "pass",
+    "not_verified": "not verified",
+    "fail": "fail",
+    "error": "error",
+}
 
 #: Stands where there is no figure.
 ABSENT: Final = "–"

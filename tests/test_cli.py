@@ -732,8 +732,8 @@ def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
     err = dpaudit("verify", run.path)[2]
     compared = dpaudit("compare", run.path, mean.path)[1]
     for caveat in caveats:
-        assert f"dpaudit: {caveat}\n" in err
-        assert "".join(caveat.split()) in "".join(compared.split())
+        assert f"dpaudit: {caveat['words']}\n" in err
+        assert "".join(caveat["words"].split()) in "".join(compared.split())
 
 
 # --- budget ----------------------------------------------------------------------------------------------------------
@@ -1383,4 +1383,4 @@ def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch,
     assert code == 0
     assert "9 of 14 rows hold a private record" in err
     assert "the run does not say how records were given to batches" in " ".join(err.split())
-    assert rows_held(0, 12).startswith("None of 12 rows")
+    assert rows_held(0, 12).code == "caveat.rows-empty"

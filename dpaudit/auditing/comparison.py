@@ -500,7 +500,6 @@ def _caution(result: AuditResult) -> str:
     checks = [check for check in result.checks if not check.id.startswith(("claim.", "disclosure."))]
     if any(check.status in ("fail", "error") for check in checks):
         return "bounds nothing until its checks pass"
-    unmade = [check for check in result.checks if check.status == "skip" and check.id in result.not_checked]
-    if any(check.evidence <= result.evidence for check in unmade):
+    if any(check.status == "skip" and result.requires(check) for check in result.checks):
         return "rests on its record alone until the checks that a pass needs are made"
     return ""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.auditing.caveats import public_caveats
-from dpaudit.auditing.factors import NOT_HERS, change, next_to_nothing
+from dpaudit.auditing.caveats import empty_bound, public_caveats
 from dpaudit.auditing.guarantees import NOTHING
+from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
+from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
-from dpaudit.checks.registry import CHECKS, COMMAND, command_for, context_of
-from dpaudit.results import TO_SHOW, AuditResult, CheckResult, ClaimResult
-from dpaudit.results.rounding import exactly, factor
-from dpaudit.results.shell import claim_options
+from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, Value
+from dpaudit.results.shell import RUN_DIR, WITH_DATA, context_of, options_making
 
 
 def public_form(result: AuditResult) -> AuditResult:
@@ -23,22 +22,22 @@ def public_form(result: AuditResult) -> AuditResult:
     name it. Everything is named that stays, so that a new field of the result is left out until it is looked at.
     """
     manifest: Mapping[str, Any] = result.run.get("manifest", {})
-    withheld = _why_withheld(result, manifest)
-    stated = result.claim if not withheld else None
+    withheld = why_withheld(result, manifest)
+    stated = result.claim if withheld is None else None
     approximate = result.guarantees.approximate if stated is not None else None
     versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
     return AuditResult(
         audience="public",
         verdict=result.verdict,
         evidence=result.evidence,
-        guarantee=_sentence(result, withheld),
+        guarantee=_guarantee(result, withheld),
         caveats=tuple(_caveats(result, manifest, withheld)),
         claim=stated,
         guarantees=NOTHING.model_copy(update={"approximate": approximate}),
         ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
         batches=(),
         tokens=None,
-        checks=_checks(result),
+        checks=_checks(result, show_values=withheld is None and _fit(result)),
         not_checked=result.not_checked,
         run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
         asked=result.asked,
@@ -52,100 +51,71 @@ def _own_claim(result: AuditResult, manifest: Mapping[str, Any]) -> ClaimResult 
     if result.own_claim is None:
         return None
     unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
-    return None if _why_withheld(unasked, manifest) else result.own_claim
+    return result.own_claim if why_withheld(unasked, manifest) is None else None
 
 
-def _why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> str:
-    """Why the claim is not for readers outside, as the end of a sentence; empty where it is."""
-    if result.claim is None or not manifest:
-        return ""
-    # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
-    given = "epsilon" in result.asked and ("delta" in result.asked or result.claim.delta == 0)
-    if manifest["claim_stated"] != "beforehand" and not given:
-        return "the run stated it afterwards, from its own private record"
-    if manifest["origins"]["settings"] != "public":
-        return "the run does not declare that its settings were chosen without private records"
-    # Noise on counts is scaled by that number too, whatever the audit was asked about.
-    users = "user" in (result.claim.unit, manifest["privacy"]["unit"])
-    if users and manifest["privacy"]["records_per_user_from"] != "declared":
-        return "it rests on how many records one user has in the private data"
-    counted = manifest["privacy"]["delta_from"] == "records" and not given
-    if result.claim.kind == "approximate" and counted:
-        return "its delta was worked out from the number of private records"
-    return ""
+#: What sentences for readers outside show: neither where the run is, nor what was asked of it.
+_CONTEXT = context_of(RUN_DIR)
 
 
-def _sentence(result: AuditResult, withheld: str) -> str:
-    """The guarantee without a figure from the records."""
-    if result.verdict == "error" or result.claim is None:
-        return "No guarantee can be stated: the run cannot be read as a whole."
-    if result.verdict == "fail":
-        return "The run did not pass its audit, so nothing supports a claim. Do not rely on one for these texts."
-    if withheld:
-        whose = "The" if result.asked else "The run's"
-        return f"{whose} {result.claim.kind} claim was checked and holds. It is withheld here: {withheld}."
-    if result.claim.kind == "approximate":
-        return result.guarantee
-    origin = "given to the audit" if result.asked else "fixed before the run"
-    claim, found = result.claim, result.guarantees.ex_post
-    whose = "" if found is None or found.amplification.reason else f"{NOT_HERS}, "
-    if claim.delta:
-        said = (
-            f"{whose}{change(claim)}, no set of outcomes would be more probable than with a factor e^epsilon on each "
-            f"outcome, plus {exactly(claim.delta)}, and for this outcome epsilon is at most {exactly(claim.epsilon)}"
-        )
-    else:
-        said = (
-            f"{whose}{change(claim)}, these very texts would have come out with a probability that differs by at most "
-            f"a factor {factor(claim.epsilon)}"
-        )
-    return (
-        f"The claim stated here was {origin}, was checked, and holds for this data and these texts: {said}. "
-        "What they did cost is worked out from the private data, and withheld."
-    )
+def _guarantee(result: AuditResult, withheld: Finding | None) -> Message:
+    found = public_guarantee(result, withheld)
+    if not is_public(found):
+        raise ValueError(f"{found.code} is not for readers outside")
+    return message(found, _CONTEXT)
 
 
-def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: str) -> Iterator[str]:
+def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: Finding | None) -> Iterator[Message]:
     passed, claim = result.verdict == "pass", result.claim
-    if passed and claim is not None and not withheld and (said := next_to_nothing(claim.epsilon)):
-        yield said
-    declared = bool(manifest) and manifest["privacy"]["records_per_user_from"] == "declared"
-    yield from public_caveats(result.caveats, manifest["privacy"]["records_per_user"] if declared else None)
+    if passed and claim is not None and withheld is None:
+        # The claim is public here, and its size with it.
+        yield from map(message, empty_bound(claim.epsilon))
+    yield from public_caveats(result.caveats)
     if result.asked:
-        yield (
-            "The claim was given to the audit, and need not be the run's own. "
-            "Whether it was chosen without looking at the data, only who gave it can say."
-        )
-    if passed and withheld:
-        yield (
-            "Without its figure, a claim that holds says nothing about how private the texts are: "
-            "only that the run states its cost truly."
-        )
+        yield message(Finding(code="caveat.claim-given"))
+    if passed and withheld is not None:
+        yield message(Finding(code="caveat.no-figure"))
         if manifest["claim_stated"] != "beforehand":
-            given = "--epsilon and --delta" if claim is not None and claim.delta else "--epsilon"
-            yield f"{TO_SHOW} {given}, agreed beforehand."
+            options = ("--epsilon", "--delta") if claim is not None and claim.delta else ("--epsilon",)
+            yield message(Finding(code="caveat.to-show-figure", values={"options": options}))
     if manifest and not _fit(result):
-        yield "The run's settings are left out, for the check disclosure.sensitive did not find them fit to publish."
-    yield (
-        "The verdict and the checks' outcomes depend on the private data themselves, and no epsilon here pays for "
-        "publishing them."
+        yield message(Finding(code="caveat.settings-left-out"))
+    yield message(Finding(code="caveat.outcomes-private"))
+
+
+def _checks(result: AuditResult, *, show_values: bool) -> tuple[CheckResult, ...]:
+    """Return the outcomes, with what each check compares in place of what it measured here, and its fixed words.
+
+    Args:
+        result: the audit's, in its internal form.
+        show_values: whether the catalogue may let a check's values out: they are of the claim and of settings.
+    """
+    return tuple(_check(check, result.evidence, show_values=show_values) for check in result.checks)
+
+
+def _check(check: CheckResult, evidence: int, *, show_values: bool) -> CheckResult:
+    words = wording(check.id, check.code) if check.code else None
+    named = words.public if words is not None and show_values else ()
+    known = catalogue().check.get(check.id)
+    shown = check.model_copy(update={"made_with": public_options(check)})
+    options = options_making([shown], max(evidence, check.evidence) if check.made_with == WITH_DATA else evidence)
+    return CheckResult(
+        **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
+        code=check.code if words is not None and words.public_code else "",
+        values={name: check.values[name] for name in named if name in check.values and _shown(check.values[name])},
+        made_with=shown.made_with,
+        measured="",
+        expected="" if known is None else known.compares,
+        detail=sentence(Finding(code="remedy.audit", values={"options": options}), _CONTEXT) if options else "",
+        why="" if known is None else known.why,
+        remedy="" if known is None else render(known.remedy, {}, _CONTEXT),
     )
 
 
-def _checks(result: AuditResult) -> tuple[CheckResult, ...]:
-    """Outcomes, with what each check compares in place of what it measured here, and its fixed words."""
-    own = command_for(COMMAND, context_of(str(result.run.get("path", "")), claim_options(result.claim, result.asked)))
-    return tuple(
-        CheckResult(
-            **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
-            measured="",
-            expected=CHECKS[check.id].entry.compares if check.id in CHECKS else "",
-            detail=COMMAND if own in check.detail or COMMAND in check.detail else "",
-            why=CHECKS[check.id].entry.why if check.id in CHECKS else "",
-            remedy=CHECKS[check.id].entry.remedy if check.id in CHECKS else "",
-        )
-        for check in result.checks
-    )
+def _shown(value: Value) -> bool:
+    """Return whether a value holds no finding that readers outside may not see."""
+    inner = value if isinstance(value, tuple) else (value,)
+    return all(is_public(each) for each in inner if isinstance(each, Finding))
 
 
 def _fit(result: AuditResult) -> bool:

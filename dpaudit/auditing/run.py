@@ -22,7 +22,6 @@ import dpaudit
 from dpaudit.accounting import Cost, ExPostAccountant
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
-from dpaudit.auditing.factors import NOT_HERS, NOT_KNOWN, at_batch_level, change
 from dpaudit.auditing.guarantees import (
     NOTHING,
     CurveSums,
@@ -35,13 +34,12 @@ from dpaudit.auditing.guarantees import (
     neighbours,
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
-from dpaudit.catalogue import sentence
+from dpaudit.auditing.verdict import guarantee, judge, options_for
+from dpaudit.catalogue import message
 from dpaudit.checks import CHECKS, Facts
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
-from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.committed_seed import SeededDraws
-from dpaudit.checks.disclosure import acts_on_every_text
 from dpaudit.checks.facts import (
     INFINITE,
     LONGEST_PREFIX,
@@ -63,7 +61,7 @@ from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import Outcome, StepCheck, context_of, registered
+from dpaudit.checks.registry import Outcome, StepCheck, registered
 from dpaudit.checks.release import stop_problems, text_place, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
@@ -75,7 +73,6 @@ from dpaudit.results import (
     Asked,
     AuditResult,
     BatchResult,
-    CheckResult,
     ClaimResult,
     Empirical,
     Finding,
@@ -83,12 +80,10 @@ from dpaudit.results import (
     Place,
     TextCounts,
     Value,
-    Verdict,
     finding_of,
 )
 from dpaudit.results.replay import PublicReplay, Rerun
-from dpaudit.results.rounding import bound_against, exactly, factor
-from dpaudit.results.shell import claim_options
+from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.values import printable
 from dpaudit.runs import (
     BatchReader,
@@ -285,15 +280,11 @@ def _read(facts: Facts, sums: _Sums, engine: Engine | None, progress: Progress |
 
 def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) -> AuditResult:
     """Evaluate all checks and put the result together."""
-    context = context_of(facts.reader.name, claim_options(_claim_result(facts), asked))
-    checks = tuple(check.result(facts, context) for check in registered())
-    failed = [check for check in checks if check.status in ("fail", "error")]
-    unmade = [check for check in checks if check.status == "skip" and check.applicable]
-    unseen = [check for check in unmade if check.evidence <= evidence]
-    verdict: Verdict = "fail" if failed or unseen else "pass"
-    # What cannot be read as a whole cannot be judged: that goes before any failed check.
-    if any(check.id in ("integrity.format", "integrity.complete") for check in failed):
-        verdict = "error"
+    claim = _claim_result(facts)
+    context = context_of(facts.reader.name, claim_options(claim, asked))
+    made = [check.result(facts, context) for check in registered()]
+    checks = tuple(check.model_copy(update={"made_with": options_for(facts, check)}) for check in made)
+    verdict = judge(checks, evidence)
     batches = tuple(_batch_result(facts, batch) for batch in sorted(facts.headers))
     by_tokens = facts.ex_post.by_tokens() if facts.ex_post else []
     if not math.isfinite(facts.ex_post_cost.exact):  # the sums may leave out a step or a batch
@@ -301,9 +292,9 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
     return AuditResult(
         verdict=verdict,
         evidence=evidence,
-        guarantee=_sentence(verdict, facts, failed, unseen),
-        caveats=tuple(caveats(facts, checks)) if verdict == "pass" else (),
-        claim=_claim_result(facts),
+        guarantee=message(guarantee(verdict, facts, claim, checks, evidence), context),
+        caveats=tuple(message(each, context) for each in caveats(facts, checks)) if verdict == "pass" else (),
+        claim=claim,
         guarantees=Guarantees(
             ex_post=ex_post(facts),
             approximate=approximate(facts),
@@ -319,7 +310,7 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
         batches=batches,
         tokens=sums.curve.result(by_tokens),
         checks=checks,
-        not_checked=tuple(check.id for check in unmade),
+        not_checked=tuple(check.id for check in checks if check.status == "skip" and check.applicable),
         run=_summary(facts),
         samples=released_texts(facts.reader, sums.dear),
         released=TextCounts(
@@ -370,60 +361,6 @@ def _claim_result(facts: Facts) -> ClaimResult:
     return ClaimResult.model_validate(facts.claim.model_dump() | neighbours(facts))
 
 
-def _sentence(verdict: Verdict, facts: Facts, failed: list[CheckResult], unseen: list[CheckResult]) -> str:
-    aggregation = f"{facts.manifest.mechanism.aggregator.title.capitalize()} aggregation"
-    if verdict == "error":
-        return "No guarantee can be stated: the run cannot be read as a whole."
-    if verdict == "fail":
-        if not failed:
-            named = ", ".join(check.id for check in unseen)
-            return f"The claim is not shown to hold: {named} would have to pass and could not be made."
-        # A record that stands in every prompt is in the texts, whatever is published beside them.
-        unfit = [check.id for check in failed] == ["disclosure.sensitive"]
-        if unfit and not acts_on_every_text(failed[0]):
-            return f"The record bears the claim out, but its settings are not fit to publish: {failed[0].measured}."
-        if any(not check.id.startswith("claim.") for check in failed):
-            return "The record cannot be relied on, so nothing supports the claim. Do not release these texts under it."
-        reasons = "; ".join(f"{check.measured} where {check.expected} was due" for check in failed)
-        return f"The claim does not hold: {reasons}. Do not release these texts under it."
-    return " ".join(_levels_said(facts, f"{aggregation} "))
-
-
-def _levels_said(facts: Facts, aggregation: str) -> Iterator[str]:
-    """The guarantee of a pass: at the release level, and at the batch level where that is another."""
-    claim, changed = facts.claim, change(_claim_result(facts))
-    epsilon, delta = exactly(claim.epsilon), exactly(claim.delta)
-    levels = recomputed_levels(facts)
-    assert levels is not None  # as the claim passed
-    found, of = bound_against(levels.release, claim.epsilon), " at the release level" * levels.amplified
-    if claim.kind == "ex-post":
-        whose = f" {NOT_HERS}," if levels.amplified else ""
-        if claim.delta:
-            yield (
-                f"{aggregation}on noised clusters:{whose} {changed}, no set of outcomes would be "
-                f"more probable than with a factor e^epsilon on each outcome, plus {delta}. For this outcome epsilon "
-                f"is at most {epsilon}{of} (ex-post, recomputed as {found}; other outcomes have other ones, and "
-                "delta is about sets of outcomes, not about this one)."
-            )
-        else:
-            yield (
-                f"{aggregation}would have produced these very texts with a probability that "
-                f"differs by at most a factor {factor(claim.epsilon)}{whose} {changed} (ex-post{of and ',' + of}, "
-                f"recomputed as {found}; for this data and these texts only)."
-            )
-    else:
-        whose = f" {NOT_KNOWN}" if levels.amplified else ""
-        yield (
-            f"{aggregation}is ({epsilon}, {delta})-differentially private{whose}: {changed}, no set "
-            f"of outputs would be more than {factor(claim.epsilon)} times as probable, plus {delta} (approximate DP"
-            f"{of and ',' + of}, whatever the data; recomputed as {found})."
-        )
-    if levels.amplified:
-        yield at_batch_level(claim.batch_epsilon, levels.batch)
-    elif levels.amplification.reason is not None:
-        yield f"Both levels are equal: {sentence(levels.amplification.reason)}."
-
-
 def _summary(facts: Facts) -> dict[str, Any]:
     manifest = facts.manifest.model_dump(mode="json")
     # With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
@@ -453,7 +390,7 @@ def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
     return AuditResult(
         verdict="error",
         evidence=evidence,
-        guarantee="No guarantee can be stated: this is no run directory that can be read.",
+        guarantee=message(Finding(code="verdict.no-run")),
         caveats=(),
         claim=None,
         guarantees=NOTHING,

@@ -4,7 +4,19 @@ Checks, caveats and verdicts are codes with values. This package holds the sente
 them. Nothing else compares, searches or cuts sentences.
 """
 
-from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, register
-from dpaudit.catalogue.rendering import render, sentence
+from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, register, wording
+from dpaudit.catalogue.rendering import is_public, message, render, sentence
 
-__all__ = ["Entry", "Sentence", "Wording", "catalogue", "entry", "register", "render", "sentence"]
+__all__ = [
+    "Entry",
+    "Sentence",
+    "Wording",
+    "catalogue",
+    "entry",
+    "is_public",
+    "message",
+    "register",
+    "render",
+    "sentence",
+    "wording",
+]

@@ -6,13 +6,17 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+#: What may be given to an audit to make a check that was not made.
+Given: TypeAlias = Literal["model", "data", "seed", "tokenizer"]
 
 
 class Wording(_Entry):
@@ -39,6 +43,7 @@ class Entry(_Entry):
     Attributes:
         title, fails: state the good outcome and the bad one.
         evidence: level from 0 to 4, see `dpaudit.results.evidence`.
+        made_with: what makes the check where it was not made, in order of preference: any one of these.
         compares: what is held against what.
         why: what harm comes where it fails.
         remedy: how to mend it where it fails.
@@ -50,6 +55,7 @@ class Entry(_Entry):
     title: str
     fails: str
     evidence: int
+    made_with: tuple[Given, ...] = ()
     compares: str
     why: str
     remedy: str
@@ -117,3 +123,8 @@ def _merged(texts: Iterable[str]) -> Catalogue:
 def entry(check: str) -> Entry:
     """Return a check's entry. Raises KeyError where there is none."""
     return catalogue().check[check]
+
+
+def wording(check: str, outcome: str) -> Wording:
+    """Return the words for an outcome, the check's own or those that all checks share. Raises KeyError without any."""
+    return entry(check).outcome.get(outcome) or catalogue().outcome[outcome]

@@ -5,7 +5,7 @@ A template is a format string. `{epsilon}` shows a value as it is; after a colon
 - `up`: an epsilon as checks state it, six decimals, rounded up. `beside NAME`: rounded up with as many digits as it
   takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to so many digits, four by default.
   `exact`: as claimed, in few characters. `stated`: as it was stated. `repr`: as Python writes it. `delta`: a delta,
-  rounded up. `share`: a share as percent, to the nearest.
+  rounded up. `share`: a share as percent, to the nearest. `factor`: what an epsilon multiplies a probability by.
 - `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`: the word alone.
 - Several values stand in a row, with commas; `and`, `or`: with that word before the last.
 
@@ -20,9 +20,18 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from dpaudit.catalogue.entries import catalogue
-from dpaudit.results.rounding import bound_against, delta_bound, exactly, lower_bound, nearest, rounded_up, stated
-from dpaudit.results.values import Finding, Place, Quantity, Value, printable
+from dpaudit.catalogue.entries import catalogue, entry, wording
+from dpaudit.results.rounding import (
+    bound_against,
+    delta_bound,
+    exactly,
+    factor,
+    lower_bound,
+    nearest,
+    rounded_up,
+    stated,
+)
+from dpaudit.results.values import Finding, Message, Place, Quantity, Value, printable
 
 _OPTIONAL: Final = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
@@ -45,8 +54,35 @@ def render(template: str, values: Mapping[str, Value], context: Mapping[str, str
 
 
 def sentence(finding: Finding, context: Mapping[str, str] | None = None) -> str:
-    """Return a finding in words. Raises KeyError where the catalogue does not have it."""
-    return render(catalogue().sentence[finding.code].text, finding.values, context)
+    """Return a finding in words. Raises KeyError where the catalogue does not have it.
+
+    Of what a check found, `check.id:outcome`, these are the figures; `check.id:outcome:expected` what would have been
+    right.
+    """
+    check, _, outcome = finding.code.partition(":")
+    if not outcome:
+        return render(catalogue().sentence[finding.code].text, finding.values, context)
+    code, _, part = outcome.partition(":")
+    words = wording(check, code)
+    due = entry(check).expected if words.expected is None else words.expected
+    return render(due if part else words.found, finding.values, context)
+
+
+def message(finding: Finding, context: Mapping[str, str] | None = None) -> Message:
+    """Return a finding with its words. Raises KeyError where the catalogue does not have it."""
+    return Message(code=finding.code, values=finding.values, words=sentence(finding, context))
+
+
+def is_public(finding: Finding) -> bool:
+    """Whether readers outside may see a finding: its code, all its values, and the findings among these."""
+    held = catalogue().sentence.get(finding.code)
+    inner = [each for value in finding.values.values() for each in (value if isinstance(value, tuple) else (value,))]
+    return (
+        held is not None
+        and held.public_code
+        and finding.values.keys() <= set(held.public)
+        and all(is_public(each) for each in inner if isinstance(each, Finding))
+    )
 
 
 class _Filling(string.Formatter):
@@ -105,6 +141,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "stated": stated,
     "repr": repr,
     "delta": delta_bound,
+    "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
     "n": lambda value: f"{value:,}",
 }

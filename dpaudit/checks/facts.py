@@ -588,8 +588,8 @@ class Facts:
         losses: the largest absolute leave-one-out loss of each batch that has one, in nats.
         worst: the largest of all contexts; equal ones in order of batch and slot.
         left_out: how many contexts have a loss.
-        equal: sets of contexts of one batch whose recorded contributions are the same at every step, as caveats name
-            the first of them.
+        equal: sets of contexts of one batch whose recorded contributions are the same at every step: how many contexts,
+            and the batch.
         unscored: which rows no model scored, for each batch that has some.
         test_orders: what is wrong first with the order of a batch's tests, for each batch where something is.
         steps: how many steps were read.
@@ -635,7 +635,7 @@ class Facts:
     losses: dict[int, float] = field(default_factory=dict)
     worst: list[ContextLoss] = field(default_factory=list)
     left_out: int = 0
-    equal: list[str] = field(default_factory=list)
+    equal: list[tuple[int, int]] = field(default_factory=list)
     unscored: list[Finding] = field(default_factory=list)
     steps: int = 0
     empty: int = 0
@@ -694,7 +694,7 @@ class Facts:
             self.found_canaries[batch.id] = batch.canary
         self.test_orders += [batch.test_order] if batch.test_order else []
         self.unscored += [batch.unscored] if batch.unscored else []
-        self.equal += [f"{len(slots)} contexts of batch {batch.id}" for slots in batch.equal]
+        self.equal += [(len(slots), batch.id) for slots in batch.equal]
         for place, likeness in batch.likenesses:
             first = self._likenesses.setdefault(likeness, place)
             if first != place:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from dpaudit.catalogue import Entry, catalogue, entry, render, sentence
+from dpaudit.catalogue import Entry, entry, render, sentence, wording
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -100,7 +99,7 @@ class Check(ABC, Generic[Function]):
         """Return the entry for an outcome, rendered with the commands that name the run."""
         fixed = self.entry
         remedy = render(fixed.remedy, {}, context)
-        words = fixed.outcome.get(outcome.code) or catalogue().outcome[outcome.code]
+        words = wording(self.id, outcome.code)
         due = fixed.expected if outcome.applicable else fixed.title
         values = dict(outcome.values)
         said = [render(words.detail, values, context), *(sentence(note, context) for note in outcome.notes)]
@@ -174,11 +173,6 @@ class RunCheck(Check[RunFunction]):
 
 #: Stands in remedies for the run, until it is known which.
 _RUN_DIR = "RUN_DIR"
-
-
-def context_of(run: str, question: str = "") -> Context:
-    """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
-    return {"run": argument(run, _RUN_DIR), "question": question}
 
 
 CHECKS: dict[str, Check[Any]] = {}

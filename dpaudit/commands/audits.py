@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.commands.places import reports_of, spare_runs, writing
@@ -10,7 +11,6 @@ from dpaudit.commands.terminal import note_in_log, progress_bar, session, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from dpaudit.auditing import Question
     from dpaudit.engines import Engine
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
-EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
+EXIT_CODES = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
 
 
 def require_runs(run_dirs: tuple[Location, ...]) -> None:
@@ -69,6 +69,63 @@ def audit_of(
             held=held,
             seed=session().seed,
         )
+
+
+def audit_with_model(
+    run_dir: Location,
+    question: Question | None,
+    policy: PolicyFile | None,
+    replay: PublicReplay | None,
+    *,
+    find_model: bool,
+    gate: bool = False,
+    public: bool = False,
+    **options: Any,
+) -> AuditResult:
+    """Audit a run; where a required check needs its model, and that is installed here, audit it with the model.
+
+    Args:
+        run_dir: the run.
+        question: the claim that is tested.
+        policy: whose checks are required, too.
+        replay: what a replay that was asked for found; None where none was.
+        find_model: whether to look for the model.
+        gate: see `replay_of`.
+        public: whether what is printed is for readers outside, who are not told why a model cannot be used.
+        options: of `audit_of`.
+    """
+    from dpaudit.runs import InputError, RunReader
+
+    result = audit_of(run_dir, question, replay=replay, **options)
+    if replay is not None or not find_model or not _wants_model(result, policy):
+        return result
+    from dpaudit.generation.sources import installed_model
+
+    folder = run_dir if isinstance(run_dir, Path) else None
+    model = installed_model(RunReader(run_dir).manifest.model.name, folder)
+    if model is None:
+        return result
+    note_in_log("A required check needs the run's model, which is installed here (--no-model leaves it out)")
+    try:
+        replay = replay_of(run_dir, None, model, question, gate=gate)
+    except InputError as error:
+        tell("dpaudit: the installed model cannot be used." if public else f"dpaudit: the model is not used: {error}")
+        return result
+    return audit_of(run_dir, question, replay=replay, **options)
+
+
+def _wants_model(result: AuditResult, policy: PolicyFile | None) -> bool:
+    """Return whether nothing failed, and the model makes all required checks that were not made."""
+    from dpaudit.results.shell import WITH_MODEL
+
+    named = () if policy is None else policy.policy.checks or ()
+    lacking = [
+        check
+        for check in result.checks
+        if check.id in result.not_checked and (result.requires(check) or check.id in named)
+    ]
+    by_model = bool(lacking) and all(check.made_with.startswith(WITH_MODEL) for check in lacking)
+    return by_model and result.verdict in ("pass", "not_verified")
 
 
 def replay_of(

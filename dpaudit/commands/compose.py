@@ -74,7 +74,7 @@ def compose(
     results = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
     if any(result.verdict != "pass" for result in results.values()):
         by_model = "" if model is None else f" --model {argument(model, 'NAME')}"
-        for path in (path for path, result in results.items() if result.verdict == "fail"):
+        for path in (path for path, result in results.items() if result.verdict in ("not_verified", "fail")):
             tell(
                 f"dpaudit: not composed: {in_a_line(path)} does not pass its own audit, so nothing is known of what it "
                 f"cost. What to mend: dpaudit verify {argument(str(path), 'RUN_DIR')}{by_model}"

@@ -233,7 +233,7 @@ def _require_passed(spent: Sequence[Location], model: str) -> None:
     require_runs(tuple(spent))
     for run in spent:
         verdict = audit_of(run).verdict
-        if verdict == "fail" and RunReader(run).manifest.public_parts:
+        if verdict == "not_verified" and RunReader(run).manifest.public_parts:
             verdict = audit_of(run, replay=replay_of(run, None, model)).verdict
         if verdict != "pass":
             remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."

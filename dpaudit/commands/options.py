@@ -272,8 +272,8 @@ _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
-    It gets the claim that is tested as one Question, `question`, what was given of the run in time as one `held`, and
-    the policy file, if there is one, as `policy`.
+    It gets the claim that is tested as one Question, `question`, what was given of the run in time as one `held`, the
+    policy file, if there is one, as `policy`, and whether to look for the run's model, `find_model`.
     """
 
     @_of_claim(
@@ -322,6 +322,11 @@ def audit_options(command: Command) -> Command:
     )
     @seed_option
     @MODEL
+    @_of_replay(
+        "--no-model",
+        is_flag=True,
+        help="Leave the run's model alone. Else a required check that needs it loads it, where it is installed.",
+    )
     @tokenizer_option
     @engine_options
     @output_options
@@ -336,8 +341,11 @@ def audit_options(command: Command) -> Command:
         evidence: int,
         commitment: str | None,
         head: str | None,
+        no_model: bool,
         **others: Any,
     ) -> None:
+        if no_model and (others["model"] or others["data"]):
+            raise click.UsageError("--no-model goes with neither --model nor --data, which load the model.")
         from dpaudit.auditing import Question
         from dpaudit.runs import Held
 
@@ -348,6 +356,13 @@ def audit_options(command: Command) -> Command:
             rules = read_policy(policy)
             evidence = max(evidence, rules.policy.evidence or 0)
         question = Question(epsilon, delta, relation, unit, batch_epsilon)
-        command(question=question, held=Held(commitment, head), policy=rules, evidence=evidence, **others)
+        command(
+            question=question,
+            held=Held(commitment, head),
+            policy=rules,
+            evidence=evidence,
+            find_model=not no_model,
+            **others,
+        )
 
     return asked

@@ -101,9 +101,8 @@ def record(
             print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
     reader = RunReader(out)
     if (cells := reader.manifest.batching.cells) is not None:
-        note(
-            f"{rows_held(reader.contexts(), cells * len(reader.batches))} Most do with about as many cells as records."
-        )
+        held = sentence(rows_held(reader.contexts(), cells * len(reader.batches)))
+        note(f"{held} Most do with about as many cells as records.")
     secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
     if isinstance(secret, NotSecret):
         reason = sentence(Amplification.why_equal(secret))

@@ -12,7 +12,7 @@ import click
 
 from dpaudit.commands import places
 from dpaudit.commands.audits import (
-    audit_of,
+    audit_with_model,
     leave,
     quality_of,
     replay_of,
@@ -77,6 +77,7 @@ def release(
     evidence: int,
     data: str | None,
     model: str | None,
+    find_model: bool,
     engine: Engine | None,
     held: Held,
     policy: PolicyFile | None,
@@ -133,7 +134,17 @@ def release(
     try:
         require_signer(policy, signer)
         found = replay_of(run_dir, data, model, question, gate=True)
-        audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+        audited = audit_with_model(
+            run_dir,
+            question,
+            policy,
+            found,
+            find_model=find_model,
+            gate=True,
+            evidence=evidence,
+            engine=engine,
+            held=held,
+        )
         # Read once: the card shows the evaluation that the policy was held against.
         quality, problem = quality_of(run_dir)
         keyid = None if signer is None else signer.public_key.keyid

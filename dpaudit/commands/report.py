@@ -12,6 +12,7 @@ import click
 from dpaudit.commands import places
 from dpaudit.commands.audits import (
     audit_of,
+    audit_with_model,
     held_to_policy,
     leave,
     replay_of,
@@ -75,6 +76,7 @@ def report(
     evidence: int,
     data: str | None,
     model: str | None,
+    find_model: bool,
     engine: Engine | None,
     held: Held,
     policy: PolicyFile | None,
@@ -114,7 +116,17 @@ def report(
             raise
         # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
         raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
-    audited = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+    audited = audit_with_model(
+        run_dir,
+        question,
+        policy,
+        found,
+        find_model=find_model,
+        public=audience == PUBLIC,
+        evidence=evidence,
+        engine=engine,
+        held=held,
+    )
     audited = held_to_policy(audited, run_dir, policy)
     result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
     # Printed first: where nothing can be written, the audit is not lost.
@@ -157,6 +169,7 @@ def verify(
     evidence: int,
     data: str | None,
     model: str | None,
+    find_model: bool,
     engine: Engine | None,
     held: Held,
     policy: PolicyFile | None,
@@ -182,7 +195,7 @@ def verify(
     if key is not None or unsigned or _is_released(run_dir):
         if _is_run(run_dir):
             raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
-        if any((data, model, engine, held.head, junit, sarif, session().tokenizers, session().seed)):
+        if any((data, model, not find_model, engine, held.head, junit, sarif, session().tokenizers, session().seed)):
             raise click.UsageError(
                 "A release folder is verified by --key, --level, --policy, --commitment and the claim "
                 "(--epsilon, --delta, --relation, --unit) alone."
@@ -191,7 +204,17 @@ def verify(
         return
     spare_findings(run_dir, junit, sarif)
     found = replay_of(run_dir, data, model, question, gate=True)
-    result = audit_of(run_dir, question, evidence=evidence, replay=found, engine=engine, held=held)
+    result = audit_with_model(
+        run_dir,
+        question,
+        policy,
+        found,
+        find_model=find_model,
+        gate=True,
+        evidence=evidence,
+        engine=engine,
+        held=held,
+    )
     result = held_to_policy(result, run_dir, policy)
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
@@ -201,12 +224,13 @@ def verify(
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.findings import unmade
         from dpaudit.reports.terminal import print_failures
+        from dpaudit.reports.wording import VERDICT_NAMES
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
             with output():
                 print_failures(result, stdout())
         lacking = (f"not made: {group.described}" for group in unmade(result))
-        for line in (f"{result.verdict}: {result.guarantee}", *result.caveats, *lacking):
+        for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(result)
 

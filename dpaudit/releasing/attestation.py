@@ -106,7 +106,7 @@ def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None)
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(
             annotations=AuditMade(
-                evidence=public.evidence, not_made=tuple(public.not_checked), guarantee=public.guarantee
+                evidence=public.evidence, not_made=tuple(public.not_checked), guarantee=str(public.guarantee)
             )
         ),
         Tool(annotations=Made.model_validate(versions)),
@@ -122,7 +122,7 @@ def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None)
 def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
     """The claim as a public form has it."""
     if public.claim is None:
-        return StatedClaim(kind=kind, withheld=public.guarantee)
+        return StatedClaim(kind=kind, withheld=str(public.guarantee))
     return StatedClaim.model_validate(public.claim.model_dump())
 
 

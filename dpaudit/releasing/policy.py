@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from dpaudit.catalogue import message
 from dpaudit.checks import CATALOGUE
+from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
-from dpaudit.results import AuditResult, CheckResult, Status
+from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.policy import FAMILY, HeldTo, Policy
 from dpaudit.results.quality import Added, Quality
-from dpaudit.results.rounding import exactly
+from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short
 
 _REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
-REFERENCE = "docs/releasing.md#a-policy"
 
 
 class PolicyFile(NamedTuple):
@@ -49,15 +50,6 @@ def read_policy(path: Path) -> PolicyFile:
     return PolicyFile(policy, hashlib.sha256(data).hexdigest())
 
 
-class Found(NamedTuple):
-    """What a rule found. `measured`, `wanted`: in words; `why`: it is not met, or was not looked at."""
-
-    status: Status
-    measured: str
-    wanted: str
-    why: str = ""
-
-
 class Facts(NamedTuple):
     """What rules look at: an audited run, its evaluation where there is one, and why there is none."""
 
@@ -68,34 +60,24 @@ class Facts(NamedTuple):
     signer: str | None
 
 
-class Rule(NamedTuple):
-    """One field of a policy, and what becomes of it.
+def _most(name: str) -> Callable[[Facts], Outcome]:
+    unit = "nats" if name == "epsilon" else ""
 
-    Attributes:
-        met, unmet: titles, which stand in public reports too: they hold no figure.
-        evidence: what it rests on, beside the audit.
-        judge: holds a run to it.
-    """
-
-    met: str
-    unmet: str
-    evidence: int
-    remedy: str
-    judge: Callable[[Facts], Found]
-
-
-def _most(name: str) -> Callable[[Facts], Found]:
-    def judge(facts: Facts) -> Found:
+    def judge(facts: Facts) -> Outcome:
         most, claim = getattr(facts.policy, name), facts.result.claim
         assert claim is not None
         stated = getattr(claim, name)
-        return Found("pass" if stated <= most else "fail", f"{name} {exactly(stated)}", f"at most {exactly(most)}")
+        values: dict[str, Value] = {
+            "stated": Quantity(value=stated, unit=unit),
+            "most": Quantity(value=most, unit=unit),
+        }
+        return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
 
     return judge
 
 
-def _batch(facts: Facts) -> Found:
-    """Of the batch level, against which a claim of the release level holds too where both are equal."""
+def _batch(facts: Facts) -> Outcome:
+    """Judge the batch level, against which a claim of the release level holds too where both are equal."""
     most, claim = facts.policy.batch_epsilon, facts.result.claim
     assert claim is not None
     assert most is not None
@@ -103,162 +85,129 @@ def _batch(facts: Facts) -> Found:
     found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
     equal = found is None or bool(found.amplification.reason)
     stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
-    wanted = f"at most {exactly(most)} at the batch level"
+    values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
     if stated is None:
-        return Found("fail", "nothing is claimed there", wanted)
-    return Found("pass" if stated <= most else "fail", f"batch_epsilon {exactly(stated)}", wanted)
+        return Outcome("fail", "not-claimed", values)
+    values["stated"] = Quantity(value=stated, unit="nats")
+    return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
 
 
-def _same(name: str) -> Callable[[Facts], Found]:
-    def judge(facts: Facts) -> Found:
+def _same(name: str) -> Callable[[Facts], Outcome]:
+    def judge(facts: Facts) -> Outcome:
         wanted, claim = getattr(facts.policy, name), facts.result.claim
         assert claim is not None
         stated = getattr(claim, name)
-        return Found("pass" if stated == wanted else "fail", stated, wanted)
+        values: dict[str, Value] = {"stated": stated, "allowed": wanted}
+        return Outcome("pass", "allowed", values) if stated == wanted else Outcome("fail", "other", values)
 
     return judge
 
 
-def _kinds(facts: Facts) -> Found:
+def _kinds(facts: Facts) -> Outcome:
     kinds, claim = facts.policy.kinds or (), facts.result.claim
     assert claim is not None
-    return Found("pass" if claim.kind in kinds else "fail", claim.kind, " or ".join(kinds))
+    values: dict[str, Value] = {"stated": claim.kind, "allowed": kinds}
+    return Outcome("pass", "allowed", values) if claim.kind in kinds else Outcome("fail", "other", values)
 
 
-def _evidence(facts: Facts) -> Found:
+def _evidence(facts: Facts) -> Outcome:
     level, result = facts.policy.evidence or 0, facts.result
-    open_ = [check for check in result.checks if check.id in result.not_checked and check.evidence <= level]
-    wanted = f"level {level}, every check that is about the run"
+    unmade = [check for check in result.checks if check.id in result.not_checked and check.evidence <= level]
+    values: dict[str, Value] = {"level": level, "asked": result.evidence}
     if result.evidence < level:
-        return Found("fail", f"level {result.evidence} was asked for", wanted)
-    if open_:
-        return Found("fail", f"not made: {', '.join(check.id for check in open_)}", wanted)
-    return Found("pass", f"level {result.evidence}", wanted)
+        return Outcome("skip", "lower", values)
+    if unmade:
+        return Outcome("skip", "not-made", values | {"checks": tuple(check.id for check in unmade)})
+    return Outcome("pass", "reached", values)
 
 
-def _checks(facts: Facts) -> Found:
+def _checks(facts: Facts) -> Outcome:
     made = {check.id: check for check in facts.result.checks}
-    wanted = facts.policy.checks or ()
-    lacking = [f"{name} ({_outcome(made.get(name))})" for name in wanted if not _passed(made.get(name))]
-    measured = ", ".join(lacking) or "all of them passed"
-    return Found("fail" if lacking else "pass", measured, f"passed: {', '.join(wanted)}")
+    named = facts.policy.checks or ()
+    lacking = [_lacking(name, made.get(name)) for name in named if not _passed(made.get(name))]
+    values: dict[str, Value] = {"named": named}
+    if not lacking:
+        return Outcome("pass", "passed", values)
+    values["lacking"] = tuple(lacking)
+    if all(each.code == "policy.check-not-made" for each in lacking):
+        return Outcome("skip", "not-made", values)
+    return Outcome("fail", "not-passed", values)
 
 
 def _passed(check: CheckResult | None) -> bool:
     return check is not None and check.status == "pass"
 
 
-def _outcome(check: CheckResult | None) -> str:
-    if check is None:
-        return "not in the audit"
-    if check.status == "skip":
-        return "not made" if check.applicable else "not about this run"
-    return {"fail": "failed", "error": "could not run", "warn": "warned"}.get(check.status, check.status)
+def _lacking(name: str, check: CheckResult | None) -> Finding:
+    """Return how a check came out that did not pass."""
+    outcome = "missing"
+    if check is not None and check.status == "skip":
+        outcome = "not-made" if check.applicable else "inapplicable"
+    elif check is not None:
+        outcome = {"fail": "failed", "error": "error", "warn": "warned"}[check.status]
+    return Finding(code=f"policy.check-{outcome}", values={"check": name})
 
 
-def _short_texts(facts: Facts) -> Found:
+def _short_texts(facts: Facts) -> Outcome:
     share, texts = facts.policy.short_texts or 0.0, facts.result.released
-    wanted = f"at most a share of {exactly(share)}"
+    values: dict[str, Value] = {"most": share}
     if texts is None or not texts.texts:
-        return Found("fail", "no texts were counted", wanted)
+        return Outcome("fail", "no-texts", values)
     short = texts.empty + texts.very_short
-    return Found("pass" if short <= share * texts.texts else "fail", f"{short:,} of {texts.texts:,}", wanted)
+    values |= {"short": short, "texts": texts.texts}
+    return Outcome("pass", "within", values) if short <= share * texts.texts else Outcome("fail", "exceeded", values)
 
 
-def _quality(facts: Facts) -> Found:
-    wanted = "no figure worse than that of texts without any record, beyond chance"
+def _quality(facts: Facts) -> Outcome:
     if facts.quality is None:
-        return Found("fail", "not measured", wanted, facts.no_quality or "There is no evaluation.json.")
+        if facts.no_quality:
+            return Outcome("fail", "unreadable", {"problem": facts.no_quality})
+        return Outcome("skip", "not-measured")
     baseline = facts.quality.baseline
     if baseline is None or not baseline.added:
-        return Found("fail", "no baseline was measured", wanted, "The evaluation has no public baseline.")
-    worse = [added.measure for added in facts.quality.added if _worse(added)]
-    measured = f"worse: {', '.join(worse)}" if worse else f"not worse: {_measures(facts.quality.added)}"
-    return Found("fail" if worse else "pass", measured, wanted)
-
-
-def _measures(found: tuple[Added, ...]) -> str:
-    return ", ".join(added.measure for added in found)
+        return Outcome("skip", "no-baseline")
+    worse = tuple(added.measure for added in facts.quality.added if _worse(added))
+    if worse:
+        return Outcome("fail", "worse", {"measures": worse})
+    return Outcome("pass", "not-worse", {"measures": tuple(added.measure for added in facts.quality.added)})
 
 
 def _worse(added: Added) -> bool:
-    """Whether texts without records did better; where nothing tells chance apart, any difference counts."""
+    """Return whether texts without records did better; where nothing tells chance apart, any difference counts."""
     return added.outcome == "less" or (added.outcome == "unknown" and added.difference < 0)
 
 
-def _signers(facts: Facts) -> Found:
-    wanted = f"one of {len(facts.policy.signers or ())} keys"
-    if facts.signer is not None:
-        return Found("pass" if facts.signer in (facts.policy.signers or ()) else "fail", facts.signer, wanted)
-    return Found("skip", "nothing is signed yet", wanted, "`dpaudit release` and `dpaudit verify FOLDER` look at keys.")
+def _signers(facts: Facts) -> Outcome:
+    signers = facts.policy.signers or ()
+    values: dict[str, Value] = {"keys": len(signers)}
+    if facts.signer is None:
+        return Outcome("skip", "unsigned", values, applicable=False)
+    values["signer"] = facts.signer
+    return Outcome("pass", "named", values) if facts.signer in signers else Outcome("fail", "other", values)
 
 
-def _trained(facts: Facts) -> Found:
-    said = facts.result.run["manifest"]["model"]["trained_on_records"]
-    return Found("pass" if said == facts.policy.trained_on_records else "fail", said, "no, by the run's word")
+def _trained(facts: Facts) -> Outcome:
+    stated = facts.result.run["manifest"]["model"]["trained_on_records"]
+    values: dict[str, Value] = {"stated": stated}
+    if stated == facts.policy.trained_on_records:
+        return Outcome("pass", "as-asked", values)
+    return Outcome("fail", "other", values)
 
 
-_TEST = "Test the claim that was agreed (--epsilon, --batch-epsilon, --delta, --relation, --unit), or do not release."
-_SIGN = "Sign with a key that the policy names."
-RULES = {
-    "epsilon": Rule(
-        "Epsilon is within the policy", "Epsilon is larger than the policy allows", 1, _TEST, _most("epsilon")
-    ),
-    "batch_epsilon": Rule(
-        "The epsilon of a batch is within the policy",
-        "The epsilon of a batch is larger than the policy allows, or not claimed",
-        1,
-        _TEST,
-        _batch,
-    ),
-    "delta": Rule("Delta is within the policy", "Delta is larger than the policy allows", 1, _TEST, _most("delta")),
-    "kinds": Rule(
-        "The claim is of a kind that the policy allows",
-        "The policy does not allow claims of this kind",
-        1,
-        "Generate with a mechanism whose claims the policy allows (docs/which-mechanism.md).",
-        _kinds,
-    ),
-    "relation": Rule(
-        "The claim is for the policy's relation", "The claim is for another relation", 1, _TEST, _same("relation")
-    ),
-    "unit": Rule("The claim is for the policy's unit", "The claim is for another unit", 1, _TEST, _same("unit")),
-    "evidence": Rule(
-        "The audit rests on the evidence that the policy asks for",
-        "The audit rests on less evidence than the policy asks for",
-        1,
-        "Give the audit what it lacks: --data FILE for levels 3 and 4.",
-        _evidence,
-    ),
-    "checks": Rule(
-        "Every check that the policy names passed",
-        "A check that the policy names did not pass",
-        1,
-        "See what these checks say of the run, and what they lack.",
-        _checks,
-    ),
-    "short_texts": Rule(
-        "Few enough texts are empty or very short",
-        "More texts are empty or very short than the policy allows",
-        2,
-        "Do not release. To choose among runs by their texts is not paid for (docs/sharp-edges.md).",
-        _short_texts,
-    ),
-    "quality": Rule(
-        "The texts are no worse than the public baseline's",
-        "The texts are not shown to be as good as the public baseline's",
-        0,
-        "Measure it: `dpaudit evaluate RUN_DIR --reference DATA --baseline DIR`.",
-        _quality,
-    ),
-    "trained_on_records": Rule(
-        "The run says that its model was not trained on the records",
-        "The run does not say that its model was not trained on the records",
-        0,
-        "Where that is known of the next run's model, its config says model.trained_on_records: no.",
-        _trained,
-    ),
-    "signers": Rule("The policy names who signs", "The policy does not name who signs", 0, _SIGN, _signers),
+#: What holds a run to each field of a policy.
+RULES: dict[str, Callable[[Facts], Outcome]] = {
+    "epsilon": _most("epsilon"),
+    "batch_epsilon": _batch,
+    "delta": _most("delta"),
+    "kinds": _kinds,
+    "relation": _same("relation"),
+    "unit": _same("unit"),
+    "evidence": _evidence,
+    "checks": _checks,
+    "short_texts": _short_texts,
+    "quality": _quality,
+    "trained_on_records": _trained,
+    "signers": _signers,
 }
 
 
@@ -269,42 +218,37 @@ def held_to(
     no_quality: str = "",
     signer: str | None = None,
 ) -> AuditResult:
-    """The result with a check for each rule of a policy; it fails where one is not met.
+    """Return the result with a check for each rule of a policy.
+
+    It fails where a rule is not met, and is not verified where one asks for what was not made.
 
     Args:
         result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
         file: the policy.
         quality: the run's evaluation, None where there is none.
-        no_quality: why there is none, as a sentence.
+        no_quality: why it cannot be read; empty where it can, or there is none.
         signer: id of the key that will sign a release; None where nothing is to be signed.
     """
     result = result.model_copy(update={"policy": file.held_to})
     if result.claim is None or result.verdict == "error":
         return result
     rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))
-    unmet = [rule.id for rule in rules if rule.status == "fail"]
-    changes: dict[str, object] = {"checks": (*result.checks, *rules)}
-    if unmet and result.verdict == "pass":
-        said = f"The claim holds, and the run does not meet the policy: {', '.join(unmet)}. Do not release these texts."
-        changes |= {"verdict": "fail", "guarantee": said, "caveats": ()}
-    return result.model_copy(update=changes)
+    unmet = tuple(rule.id for rule in rules if rule.status == "fail")
+    unmade = tuple(rule.id for rule in rules if rule.status == "skip" and rule.applicable)
+    held = result.model_copy(update={"checks": (*result.checks, *rules), "not_checked": (*result.not_checked, *unmade)})
+    holds: dict[str, Value] = {"holds": Finding(code="verdict.claim-holds")} if result.verdict == "pass" else {}
+    found = None
+    if unmet and result.verdict != "fail":
+        found = "fail", Finding(code="verdict.policy-unmet", values=holds | {"rules": unmet})
+    elif unmade and result.verdict == "pass":
+        found = "not_verified", Finding(code="verdict.policy-open", values=holds | {"rules": unmade})
+    if found is None:
+        return held
+    verdict, said = found
+    return held.model_copy(update={"verdict": verdict, "guarantee": message(said, context_for(result)), "caveats": ()})
 
 
 def _judged(facts: Facts) -> Iterator[CheckResult]:
     for name in facts.policy.rules:
-        rule = RULES[name]
-        found = rule.judge(facts)
-        bad = found.status == "fail"
-        yield CheckResult(
-            id=f"{FAMILY}.{name.replace('_', '-')}",
-            title=rule.unmet if bad else rule.met,
-            status=found.status,
-            evidence=rule.evidence,
-            measured=found.measured,
-            expected=found.wanted,
-            detail=" ".join(filter(None, (found.why, rule.remedy if bad else ""))),
-            reference=REFERENCE,
-            applicable=found.status != "skip",
-            why="What the house asks of a release was settled before the run." if bad else "",
-            remedy=rule.remedy,
-        )
+        rule = RunCheck(id=f"{FAMILY}.{name.replace('_', '-')}")
+        yield rule.in_words(RULES[name](facts), context_for(facts.result))

@@ -4,13 +4,7 @@ from dpaudit.mechanisms import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
-from dpaudit.results.audit import COUPLED as COUPLED
-from dpaudit.results.audit import NEXT_TO_NOTHING as NEXT_TO_NOTHING
-from dpaudit.results.audit import OF_THE_MODEL as OF_THE_MODEL
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
-from dpaudit.results.audit import TO_SHOW as TO_SHOW
-from dpaudit.results.audit import TRAINED_NO as TRAINED_NO
-from dpaudit.results.audit import TRAINED_UNKNOWN as TRAINED_UNKNOWN
 from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Amplification as Amplification
@@ -61,6 +55,7 @@ from dpaudit.results.composition import Shared as Shared
 from dpaudit.results.composition import Total as Total
 from dpaudit.results.likelihood import Spent as Spent
 from dpaudit.results.values import Finding as Finding
+from dpaudit.results.values import Message as Message
 from dpaudit.results.values import Number as Number
 from dpaudit.results.values import Place as Place
 from dpaudit.results.values import Quantity as Quantity

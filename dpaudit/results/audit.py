@@ -8,33 +8,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
-from dpaudit.results.policy import HeldTo
+from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
-from dpaudit.results.values import Finding, Number, Value
+from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.runs import NotSecret
 from dpaudit.runs.assignment import KEY_BYTES
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
-Verdict = Literal["pass", "fail", "error"]
+Verdict = Literal["pass", "not_verified", "fail", "error"]
 Asked = Literal["epsilon", "batch_epsilon", "delta", "relation", "unit"]
 
-
-#: How a caveat about an empty guarantee begins.
-NEXT_TO_NOTHING = "This bounds next to nothing:"
-#: What no check sees of the model, for the place beside the verdict.
-TRAINED_UNKNOWN = (
-    "The run does not say whether the model was trained on the private records. No epsilon covers what a model "
-    "remembers of its training."
-)
-TRAINED_NO = "The run says that the model was not trained on the private records. No check looks into its weights."
-#: A caveat that readers of a release are told, too.
-COUPLED = (
-    "The model let contexts of one batch move each other's last bits (model.isolation: batch), and no epsilon "
-    "includes that."
-)
-OF_THE_MODEL = (TRAINED_UNKNOWN, TRAINED_NO, COUPLED)
-#: How the caveat begins that tells a publisher what would show a withheld figure.
-TO_SHOW = "To show a number, give"
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
@@ -457,6 +440,7 @@ class CheckResult(Result):
         notes: further findings: where, and what to do.
         measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
         applicable: False for a skip that hides nothing, since the run has no part that the check is about.
+        made_with: options of `dpaudit report` that make a check that was not made; empty where none do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
@@ -474,6 +458,7 @@ class CheckResult(Result):
     detail: str
     reference: str
     applicable: bool = True
+    made_with: str = ""
     why: str = ""
     remedy: str = ""
 
@@ -483,10 +468,10 @@ class AuditResult(Result):
 
     Attributes:
         audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
-        verdict: "pass" when no check failed and none up to the level `evidence` that is about the run was skipped,
-            "fail" otherwise, "error" when the run cannot be read.
+        verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs was not made (see
+            `requires`); "error" when the run cannot be read; else "pass".
         evidence: the level that was asked for.
-        guarantee: the guarantee (or its absence) in one plain sentence.
+        guarantee: the guarantee, or why there is none.
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
@@ -505,8 +490,8 @@ class AuditResult(Result):
     audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
     evidence: int
-    guarantee: str
-    caveats: tuple[str, ...]
+    guarantee: Message
+    caveats: tuple[Message, ...]
     claim: ClaimResult | None
     guarantees: Guarantees
     ledger: tuple[LedgerEntry, ...]
@@ -522,3 +507,8 @@ class AuditResult(Result):
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
     policy: HeldTo | None = None
+
+    def requires(self, check: CheckResult) -> bool:
+        """Return whether a pass needs this check, which was not made: up to the level asked for, or by the policy."""
+        by_policy = check.id.partition(".")[0] == FAMILY
+        return check.id in self.not_checked and (by_policy or check.evidence <= self.evidence)

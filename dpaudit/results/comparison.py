@@ -9,7 +9,7 @@ from pydantic import model_validator
 from dpaudit.mechanisms import ClaimKind, Relation, Unit
 from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Result, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
-from dpaudit.results.values import Number
+from dpaudit.results.values import Message, Number
 
 
 class RunEpsilon(Result):
@@ -255,8 +255,8 @@ class ComparedRun(Result):
 
     name: str
     verdict: Verdict
-    guarantee: str
-    caveats: tuple[str, ...]
+    guarantee: Message
+    caveats: tuple[Message, ...]
     caution: str = ""
     contribution: str | None
     aggregator: str | None

@@ -211,5 +211,5 @@ class TableResult(Result):
 def _exit_code(row: RowResult) -> int:
     if row.failure is not None:
         return 3 if row.failure.kind == "internal" else 2
-    codes: dict[Verdict, int] = {"pass": 0, "fail": 1, "error": 2}
+    codes: dict[Verdict, int] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
     return 2 if row.audited is None else codes[row.audited.verdict]

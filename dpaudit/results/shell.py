@@ -1,12 +1,19 @@
-"""What a shell takes for a path, in the commands that reports and the program show."""
+"""Write the arguments of commands that reports and the program show, as a shell takes them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
 
-from dpaudit.results.audit import ClaimResult
+from dpaudit.results.audit import AuditResult, CheckResult, ClaimResult
 from dpaudit.results.rounding import stated
+
+#: The level of evidence that commands ask for unless told.
+_USUAL_EVIDENCE = 2
+#: The options that make a check of a run against its data, and how those begin that make it with the model alone.
+WITH_DATA, WITH_MODEL = "--data FILE", "--model"
+#: Stands for a run directory that is not known, or that readers are not told.
+RUN_DIR = "RUN_DIR"
 
 
 def argument(name: str, otherwise: str) -> str:
@@ -29,3 +36,27 @@ def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
         for name, value in values.items()
         if value is not None
     )
+
+
+def options_making(unmade: Iterable[CheckResult], level: int) -> str:
+    """Return the options of `dpaudit report` that make checks that were not made; empty where none do.
+
+    Args:
+        unmade: the checks.
+        level: of evidence, which the command asks for.
+    """
+    options = dict.fromkeys(check.made_with for check in unmade if check.made_with)
+    if WITH_DATA in options:  # which loads the model, too
+        options = dict.fromkeys(option for option in options if not option.startswith(WITH_MODEL))
+    asked = [f"--evidence {level}"] * (bool(options) and level != _USUAL_EVIDENCE)
+    return " ".join([*options, *asked])
+
+
+def context_of(run: str, question: str = "") -> dict[str, str]:
+    """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
+    return {"run": argument(run, RUN_DIR), "question": question}
+
+
+def context_for(result: AuditResult) -> dict[str, str]:
+    """Return what sentences about an audit may show. Readers outside are not told where the run is."""
+    return context_of(str(result.run.get("path") or RUN_DIR), claim_options(result.claim, result.asked))

@@ -59,11 +59,31 @@ class Finding(_Data):
     code: str
     values: dict[str, Value] = {}
 
+    @property
+    def family(self) -> str:
+        """The code up to its dot: findings of one family are shown in one place."""
+        return self.code.partition(".")[0]
+
+
+class Message(Finding):
+    """A finding with its sentence.
+
+    Attributes:
+        words: code and values in words, for people. A program needs none of them.
+    """
+
+    words: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.words
+
 
 _Scalar: TypeAlias = Union[bool, int, Number, Name, Quantity, Place, "Finding"]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()
+Message.model_rebuild()
 
 
 def finding_of(problem: Problem | None) -> Finding | None:

@@ -34,6 +34,7 @@ from dpaudit.results import (
     Empirical,
     ExPost,
     Guarantees,
+    Message,
     RunEpsilon,
     SameLength,
     TokenCurve,
@@ -118,7 +119,7 @@ def run(
     return AuditResult(
         verdict="pass",
         evidence=2,
-        guarantee="some",
+        guarantee=Message(code="verdict.ex-post", words="some"),
         caveats=(),
         claim=None,
         guarantees=Guarantees(
@@ -756,7 +757,13 @@ def test_a_figure_has_the_digits_that_its_claim_needs_here_as_in_the_report() ->
 
 def test_a_caveat_that_runs_share_is_said_once() -> None:
     runs = [
-        SHORT.model_copy(update={"caveats": caveats})
+        SHORT.model_copy(
+            update={
+                "caveats": tuple(
+                    Message(code="caveat.declared", values={"words": each}, words=each) for each in caveats
+                )
+            }
+        )
         for caveats in (("Of all.", "Of two."), ("Of all.", "Of one."), ("Of two.", "Of all."))
     ]
     comparison = compare_runs({str(number): result for number, result in enumerate(runs)})

@@ -21,7 +21,7 @@ from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import print_summary
 from dpaudit.reports.write import write_reports
-from dpaudit.results import AuditResult, CheckResult
+from dpaudit.results import AuditResult, CheckResult, Finding, Quantity
 from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
 
@@ -230,17 +230,21 @@ def test_a_public_report_of_an_unreadable_run_prints_and_writes_nothing_private(
     assert ("cannot be replayed" if "--data" in options else "integrity.") in shown["stderr"]
 
 
+def codes(found):
+    return {each.code for each in found}
+
+
 def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run):
-    for kind, claim, said in [
-        ("median", False, "ex-post claim was checked and holds. It is withheld here: the run stated it afterwards"),
-        ("median, beforehand", True, "was fixed before the run, was checked, and holds"),
-        ("median, failing", True, "did not pass its audit, so nothing supports a claim"),
-        ("mean", True, "Mean aggregation is (123, 1e-5)-differentially private"),
-        ("user", False, "withheld here"),
+    for kind, claim, code in [
+        ("median", False, "verdict.public-withheld"),
+        ("median, beforehand", True, "verdict.public-ex-post"),
+        ("median, failing", True, "verdict.public-failed"),
+        ("mean", True, "verdict.approximate"),
+        ("user", False, "verdict.public-withheld"),
     ]:
         result = distinctive(make_run, kind).audit()
         public = public_form(result)
-        assert said in public.guarantee
+        assert public.guarantee.code == code
         assert (public.claim == result.claim) == claim
         assert (public.verdict, public.evidence, public.not_checked) == (
             result.verdict,
@@ -249,8 +253,8 @@ def test_a_claim_is_public_if_it_was_fixed_beforehand(make_run):
         )
         assert public.guarantees.approximate == (result.guarantees.approximate if kind == "mean" else None)
         assert {tree.kind for tree in public.ledger} == ({"approximate"} if kind == "mean" else set())
-        assert any("depend on the private data themselves" in caveat for caveat in public.caveats)
-        assert any("says nothing about how private" in caveat for caveat in public.caveats) == (not claim)
+        assert "caveat.outcomes-private" in codes(public.caveats)
+        assert ("caveat.no-figure" in codes(public.caveats)) == (not claim)
 
 
 @pytest.mark.parametrize("epsilon", [999.0, 0.001])
@@ -264,12 +268,13 @@ def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_pa
     public = AuditResult.model_validate_json((out / "report.json").read_text("utf-8"))
     assert public.claim is not None
     assert public.claim.epsilon == epsilon
-    assert "fixed before the run" not in public.guarantee
-    assert ("was given to the audit, was checked" in public.guarantee) == (code == 0)
-    assert ("differs by at most a factor e^999" in public.guarantee) == (code == 0)
-    assert any("next to nothing: the factor e^999" in caveat for caveat in public.caveats) == (code == 0)
-    assert any("only who gave it can say" in caveat for caveat in public.caveats)
-    assert not any("stated this claim itself" in caveat for caveat in public.caveats)
+    assert public.guarantee.code == ("verdict.public-failed" if code else "verdict.public-ex-post")
+    if not code:
+        assert public.guarantee.values["origin"] == Finding(code="verdict.given-to-the-audit")
+        assert public.guarantee.values["epsilon"] == Quantity(value=999.0, unit="nats")
+    assert ("empty-bound.factor" in codes(public.caveats)) == (code == 0)
+    assert "caveat.claim-given" in codes(public.caveats)
+    assert "caveat.stated-afterwards" not in codes(public.caveats)
     shown = "".join([*capfd.readouterr(), *(path.read_text("utf-8") for path in out.iterdir())])
     assert not leaks(shown, set(private_strings(run)) - {run.path.parent.name}, private_numbers(run, result))
 
@@ -285,8 +290,8 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
         run = distinctive(make_run, "median")
         public = public_form(audit_run(run.path, question))
         assert (public.claim is not None) == named
-        assert ("is withheld here: the run stated it afterwards" in public.guarantee) == (not named)
-        assert any("give --epsilon, agreed beforehand" in caveat for caveat in public.caveats) == (not named)
+        withheld = public.guarantee.values.get("why") == Finding(code="withheld.stated-afterwards")
+        assert withheld == ("caveat.to-show-figure" in codes(public.caveats)) == (not named)
         run.edit_manifest({"origins.settings": "private"})
         run.rehash()
         assert public_form(audit_run(run.path, question)).claim is None
@@ -306,7 +311,7 @@ def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     run = make_run(aggregator="mean", unit="user", records_per_user=7, budget=0.01)
     declared = public_form(run.audit())
     assert declared.claim.records_per_user == 7 and declared.budgets is None
-    assert any("declared by the run" in caveat for caveat in declared.caveats)
+    assert "caveat.users-declared" in codes(declared.caveats)
     assert declared.run["manifest"]["privacy"]["records_per_user"] == 7
     run.edit_manifest({"privacy.records_per_user_from": "data"})
     run.rehash()
@@ -563,7 +568,7 @@ def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run,
         # A public report of this run leaves the settings out altogether.
         public = public_form(result)
         assert public.run.keys() == {"dpaudit", "dp_accounting"}
-        assert any("disclosure.sensitive" in caveat for caveat in public.caveats)
+        assert "caveat.settings-left-out" in codes(public.caveats)
         for text in documents(public, tmp_path / "public").values():
             assert secret not in text
 
@@ -587,7 +592,7 @@ def test_rounds_stay_secret(make_run, tmp_path):
         if found.approximate is not None:
             assert found.approximate == result.guarantees.approximate
             assert found.approximate.amplification.groups == ((10, 2),) and public.claim.batch_epsilon
-            assert any("pseudorandom" in caveat for caveat in public.caveats)
+            assert "caveat.assumption" in codes(public.caveats)
 
 
 def test_who_an_ex_post_claim_holds_against_is_public(make_run):
@@ -595,7 +600,7 @@ def test_who_an_ex_post_claim_holds_against_is_public(make_run):
         run = make_run(sizes=(4, 5, 4, 5), **kind)
         run.edit_manifest({"claim.epsilon": 20.0, "claim_stated": "beforehand"})
         run.rehash()
-        assert ("all other records and their batches, but not hers" in public_form(run.audit()).guarantee) == said
+        assert ("readers" in public_form(run.audit()).guarantee.values) == said
 
 
 def test_what_only_looks_private_passes(make_run):
@@ -803,6 +808,6 @@ def test_a_delta_that_tells_the_number_of_records_is_withheld(make_run):
     public = public_form(result)
     assert result.verdict == "pass"
     assert (public.claim, public.guarantees.approximate, public.ledger) == (None, None, ())
-    assert "number of private records" in public.guarantee
+    assert public.guarantee.values["why"] == Finding(code="withheld.records-counted")
     assert public_form(audit_run(run.path, Question(delta=1e-5))).claim is None  # its epsilon still tells
     assert public_form(audit_run(run.path, Question(epsilon=99.0, delta=1e-5))).claim is not None

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.auditing.factors import next_to_nothing
+from dpaudit.auditing.caveats import empty_bound
 from dpaudit.results.rounding import factor
 
 _PRECISE = Context(prec=60)
@@ -42,8 +42,9 @@ def test_a_factor_has_three_digits_while_they_say_something() -> None:
 
 
 def test_a_factor_that_rules_out_nothing_is_said_to() -> None:
-    assert next_to_nothing(10.0) == ""
-    assert next_to_nothing(120.0) == (
-        f"This bounds next to nothing: the factor e^120 is a number with {len(str(int(Decimal(120).exp())))} digits."
-    )
-    assert "without end" in next_to_nothing(math.inf)
+    assert list(empty_bound(10.0)) == list(empty_bound(math.nan)) == []
+    (found,) = empty_bound(120.0)
+    assert found.code == "empty-bound.factor"
+    assert found.values["digits"] == len(str(int(Decimal(120).exp())))
+    (endless,) = empty_bound(math.inf)
+    assert endless.values.keys() == {"epsilon", "endless"}

@@ -253,7 +253,7 @@ def test_honest_run_passes(make_run, failed):
         # What a record alone can show is shown, unless the run has no such part.
         assert all(check.evidence > 2 or not check.applicable for check in skipped)
         assert ("record.sides" in {check.id for check in skipped}) == ("aggregator" in kind)
-        assert exactly(result.claim.epsilon) in result.guarantee
+        assert exactly(result.claim.epsilon) in str(result.guarantee)
 
 
 def test_result_lists_every_check_of_the_catalogue_once(make_run):
@@ -310,7 +310,7 @@ def test_rules_that_nobody_can_recompute_are_not_passed(make_run, failed):
     run.edit_manifest({"decoding.banned_words": ["w55"]})
     run.rehash()
     result = run.audit()
-    assert failed(result) == set() and result.verdict == "fail"
+    assert failed(result) == set() and result.verdict == "not_verified"
     (check,) = (check for check in result.checks if check.id == "mechanism.support-rules")
     assert (check.status, check.applicable) == ("skip", True)
     assert check.code == "unusable" and "decoding.banned_words" in check.values["where"]

@@ -8,6 +8,7 @@ import pytest
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import BatchAuditor
 from dpaudit.checks.facts import EqualRows
+from dpaudit.results import Place
 
 
 def steps(contexts: int, width: int, count: int, seed: int = 1) -> list[np.ndarray]:
@@ -49,7 +50,7 @@ def test_without_recorded_contexts_nothing_is_found():
 def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggregator):
     run = make_run(aggregator=aggregator, contexts=True)
     clean = run.audit()
-    assert not any("bit for bit" in caveat for caveat in clean.caveats)
+    assert "caveat.equal-contexts" not in {caveat.code for caveat in clean.caveats}
     read = BatchAuditor.__call__
 
     def alike(auditor, batch):
@@ -59,8 +60,9 @@ def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggr
 
     monkeypatch.setattr(BatchAuditor, "__call__", alike)
     result = run.audit()
-    (said,) = [caveat for caveat in result.caveats if "bit for bit" in caveat]
-    assert result.verdict == "pass" and said.startswith("3 contexts of batch 1 are equal at every step")
+    (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
+    assert result.verdict == "pass"
+    assert found.values == {"contexts": 3, "batch": Place(batch=1)}
     assert public_form(result) == public_form(clean)
 
 
@@ -76,6 +78,8 @@ def test_no_number_that_was_declared_lets_a_caveat_out(make_run, monkeypatch):
 
     monkeypatch.setattr(BatchAuditor, "__call__", alike)
     result = run.audit()
-    assert any(caveat.startswith("2 contexts of batch 1") for caveat in result.caveats)
+    (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
+    assert found.values == {"contexts": 2, "batch": Place(batch=1)}
     assert public_form(result) == public_form(clean)
-    assert any("more than 2 records is declared" in caveat for caveat in public_form(result).caveats)
+    (declared,) = [caveat for caveat in public_form(result).caveats if caveat.code == "caveat.users-declared"]
+    assert declared.values == {"most": 2}

@@ -150,9 +150,8 @@ def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: Mak
         result = audit_run(run)
         check = {check.id: check for check in result.checks}["disclosure.sensitive"]
         assert check.status == "fail", section
-        assert [note.code for note in check.notes] == [
-            "disclosure.in-every-text"
-        ] and "bears the claim out" not in result.guarantee
+        assert result.guarantee.code == "verdict.record-unreliable"
+        assert [note.code for note in check.notes] == ["disclosure.in-every-text"]
         assert (check.code, check.values["field"]) == ("record", field)
 
 

@@ -23,6 +23,7 @@ import pytest
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.caveats import rows_held
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.catalogue import message
 from dpaudit.recording.generators import GENERATORS, Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import Allocation, InputError, RunReader
@@ -269,8 +270,8 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     assert result.verdict == "pass"
     assert result.guarantees.approximate.epsilon <= EPSILON
     held = sum(batch.contexts for batch in result.batches)
-    assert rows_held(held, 9) in result.caveats
-    assert not any("rows hold" in caveat for caveat in public_form(result).caveats)
+    assert message(rows_held(held, 9)) in result.caveats
+    assert "caveat.rows-held" not in {caveat.code for caveat in public_form(result).caveats}
     assert manifest.recorded.batches == Moved(tried=12, moved=1)
     assert manifest.batching.rule == "hashed-cells"
     assert manifest.batching.allocation == Allocation(kind="hashed", secret=True)

@@ -20,11 +20,12 @@ import yaml
 import dpaudit.auditing.run as audit
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.catalogue import message
 from dpaudit.releasing.folder import RefusedError, read_about, write_release
 from dpaudit.releasing.texts import Row, split_rows, tables
 from dpaudit.reports.card import EX_POST, Released, render_card
 from dpaudit.reports.deployment import render_deployment
-from dpaudit.results import COUPLED, AuditResult
+from dpaudit.results import AuditResult, Finding
 from dpaudit.results.publication import About, RegistryEntry
 from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay
@@ -154,8 +155,9 @@ def test_a_card_of_a_large_epsilon_says_its_exponent_alone(make_run: Callable[..
 
 def test_a_card_says_that_contexts_of_a_batch_were_coupled(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    assert COUPLED not in card_with(result, None, About())
-    assert COUPLED in card_with(result.model_copy(update={"caveats": (COUPLED,)}), None, About())
+    coupled = message(Finding(code="of-model.coupled"))
+    assert str(coupled) not in card_with(result, None, About())
+    assert str(coupled) in card_with(result.model_copy(update={"caveats": (coupled,)}), None, About())
 
 
 def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> None:

@@ -35,6 +35,7 @@ from dpaudit.results import (
     Guarantees,
     Kind,
     LedgerEntry,
+    Message,
     SampleText,
     Status,
     TokenBand,
@@ -246,6 +247,11 @@ REPLAY = "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`."
 CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove", unit="record")
 
 
+def said(words: str, code: str = "caveat.declared") -> Message:
+    """Words that stand where an audit's own would."""
+    return Message(code=code, words=words)
+
+
 def median_run(count: int = 40, **changes: Any) -> AuditResult:
     rows = batches(count)
     found, losses = ex_post(rows), empirical(rows)
@@ -253,10 +259,10 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
         **{
             "verdict": "pass",
             "evidence": 2,
-            "guarantee": (
+            "guarantee": said(
                 "The median run's released texts cost at most 2.5 nats ex post for adding or removing one record."
             ),
-            "caveats": ("A caveat that stands beside the guarantee.",),
+            "caveats": (said("A caveat that stands beside the guarantee."),),
             "claim": CLAIM,
             "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
             "ledger": (ex_post_ledger(rows, found), empirical_ledger(losses)) if rows else (),
@@ -282,7 +288,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
 def failed_run() -> AuditResult:
     return median_run(
         verdict="fail",
-        guarantee="No guarantee: the run cost more than the 1.5 nats that it claims for one record.",
+        guarantee=said("No guarantee: the run cost more than the 1.5 nats that it claims for one record."),
         claim=CLAIM.model_copy(update={"epsilon": 1.5}),
         checks=(
             check("integrity.format"),
@@ -370,7 +376,7 @@ def mean_run(**changes: Any) -> AuditResult:
     found = ex_post(rows, rebalancing=0.25)
     return median_run(
         **{
-            "guarantee": "Generating these texts was (2.5, 0.00044)-DP for adding or removing one record.",
+            "guarantee": said("Generating these texts was (2.5, 0.00044)-DP for adding or removing one record."),
             "claim": ClaimResult(epsilon=2.5, delta=4.4e-4, kind="approximate", relation="add_remove", unit="record"),
             "guarantees": Guarantees(ex_post=found, approximate=APPROXIMATE, empirical=empirical(rows)),
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
@@ -394,7 +400,7 @@ def secret_run(**changes: Any) -> AuditResult:
         }
     )
     claim = run.claim.model_copy(update={"epsilon": 0.48, "batch_epsilon": 2.5})
-    guarantee = "Generating these texts was (0.48, 0.00044)-DP for adding or removing one record."
+    guarantee = said("Generating these texts was (0.48, 0.00044)-DP for adding or removing one record.")
     return mean_run(**{"claim": claim, "guarantees": found, "guarantee": guarantee, **changes})
 
 
@@ -459,7 +465,7 @@ def unreadable_run() -> AuditResult:
     return AuditResult(
         verdict="error",
         evidence=2,
-        guarantee="No guarantee: the run directory could not be read.",
+        guarantee=said("No guarantee: the run directory could not be read."),
         caveats=(),
         claim=None,
         guarantees=Guarantees(ex_post=None, approximate=None, empirical=NO_LOSSES),
@@ -488,8 +494,8 @@ def hostile_run() -> AuditResult:
     run["many"] = {str(index): index for index in range(5_000)}
     return median_run(
         verdict="fail",
-        guarantee=HOSTILE,
-        caveats=(HOSTILE,),
+        guarantee=said(HOSTILE),
+        caveats=(said(HOSTILE),),
         ledger=(
             entry(HOSTILE, 1.0, "sum", reference=HOSTILE, children=(entry("y" * 100_000, math.nan),), omitted=1),
             nested(50),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from dpaudit.reports.compare import render_comparison_html, tables
 from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.figures import budget_curves
-from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees
+from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees, Message
 
 SVG = "{http://www.w3.org/2000/svg}"
 NEIGHBOURS: Any = {"relation": "add_remove", "unit": "record"}
@@ -47,7 +47,7 @@ def compared(name: str) -> ComparedRun:
     return ComparedRun(
         name=name,
         verdict="pass",
-        guarantee="some",
+        guarantee=Message(code="verdict.ex-post", words="some"),
         caveats=(),
         contribution=None,
         aggregator=None,

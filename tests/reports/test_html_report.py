@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.catalogue import message
 from dpaudit.reports import findings
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.outline import SIGNED_BY, claim_origin, commands, signed_off
 from dpaudit.reports.wording import SEVERAL_CONTEXTS
-from dpaudit.results import NEXT_TO_NOTHING, AuditResult
+from dpaudit.results import AuditResult, Finding, Message, Place
 from dpaudit.results.rounding import bound, stated
 
 Samples = Mapping[str, Callable[[], AuditResult]]
@@ -245,12 +246,17 @@ def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_guarantee_of_next_to_nothing_is_called_that_and_one_caveat_is_bold(samples: Samples) -> None:
-    said = (f"{NEXT_TO_NOTHING} the factor e^40 is a number with 18 digits.", f"{NEXT_TO_NOTHING} batch 0 has none.")
-    result = samples["median"]().model_copy(update={"caveats": (*said, "Another caveat.")})
+    bounds = [
+        Finding(code="empty-bound.factor", values={"epsilon": 40.0, "digits": 18}),
+        Finding(code="empty-bound.empty-batch", values={"batch": Place(batch=0)}),
+    ]
+    said = tuple(map(message, bounds))
+    other = Message(code="caveat.declared", words="Another caveat.")
+    result = samples["median"]().model_copy(update={"caveats": (*said, other)})
     html = render_html(result)
     verdict = html.partition("<main")[2].partition("</section>")[0]
     assert "Pass: the claim holds, and bounds next to nothing" in verdict
-    assert all(each in verdict for each in said) and "Another caveat." not in verdict
+    assert all(str(each) in verdict for each in said) and "Another caveat." not in verdict
     assert html.count('<strong class="caveat">') == 1
     assert "Another caveat." in section(html, "not-checked")
     assert "next to nothing" not in render_html(samples["median"]()).partition("Glossary")[0]

@@ -15,7 +15,7 @@ from dpaudit.reports.compare import print_comparison
 from dpaudit.reports.html import render_html
 from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.terminal import print_summary
-from dpaudit.results import AuditResult, TextCounts
+from dpaudit.results import AuditResult, Message, TextCounts
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -105,7 +105,8 @@ def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samp
 
 def test_commands_and_caveats_are_not_cut(samples: Samples) -> None:
     caveats = tuple(f"Caveat {number} takes up the better part of a line of eighty columns." for number in range(9))
-    result = samples["median"]().model_copy(update={"caveats": caveats})
+    said = tuple(Message(code="caveat.declared", words=each) for each in caveats)
+    result = samples["median"]().model_copy(update={"caveats": said})
     text = _printed(lambda console: print_summary(result, console))
     assert "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`.\n" in text
     shown = sum(caveat in " ".join(text.split()) for caveat in caveats)

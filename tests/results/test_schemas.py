@@ -19,7 +19,7 @@ import pytest
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.results import AuditResult, Empirical, Guarantees
+from dpaudit.results import AuditResult, Empirical, Guarantees, Message
 from dpaudit.results.schemas import SCHEMAS, json_schema, schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def unreadable(loss: float) -> AuditResult:
     return AuditResult(
         verdict="error",
         evidence=2,
-        guarantee="none",
+        guarantee=Message(code="verdict.unreadable", words="none"),
         caveats=(),
         claim=None,
         guarantees=Guarantees(ex_post=None, approximate=None, empirical=empirical),

@@ -1,0 +1,195 @@
+"""Judge an audit's checks, and state the verdict as one finding: for readers inside, and for readers outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpaudit.catalogue import entry
+from dpaudit.checks import Facts
+from dpaudit.checks.claim import recomputed_levels
+from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
+from dpaudit.results.replay import Replay
+from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
+
+#: What cannot be read as a whole cannot be judged: these go before any other failed check.
+_READABLE = ("integrity.format", "integrity.complete")
+#: The level of evidence from which a check needs the private data.
+_OF_THE_DATA = 3
+
+
+def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
+    """Return the verdict of checks, where all that are about the run and of this level or below must have been made."""
+    failed = [check for check in checks if check.status in ("fail", "error")]
+    if any(check.id in _READABLE for check in failed):
+        return "error"
+    if failed:
+        return "fail"
+    return "not_verified" if _unseen(checks, evidence) else "pass"
+
+
+def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequence[CheckResult], level: int) -> Finding:
+    """Return what an audit found, for readers inside.
+
+    Args:
+        verdict: of the checks.
+        facts: of the run.
+        claim: that was tested.
+        checks: all of them.
+        level: of evidence that was asked for.
+    """
+    if verdict == "error":
+        return Finding(code="verdict.unreadable")
+    if verdict == "not_verified":
+        return not_verified("verdict.not-verified", _unseen(checks, level), level)
+    if verdict == "fail":
+        return _failed([check for check in checks if check.status in ("fail", "error")])
+    return _passed(facts, claim)
+
+
+def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Finding:
+    """Return that nothing failed and required checks were not made: their ids, and the command that makes them."""
+    values: dict[str, Value] = {"checks": tuple(check.id for check in unmade)}
+    if options := options_making(unmade, level):
+        values["remedy"] = Finding(code="remedy.audit", values={"options": options})
+    return Finding(code=code, values=values)
+
+
+def options_for(facts: Facts, check: CheckResult) -> str:
+    """Return the options of `dpaudit report` that make a skipped check of a run; empty where none do."""
+    if check.status != "skip" or not check.applicable:
+        return ""
+    manifest, replay = facts.manifest, facts.replay
+    given = {
+        "model": manifest.foreign or replay is not None,
+        "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _OF_THE_DATA,
+        "seed": facts.seeded is not None,
+        "tokenizer": bool(facts.tokenizers),
+    }
+    options = {
+        "model": f"{WITH_MODEL} {argument(manifest.model.name, 'NAME')}",
+        "data": WITH_DATA,
+        "seed": " ".join(["--seed-file FILE"] * len(manifest.sampling.seed_hashes)),
+        "tokenizer": "--tokenizer FILE",
+    }
+    return next((options[part] for part in entry(check.id).made_with if not given[part]), "")
+
+
+def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
+    """Return what an audit found, without a figure from the records.
+
+    Args:
+        result: the audit's, in its internal form.
+        withheld: why the claim is; None where it is not.
+    """
+    claim = result.claim
+    if result.verdict == "error" or claim is None:
+        return Finding(code="verdict.unreadable")
+    if result.verdict == "fail":
+        return Finding(code="verdict.public-failed")
+    if result.verdict == "not_verified":
+        unmade = [check for check in result.checks if result.requires(check)]
+        shown = [check.model_copy(update={"made_with": public_options(check)}) for check in unmade]
+        return not_verified("verdict.public-not-verified", shown, result.evidence)
+    if withheld is not None:
+        whose = Finding(code="verdict.the-claim" if result.asked else "verdict.the-runs-claim")
+        return Finding(code="verdict.public-withheld", values={"whose": whose, "kind": claim.kind, "why": withheld})
+    if claim.kind == "approximate":
+        return Finding(code=result.guarantee.code, values=result.guarantee.values)
+    origin = Finding(code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand")
+    found = result.guarantees.ex_post
+    values: dict[str, Value] = {"origin": origin, "change": change(claim), "epsilon": _nats(claim.epsilon)}
+    if found is not None and not found.amplification.reason:
+        values["readers"] = Finding(code="verdict.only-that-batch-unknown")
+    if claim.delta:
+        return Finding(code="verdict.public-ex-post-with-delta", values=values | {"delta": claim.delta})
+    return Finding(code="verdict.public-ex-post", values=values)
+
+
+def public_options(check: CheckResult) -> str:
+    """Return the options that make a check, without the name of the run's model."""
+    return f"{WITH_MODEL} NAME" if check.made_with.startswith(WITH_MODEL) else check.made_with
+
+
+def why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> Finding | None:
+    """Return why the claim is not for readers outside; None where it is."""
+    if result.claim is None or not manifest:
+        return None
+    # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
+    given = "epsilon" in result.asked and ("delta" in result.asked or result.claim.delta == 0)
+    if manifest["claim_stated"] != "beforehand" and not given:
+        return Finding(code="withheld.stated-afterwards")
+    if manifest["origins"]["settings"] != "public":
+        return Finding(code="withheld.settings-private")
+    # Noise on counts is scaled by that number too, whatever the audit was asked about.
+    users = "user" in (result.claim.unit, manifest["privacy"]["unit"])
+    if users and manifest["privacy"]["records_per_user_from"] != "declared":
+        return Finding(code="withheld.users-counted")
+    counted = manifest["privacy"]["delta_from"] == "records" and not given
+    if result.claim.kind == "approximate" and counted:
+        return Finding(code="withheld.records-counted")
+    return None
+
+
+def change(claim: ClaimResult) -> Finding:
+    """Return what a guarantee compares with, as the condition of a sentence."""
+    code = "verdict.added-or-removed" if claim.relation == "add_remove" else "verdict.replaced"
+    most: dict[str, Value] = {"most": claim.records_per_user} if claim.records_per_user else {}
+    return Finding(code=code, values={"unit": claim.unit} | most)
+
+
+def _unseen(checks: Sequence[CheckResult], evidence: int) -> list[CheckResult]:
+    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= evidence]
+
+
+def _failed(failed: Sequence[CheckResult]) -> Finding:
+    # A record that stands in every prompt is in the texts, whatever is published beside them.
+    if [check.id for check in failed] == ["disclosure.sensitive"] and not acts_on_every_text(failed[0]):
+        return Finding(code="verdict.settings-unfit", values={"found": _found(failed[0])})
+    if any(not check.id.startswith("claim.") for check in failed):
+        return Finding(code="verdict.record-unreliable")
+    return Finding(code="verdict.claim-fails", values={"reasons": tuple(map(_reason, failed))})
+
+
+def _reason(check: CheckResult) -> Finding:
+    due = Finding(code=f"{check.id}:{check.code}:expected", values=check.values)
+    return Finding(code="verdict.reason", values={"found": _found(check), "expected": due})
+
+
+def _found(check: CheckResult) -> Finding:
+    if not check.code:  # to go away with `Worded`
+        return Finding(code="step.said", values={"words": check.measured})
+    return Finding(code=f"{check.id}:{check.code}", values=check.values)
+
+
+def _passed(facts: Facts, claim: ClaimResult) -> Finding:
+    """Return the guarantee of a pass: at the release level, and at the batch level where that is another."""
+    levels = recomputed_levels(facts)
+    assert levels is not None  # as the claim passed
+    values: dict[str, Value] = {
+        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "epsilon": _nats(claim.epsilon),
+        "recomputed": _nats(levels.release),
+        "change": change(claim),
+    }
+    if claim.delta:
+        values["delta"] = claim.delta
+    if levels.amplified:
+        unknown = "verdict.only-that-batch-unknown" if claim.kind == "ex-post" else "verdict.batch-unknown"
+        values |= {"readers": Finding(code=unknown), "level": Finding(code="verdict.at-release-level")}
+        of_batch: dict[str, Value] = {"recomputed": _nats(levels.batch)}
+        if claim.batch_epsilon is None:
+            values["beside"] = Finding(code="verdict.batch-level", values=of_batch)
+        else:
+            of_batch["claimed"] = _nats(claim.batch_epsilon)
+            values["beside"] = Finding(code="verdict.batch-level-claimed", values=of_batch)
+    elif levels.amplification.reason:
+        values["beside"] = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
+    if claim.kind == "approximate":
+        return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
+    return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
+
+
+def _nats(value: float) -> Quantity:
+    return Quantity(value=value, unit="nats")
