@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
-from dpaudit.accounting.ex_post_release import amplifies, ex_post_release
+from dpaudit.accounting.ex_post_release import amplifies, readers_cost
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.model_probe import isolation_of
@@ -148,11 +148,12 @@ def ex_post_claim(
         cost: of one batch.
     """
     privacy, clustering = manifest.privacy, manifest.clustering
-    release, secret = exact, secret_of(config, privacy, manifest.batching, clustering, clusters)
-    if secret is not None and amplifies(privacy.relation, privacy.change(config.rule)):
-        each = manifest.batching.generate_per_cluster
-        places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
-        release = min(exact, ex_post_release(manifest, secret, places, cost))
+    secret, each = (
+        secret_of(config, privacy, manifest.batching, clustering, clusters),
+        manifest.batching.generate_per_cluster,
+    )
+    places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
+    release = readers_cost(manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost)
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
     return _claim(config, readers, clustering.delta or 0.0, known)
 
