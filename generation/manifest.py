@@ -386,7 +386,8 @@ def claim_beforehand(
     # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
     known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
     if stated is None:
-        stated = known if accountant.secret is None else min(known, round_up(accountant.epsilon(tokens, delta)))
+        equal = accountant.secret is None or bool(accountant.note(tokens, delta))
+        stated = known if equal else min(known, round_up(accountant.epsilon(tokens, delta)))
     return _claim(config, stated, delta, max(stated, known))
 
 
@@ -438,15 +439,33 @@ def release_accountant(
 def secret_of(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
 ) -> SecretBatches | None:
-    """What readers cannot know of a record's batch, where the claim is to rest on it.
+    """Return what readers cannot know of a record's batch; None where the claim does not rest on that."""
+    found = secrecy_of(config, privacy, batching, clustering, clusters)
+    return None if isinstance(found, str) else found
+
+
+def secrecy_of(
+    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
+) -> SecretBatches | str:
+    """Return what readers cannot know of a record's batch, or why both levels are equal, as the end of a sentence.
 
     `clusters` are those of the run; without them, as many batches are taken for each as the config says in public.
     """
     if config.privacy.amplification == "none":
-        return None
+        return "privacy.amplification is none"
     stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
-    found = secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
-    return None if isinstance(found, str) else found
+    return secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
+
+
+def equal_levels(config: Config, manifest: Manifest) -> str:
+    """Say why both levels of an approximate claim are equal, as the end of a sentence; empty where they are not."""
+    batching, clustering, privacy = manifest.batching, manifest.clustering, manifest.privacy
+    secret = secrecy_of(config, privacy, batching, clustering)
+    budgeted = config.model_copy(update={"mechanism": manifest.mechanism})
+    accountant = release_accountant(budgeted, privacy, batching, clustering)
+    if isinstance(secret, str) or accountant is None or manifest.claim is None:
+        return secret if isinstance(secret, str) else ""
+    return accountant.note(config.decoding.most_tokens, manifest.claim.delta)
 
 
 def expected_clusters(config: Config) -> Clusters:
