@@ -142,10 +142,14 @@ class ReleaseAccountant:
         return min(found, self.batch_level(tokens, delta).epsilon)
 
     def note(self, tokens: int, delta: float) -> str:
-        """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
+        """Say why secret batches gain nothing, as the end of a sentence; empty where they gain, or none are secret."""
         known = self.batch_level(tokens, delta).epsilon
-        if self.one is None or self.secret is None or not 0 < known < math.inf:
+        if not known < math.inf:
+            return "nothing bounds what one batch tells"
+        if self.one is None or self.secret is None:
             return ""
+        if not known:
+            return "one batch tells nothing by itself"
         if _hides_nothing(self.secret):
             return "a group has one batch, so nobody wonders which batch its records are in"
         if self.epsilon(tokens, delta) < known:

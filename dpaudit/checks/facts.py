@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import Composition, Cost, ExPostAccountant, ReleaseAccountant
-from dpaudit.accounting.ex_post_release import ex_post_release
+from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.levels import (
     Levels,
     amplification_of,
@@ -728,9 +728,9 @@ class Facts:
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
         secrecy, exact = self.secrecy, self.ex_post_cost.exact
-        release, reason = exact, secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
-        if not reason and math.isfinite(exact) and not isinstance(secrecy, str):
-            release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
+        reason = secrecy if isinstance(secrecy, str) else not_ex_post(self.claim, self.change)
+        relation, places = self.claim.relation, self.places
+        release = readers_cost(self.manifest, secrecy, relation, self.change, places, exact, self.batch_cost)
         return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
     @property

@@ -19,7 +19,6 @@ _PSEUDORANDOM = "keyed BLAKE2b is a pseudorandom function, and nobody but the cu
 _DRAWN = "each record's batch was drawn uniformly, by itself and in secret, as the run says"
 #: All that a release level may rest on.
 ASSUMPTIONS = (_PSEUDORANDOM, _DRAWN)
-_NO_GAIN = "the bound on the release level does not come below that on the batch level"
 #: Against whoever does not know which batch a record was in, and against whoever does.
 Level: TypeAlias = Literal["release", "batch"]
 _NOT_EX_POST = "ex post the release level is worked out for a single record that comes or goes, and for nothing else"
@@ -89,7 +88,7 @@ def approximate_levels(
     tokens = manifest.stopping.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
-    reason = secrecy if isinstance(secrecy, str) else "" if release < batch else _NO_GAIN
+    reason = secrecy if isinstance(secrecy, str) else "" if release < batch else accountant.note(tokens, delta)
     return Levels(release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest)))
 
 

@@ -17,6 +17,9 @@ from dpaudit.results.rounding import exactly
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short
 
+#: A gate on a figure of private records opens for some secret keys and stays shut for others, by the records.
+_CHOOSES = "It looks at private records, and a choice by them among secret keys voids the release level."
+_NO_GATE = "Leave `quality` out of the policy, or test a claim that holds at the batch level (--epsilon)."
 _REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
 REFERENCE = "docs/releasing.md#a-policy"
 
@@ -50,12 +53,19 @@ def read_policy(path: Path) -> PolicyFile:
 
 
 class Found(NamedTuple):
-    """What a rule found. `measured`, `wanted`: in words; `why`: it is not met, or was not looked at."""
+    """What a rule found.
+
+    Attributes:
+        measured, wanted: in words.
+        why: it is not met, or was not looked at.
+        remedy: in place of the rule's own.
+    """
 
     status: Status
     measured: str
     wanted: str
     why: str = ""
+    remedy: str = ""
 
 
 class Facts(NamedTuple):
@@ -167,6 +177,8 @@ def _short_texts(facts: Facts) -> Found:
 
 def _quality(facts: Facts) -> Found:
     wanted = "no figure worse than that of texts without any record, beyond chance"
+    if _rests_on_secrecy(facts.result):
+        return Found("fail", "the claim holds at the release level alone", wanted, _CHOOSES, _NO_GATE)
     if facts.quality is None:
         return Found("fail", "not measured", wanted, facts.no_quality or "There is no evaluation.json.")
     baseline = facts.quality.baseline
@@ -175,6 +187,15 @@ def _quality(facts: Facts) -> Found:
     worse = [added.measure for added in facts.quality.added if _worse(added)]
     measured = f"worse: {', '.join(worse)}" if worse else f"not worse: {_measures(facts.quality.added)}"
     return Found("fail" if worse else "pass", measured, wanted)
+
+
+def _rests_on_secrecy(result: AuditResult) -> bool:
+    """Tell whether the claim holds for readers of the texts alone, who do not know a record's batch."""
+    claim, guarantees = result.claim, result.guarantees
+    if claim is None:
+        return False
+    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    return found is not None and claim.epsilon < found.batch_epsilon
 
 
 def _measures(found: tuple[Added, ...]) -> str:
@@ -294,7 +315,7 @@ def _judged(facts: Facts) -> Iterator[CheckResult]:
     for name in facts.policy.rules:
         rule = RULES[name]
         found = rule.judge(facts)
-        bad = found.status == "fail"
+        bad, remedy = found.status == "fail", found.remedy or rule.remedy
         yield CheckResult(
             id=f"{FAMILY}.{name.replace('_', '-')}",
             title=rule.unmet if bad else rule.met,
@@ -302,9 +323,9 @@ def _judged(facts: Facts) -> Iterator[CheckResult]:
             evidence=rule.evidence,
             measured=found.measured,
             expected=found.wanted,
-            detail=" ".join(filter(None, (found.why, rule.remedy if bad else ""))),
+            detail=" ".join(filter(None, (found.why, remedy if bad else ""))),
             reference=REFERENCE,
             applicable=found.status != "skip",
             why="What the house asks of a release was settled before the run." if bad else "",
-            remedy=rule.remedy,
+            remedy=remedy,
         )

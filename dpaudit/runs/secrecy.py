@@ -18,7 +18,7 @@ _NOT_SECRET = {
     "short": f"the key of the batches has fewer than {KEY_BYTES} bytes",
     "seeded": "numbers of the run's generator follow from a seed (sampling.generator), and so may its batches or their "
     "key",
-    "found": "the key of the batches is one that a common seed gives, or a text",
+    "found": "the key of the batches is one that a common seed or word gives, a text, or bytes that repeat or count",
     "unkeyed": "the run has no key (batching.key) that its records were hashed with",
     "allowances": "what records may spend hangs on other records' batches, or on those of earlier runs",
     "unbatched": "contexts of this rule are not given to batches one by one, and the claim is per context",

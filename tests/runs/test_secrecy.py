@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -99,6 +100,10 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
         ({"allocation": Allocation(kind="uniform", secret=False)}, "known to others"),
         ({"key": None}, "no key"),
         ({"key": "5e" * 31}, "fewer than 32 bytes"),
+        ({"key": "a5" * 32}, "repeat"),
+        ({"key": bytes(range(8, 40)).hex()}, "count"),
+        ({"key": hashlib.sha256(b"Changeme").hexdigest()}, "word"),
+        ({"key": hashlib.sha512(b"7").hexdigest()[:64]}, "common seed"),
         ({"batches_per_label": None, "generate_per_label": None}, "a label's records"),
         ({"generate_per_label": None}, "which batches of a label"),
         ({"batches_per_label": 1, "generate_per_label": 1, "batches": 2}, "all go to one batch"),
