@@ -324,10 +324,12 @@ def delta_share(delta: float, shares: int) -> float:
 
 def _normal(epsilon: float, delta: float) -> float:
     """By how many standard deviations a normal output may move within (epsilon, delta)."""
-    low, high, normal = 0.0, 1.0 + 2 * epsilon, NormalDist()
+    low, high, normal = 0.0, min(1 + 2 * epsilon, 80 + 2 * math.sqrt(epsilon)), NormalDist()
+    # Above some 700 nats the second term is nothing beside the first, and its factor is no number.
+    factor = math.exp(epsilon) if epsilon < 700 else 0.0
     for _ in range(40):
         mu = (low + high) / 2
-        found = normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+        found = normal.cdf(mu / 2 - epsilon / mu) - factor * normal.cdf(-mu / 2 - epsilon / mu)
         low, high = (mu, high) if found <= delta else (low, mu)
     return low
 

@@ -79,7 +79,9 @@ def batch_epsilon_is_covered(facts: Facts) -> Outcome:
         return Outcome("fail", "no such figure", expected, "The run gives no figure to hold the claim against.")
     if found.batch <= claim.batch_epsilon:
         return Outcome("pass", f"epsilon {bound_against(found.batch, claim.batch_epsilon)}", expected)
-    taken = "The claim takes the figure of the release level for it. " if found.release <= claim.batch_epsilon else ""
+    taken = ""
+    if claim.epsilon <= claim.batch_epsilon and found.release <= claim.batch_epsilon:
+        taken = "It may be the release level's figure, which is smaller. "
     detail = f"{taken}{_why_exceeded(facts, found, 'batch')}"
     return Outcome("fail", f"epsilon {rounded_up(found.batch)}", expected, detail)
 
@@ -213,7 +215,10 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level = "release") -> str:
     if math.isfinite(recomputed):
         supported = rounded_up(recomputed)
         why = f" Both levels are equal: {reason}." if reason and level == "release" else ""
-        return f"Do not release under this claim. The claim that this record supports is epsilon {supported}.{why}"
+        return (
+            f"Do not release under this claim. The claim that this record supports is epsilon {supported} "
+            f"at the {level} level.{why}"
+        )
     return "Do not release under this claim: nothing in the record bounds it."
 
 
