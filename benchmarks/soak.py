@@ -34,8 +34,8 @@ from dpaudit.runs import RunReader
 from dpaudit.runs.reader import read_tokenizer
 
 LABELS = ("north", "south")
-#: Batches of each label.
-BATCHES = 6
+#: Batches of each label, in all rounds.
+BATCHES, ROUNDS = 6, 2
 TOKENS = 24
 RECORDS = 60
 #: Ray workers that are killed in one run: fewer than may die over one task.
@@ -245,7 +245,7 @@ def write_config(folder: Path) -> Path:
         "data": {"path": str(folder / "data.csv"), "labels": list(LABELS)},
         "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
         "prompt": {"max_example_tokens": 24},
-        "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES},
+        "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES // ROUNDS, "rounds": ROUNDS},
         "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
         "decoding": {"max_tokens": TOKENS},
         "chosen_from": {"batching": "public", "settings": "public"},

@@ -168,9 +168,18 @@ def require_made_with(config: Config, out: Location) -> None:
     _ready(config, RunReader(out))
 
 
-def prepare(config: Config, spent: Sequence[Location] = ()) -> Ready:
-    """What a new run of a config begins with, where nothing is to be written. Raises InputError as `generate` does."""
-    return _ready(config, None, spent=spent)
+def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = None) -> Ready:
+    """Make what a new run of a config begins with, where nothing is to be written.
+
+    Args:
+        config: all settings.
+        spent: runs that it goes on from.
+        key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by default.
+
+    Raises:
+        InputError: as `generate` does.
+    """
+    return _ready(config, None, spent=spent, key=key)
 
 
 def silent(event: Event) -> None:
@@ -178,7 +187,11 @@ def silent(event: Event) -> None:
 
 
 def _ready(
-    config: Config, begun: RunReader | None, progress: Progress = silent, spent: Sequence[Location] = ()
+    config: Config,
+    begun: RunReader | None,
+    progress: Progress = silent,
+    spent: Sequence[Location] = (),
+    key: str | None = None,
 ) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
@@ -192,7 +205,7 @@ def _ready(
     if earlier.commitments and config.privacy.canaries is not None:
         problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
-    key, secret = config.batching.key or earlier.key or secrets.token_hex(KEY_BYTES), config.batching.key is None
+    key, secret = config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES), config.batching.key is None
     if secret and existing is not None and existing.batching.allocation is not None:
         secret = existing.batching.allocation.secret  # as it was when the run began, which this process cannot tell
     elif earlier.commitments:

@@ -146,7 +146,7 @@ class ModelConfig(Fields):
     Attributes:
         name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
         dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where the device
-            computes in it, about twice as fast, and float32 elsewhere.
+            computes in it, about twice as fast, and keeps the rows of a pass apart; float32 elsewhere.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
         trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it

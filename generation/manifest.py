@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
-from dpaudit.accounting.ex_post_release import amplifies, ex_post_release
+from dpaudit.accounting.ex_post_release import amplifies, readers_cost
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompts import Prompts, Template
+from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
     Allocation,
@@ -35,6 +36,7 @@ from dpaudit.runs import (
     InputError,
     Manifest,
     Model,
+    NotSecret,
     Origins,
     Privacy,
     Prompt,
@@ -148,11 +150,12 @@ def ex_post_claim(
         cost: of one batch.
     """
     privacy, clustering = manifest.privacy, manifest.clustering
-    release, secret = exact, secret_of(config, privacy, manifest.batching, clustering, clusters)
-    if secret is not None and amplifies(privacy.relation, privacy.change(config.rule)):
-        each = manifest.batching.generate_per_cluster
-        places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
-        release = min(exact, ex_post_release(manifest, secret, places, cost))
+    secret, each = (
+        secret_of(config, privacy, manifest.batching, clustering, clusters),
+        manifest.batching.generate_per_cluster,
+    )
+    places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
+    release = readers_cost(manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost)
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
     return _claim(config, readers, clustering.delta or 0.0, known)
 
@@ -385,7 +388,8 @@ def claim_beforehand(
     # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
     known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
     if stated is None:
-        stated = known if accountant.secret is None else min(known, round_up(accountant.epsilon(tokens, delta)))
+        equal = accountant.secret is None or accountant.gains_nothing(tokens, delta) is not None
+        stated = known if equal else min(known, round_up(accountant.epsilon(tokens, delta)))
     return _claim(config, stated, delta, max(stated, known))
 
 
@@ -437,15 +441,36 @@ def release_accountant(
 def secret_of(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
 ) -> SecretBatches | None:
-    """What readers cannot know of a record's batch, where the claim is to rest on it.
+    """Return what readers cannot know of a record's batch; None where the claim does not rest on that."""
+    found = secrecy_of(config, privacy, batching, clustering, clusters)
+    return None if isinstance(found, NotSecret) else found
+
+
+def secrecy_of(
+    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
+) -> SecretBatches | NotSecret:
+    """Return what readers cannot know of a record's batch, or why both levels are equal.
 
     `clusters` are those of the run; without them, as many batches are taken for each as the config says in public.
     """
     if config.privacy.amplification == "none":
-        return None
+        return NotSecret.SWITCHED_OFF
     stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
-    found = secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
-    return found if isinstance(found, SecretBatches) else None
+    return secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
+
+
+def equal_levels(config: Config, manifest: Manifest) -> Finding | None:
+    """Return why both levels of an approximate claim are equal; None where they are not."""
+    batching, clustering, privacy = manifest.batching, manifest.clustering, manifest.privacy
+    secret = secrecy_of(config, privacy, batching, clustering)
+    if isinstance(secret, NotSecret):
+        return Amplification.why_equal(secret)
+    budgeted = config.model_copy(update={"mechanism": manifest.mechanism})
+    accountant = release_accountant(budgeted, privacy, batching, clustering)
+    if accountant is None or manifest.claim is None:
+        return None
+    why = accountant.gains_nothing(config.decoding.most_tokens, manifest.claim.delta)
+    return None if why is None else Amplification.why_equal(why)
 
 
 def expected_clusters(config: Config) -> Clusters:

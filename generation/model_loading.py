@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.model_probe import UnusableModelError, probe, vocabulary_of
+from dpaudit.generation.model_probe import UnusableModelError, has_experts, probe, vocabulary_of
 from dpaudit.generation.models import (
     FIELD,
     LanguageModel,
@@ -55,9 +56,15 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         network.train(False)
     try:
         model = LanguageModel(network, tokenizer, found, vocabulary_of(network), config.coupled_rows)
-        probe(model)
+        couples = probe(model).couples
     except UnusableModelError as error:
         raise InputError(FIELD, f"{config.name!r} {error}.", error.remedy) from None
+    # On CPUs with AMX, bfloat16 sums hang on the number of rows; passes of one context each take four times as long as
+    # shared ones in float32 (one core, SmolLM2-135M, 2026-11-26).
+    half = config.dtype == "auto" and device.type == "cpu" and network.dtype == torch.bfloat16
+    if half and couples and not has_experts(network):  # experts couple rows in any dtype
+        del model, network
+        return load_model(config.model_copy(update={"dtype": "float32"}), digest)
     return model
 
 

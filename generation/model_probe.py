@@ -115,7 +115,7 @@ def _probed(model: LanguageModel) -> Probe:
     watched, after = prompts(_WATCHED), prompts(_TOKENS)
     watched[0] = [known - 1]
     tokens = [token for (token, *_) in after]
-    fills = _FILLS if _has_experts(model.network) else 1
+    fills = _FILLS if has_experts(model.network) else 1
     companies = [(prompts(behind), prompts(before)) for behind, before in (_COMPANIES[:1] + _COMPANIES[1:] * fills)]
     alone = [_alone(model, [*prompt, *tokens]) for prompt in watched[:2]]
     for shares in (True, False):
@@ -145,7 +145,8 @@ def _known_tokens(model: LanguageModel) -> int:
     return known
 
 
-def _has_experts(network: PreTrainedModel) -> bool:
+def has_experts(network: PreTrainedModel) -> bool:
+    """Whether a network is a mixture of experts, by the names of its parts."""
     names = {type(module).__name__.lower() for module in network.modules()}
     return any("expert" in name or "moe" in name for name in names)
 

@@ -19,13 +19,13 @@ from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
-from dpaudit.generation.manifest import expected_clusters, release_accountant
+from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
-from dpaudit.results import Amplification, ClaimResult, Finding
+from dpaudit.results import Amplification, ClaimResult
 from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary, secret_batches
+from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -77,11 +77,9 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
     """What secret batches buy, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
     found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
-    secret = secret_batches(manifest, privacy.unit, expected_clusters(config))
-    if isinstance(secret, NotSecret) or config.privacy.amplification == "none":
-        off = Finding(code="levels.switched-off")
-        reason = Amplification.why_equal(secret) if isinstance(secret, NotSecret) else off
-        return found | {"equal": None if claim is None else reason}
+    secret = secrecy_of(config, privacy, batching, manifest.clustering)
+    if isinstance(secret, NotSecret):
+        return found | {"equal": None if claim is None else Amplification.why_equal(secret)}
     found["fewest"] = min(batches for batches, _ in secret.groups)
     accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
     if claim is None or accountant is None or accountant.secret is None:

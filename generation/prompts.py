@@ -178,6 +178,7 @@ class Prompts:
     Attributes:
         template: what they are made by.
         places: the longest form that a prompt can take, and one place of padding.
+        public_places: likewise, of the public prompts.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class Prompts:
         self._public = {label: tuple(self._tokens(label, [])) for label in labels}
         lengths = [*map(len, self._public.values()), *(len(self._tokens(label, [""] * examples)) for label in labels)]
         self.places = max(lengths) + examples * most_tokens + 1
+        self.public_places = max(map(len, self._public.values()), default=0) + 1
 
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
         """A prompt for each context."""
@@ -249,9 +251,9 @@ class Prompts:
         No prompt where it is not wanted, because a step takes nothing from it.
         """
         prompt = self.public_tokens(label)
-        cached: CachedPrompts = OwnCache(self._model, [], self.places)
+        cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
         if wanted:
-            cached = passes_for(self._model, PUBLIC_ROWS, self.places, tokens).start([prompt], prompt[:-1])
+            cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start([prompt], prompt[:-1])
         return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
 
     def public_tokens(self, label: str) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.places, manifest.stopping.max_tokens)
+    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.stopping.max_tokens)
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.

@@ -128,13 +128,18 @@ class Sizes:
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
         least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
         if least > wish.epsilon:
-            sizes = cls._filled(wish, pricing.contexts(wish.epsilon))
+            fewest = pricing.contexts(wish.epsilon)
+            # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
+            sizes = cls._filled(wish, fewest if least == math.inf else max(contexts, fewest))
         sizes.required(wish, pricing)
         if (found := pricing.release(sizes)) > wish.epsilon:
             rounds = pricing.most_rounds(sizes, wish.epsilon)
-            texts = f"--texts {rounds * sizes.batches * wish.labels}, or " if rounds else ""
-            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(found)} for their readers."
-            raise InputError("--epsilon", problem, f"What would do: {texts}--epsilon {stated(found)}.")
+            ways = [f"--texts {rounds * sizes.batches * wish.labels}"] if rounds else []
+            # At the cost of the first sizes these are taken again; at that of others, others still would be.
+            ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
+            cost = least if math.isfinite(least) else found
+            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} for their readers."
+            raise InputError("--epsilon", problem, f"What would do: {', or '.join(ways)}.")
         return sizes
 
     @classmethod

@@ -227,10 +227,10 @@ class Worker:
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                places, longest = self._prompts.places, self._manifest.stopping.max_tokens
-                self._passes = passes_for(self._model, self.rows, places, longest, self._head)
+                prompts, longest = self._prompts, self._manifest.stopping.max_tokens
+                self._passes = passes_for(self._model, self.rows, prompts.places, longest, self._head)
                 if self._manifest.needs_public:
-                    self._public_passes = passes_for(self._model, PUBLIC_ROWS, places, longest)
+                    self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
             except Exception as error:
                 self._shrink(error, progress)
         return self._passes.fits(len(first.shown))

@@ -17,10 +17,12 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit.catalogue import sentence
 from dpaudit.reports.markdown import escaped, table
 from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
+from dpaudit.results import Finding
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
 
@@ -95,6 +97,7 @@ def notes(result: TableResult) -> Iterator[str]:
     """What must be read with the table: failures, warnings, what the columns mean."""
     for row in result.rows:
         yield from _row_notes(row)
+    yield from equal_levels((row.audited.equal, row.config) for row in result.rows if row.audited is not None)
     evaluated = [row.evaluated for row in result.rows if row.evaluated is not None]
     sizes = sorted({found.n for found in evaluated if found.n is not None})
     if sizes:
@@ -164,23 +167,34 @@ def _text(text: str, style: str = "") -> Text:
     return Text(one_line(text), style=style)
 
 
-ESTIMATED = ("ε paper\napprox.", "ε context", "ε record", "ε paper\nex-post", "Batches", "Size", "M tokens", "Hours")
+ESTIMATED = (
+    "ε paper\napprox.",
+    "ε context",
+    "ε record\n/ batch",
+    "ε paper\nex-post",
+    "Batches",
+    "Size",
+    "M tokens",
+    "Hours",
+)
 ESTIMATE_NOTES = (
-    "Every ε here is of the batch level: for readers of the texts it is smaller (docs/secret-batches.md). ε context: "
-    "by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1; what noisy counts cost "
-    "stands after the +, and what noised centres cost is in it. ε record: of all that together, for the unit in the "
-    "row's config: what its run can claim. Where centres come from records without noise nothing bounds either (∞): "
-    "such a run claims what its tokens cost, and fails its audit. A median's ε is ex-post: known afterwards, and no "
-    "figure to hold against the other columns. Size: contexts × tokens of a batch. Contexts are its slots, or as many "
-    "as it has on average where every record is one; tokens are the most of a batch, in one text or several. M "
-    "tokens: millions of contexts × tokens in all. Where noisy counts decide on batches, their number is approximate "
-    "(~)."
+    "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1, so it is of the "
+    "batch level; what noisy counts cost stands after the +, and what noised centres cost is in it. ε record: of all "
+    "that together, for the unit in the row's config: what its run can claim at the release level, for readers of the "
+    "texts, and below it after a slash at the batch level, where that is another (docs/secret-batches.md). Where "
+    "centres come from records without noise nothing bounds either (∞): such a run claims what its tokens cost, and "
+    "fails its audit. A median's ε is ex-post: known afterwards, and no figure to hold against the other columns. "
+    "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
+    "one; tokens are the most of a batch, in one text or several. M tokens: millions of contexts × tokens in all. "
+    "Where noisy counts decide on batches, their number is approximate (~)."
 )
 
 
 def print_estimates(found: Estimates, console: Console) -> None:
     """What every row and all of them take."""
-    rows = [(each.dataset, [one_line(cell) for cell in _estimated(each)]) for each in found.rows]
+    rows = [
+        (each.dataset, ["\n".join(map(one_line, cell.split("\n"))) for cell in _estimated(each)]) for each in found.rows
+    ]
     _print_by_dataset(found.title, ("", *ESTIMATED), ESTIMATED, rows, console)
     work = sum(each.context_tokens for each in found.rows)
     rate = "no throughput is known: give --tokens-per-second"
@@ -188,6 +202,8 @@ def print_estimates(found: Estimates, console: Console) -> None:
         rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}, on a machine "
         rate += "that does nothing else; audits and evaluations come on top"
     console.print(_text(f"All rows: {work:,} context tokens; {rate}."))
+    for note in equal_levels((each.equal, each.config) for each in found.rows):
+        console.print(_text(note))
     console.print(_text(ESTIMATE_NOTES))
 
 
@@ -200,13 +216,27 @@ def _estimated(each: Estimate) -> tuple[str, ...]:
         each.method,
         approximate,
         ABSENT if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
-        or_absent(each.epsilon, up),
+        or_absent(each.epsilon, up) + _below(each.epsilon, each.batch_epsilon),
         ex_post,
         f"{'~' if each.counted else ''}{each.batches:,}",
         f"{f'{each.contexts:.0f}' if each.contexts >= 1 else '<1'}×{each.tokens}",
         _two_decimals(each.context_tokens / 1e6),
         or_absent(each.hours, _two_decimals),
     )
+
+
+def _below(epsilon: float | None, batch_epsilon: float | None) -> str:
+    return "" if batch_epsilon in (None, epsilon) else f"\n/{up(batch_epsilon or 0.0)}"
+
+
+def equal_levels(reasons: Iterable[tuple[Finding | None, str]]) -> Iterator[str]:
+    """Say why both levels of rows are equal, once for all rows for which a reason holds.
+
+    Args:
+        reasons: of each row, and the row's name; rows with none are left out.
+    """
+    for reason, names in grouped((sentence(reason), name) for reason, name in reasons if reason is not None).items():
+        yield f"{', '.join(names)}: both levels are equal: {reason}."
 
 
 def _two_decimals(amount: float) -> str:

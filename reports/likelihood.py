@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.reports import figures
+from dpaudit.reports.experiments import equal_levels
 from dpaudit.reports.figure_files import drawable, file_of
 from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
@@ -25,7 +26,8 @@ NOTE = (
     "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
     "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
     "supports have: under Tokens stands how many, of how many. Losses of different supports cannot be compared. "
-    "ε approx.: of texts as long as the config allows, at the release level. ε ex-post: of the dearest of these "
+    "ε approx.: of texts as long as the config allows, at the release level, and below it after a slash at the batch "
+    "level, where that is another. ε ex-post: of the dearest of these "
     "held-out texts, and not of sampled ones, at the batch level."
 )
 _NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
@@ -43,6 +45,8 @@ def print_likelihoods(found: Likelihoods, console: Console) -> None:
     for said, names in grouped((_measured_on(row), row.name) for row in found.rows).items():
         of = f"{one_line(', '.join(names))}: " if len(names) < len(found.rows) else ""
         console.print(Text(f"{of}{said}"))
+    for said in equal_levels((row.equal, one_line(row.name)) for row in found.rows):
+        console.print(Text(said))
     console.print(Text(NOTE, style="dim"))
     console.print(Text(f"Internal. {WARNING}", style="bold"))
 
@@ -84,7 +88,7 @@ def _figures(row: MechanismLikelihood) -> tuple[str, ...]:
         _per_token(row.nll),
         f"{row.public_nll.mean:.3f}",
         _per_token(row.gain),
-        or_absent(row.approximate, _spent),
+        or_absent(row.approximate, lambda found: _spent(found, row.batch_epsilon)),
         or_absent(row.ex_post, _spent),
     )
 
@@ -93,8 +97,9 @@ def _per_token(found: PerToken) -> str:
     return f"{found.mean:.3f}" + ("" if found.error is None else f"\n± {found.error:.3f}")
 
 
-def _spent(found: Spent) -> str:
-    return bound(found.epsilon) + (f"\nδ {exactly(found.delta)}" if found.delta else "")
+def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
+    batch = "" if batch_epsilon in (None, found.epsilon) else f"\n/{bound(batch_epsilon or 0.0)}"
+    return bound(found.epsilon) + batch + (f"\nδ {exactly(found.delta)}" if found.delta else "")
 
 
 def _measured_on(row: MechanismLikelihood) -> str:

@@ -972,6 +972,7 @@ def test_an_epsilon_buys_texts_in_budgets_of_rounds(dpaudit):
     assert (found["texts"], found["rounds"]) == (1254, 33) and found["epsilon"] <= 2
     assert [each["texts"] for each in found["menu"]] == [5548, 1254, 152]
     assert in_rounds(dpaudit, "--rounds", 34)["epsilon"] > 2, "one more does not fit"
+    assert in_rounds(dpaudit, "--labels", 1, "--epsilon", 1e300)["rounds"] == 1 << 20, "and no more than may be asked"
     none = in_rounds(dpaudit, "--labels", 1, "--epsilon", 0.01)
     assert (none["rounds"], none["texts"]) == (0, 0) and none["epsilon"] > 0.01
 
@@ -991,6 +992,8 @@ def test_budget_says_what_it_cannot_answer(dpaudit):
         (["--epsilon", 3], "give --epsilon and --tokens"),
         (["--epsilon", 3, "--texts", 9, "--tokens", 9, "--batch-size", 3], "one of --epsilon, --texts and --rounds"),
         (["--rounds", 3, "--batch-size", 32], "need --batch-size and --tokens"),
+        (["--rounds", 3, "--batch-size", 32, "--tokens", 0], "give --tokens 1 or more"),
+        (["--epsilon", 3, "--batch-size", 32, "--tokens", 9], "give --labels"),
         (["--rounds", 3, "--tokens", 9, "--batch-size", 3, "--batches", 4, "--generated", 5], "cannot be generated"),
         (["--rounds", 3, "--tokens", 9, "--batch-size", 3000], "do not fill a batch"),
         (["--epsilon", 1e-6, "--tokens", 99999], "more than 1,048,576 contexts"),

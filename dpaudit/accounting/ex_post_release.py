@@ -21,6 +21,31 @@ def amplifies(relation: Relation, change: ContextChange | None) -> bool:
     return relation == "add_remove" and change is not None and change.contexts == 1
 
 
+def readers_cost(
+    manifest: Manifest,
+    secrecy: SecretBatches | str | None,
+    relation: Relation,
+    change: ContextChange | None,
+    places: ClusterPlaces | None,
+    exact: float,
+    cost: Callable[[int], Cost],
+) -> float:
+    """Return what generation cost at the release level, in nats: `exact` where secret batches make it no smaller.
+
+    Args:
+        manifest: the run's, all of whose batches were read.
+        secrecy: of the run's batches; a reason, or None, where readers may know them.
+        relation: of the claim.
+        change: of contexts, that the claim's unit makes; None where nothing bounds it.
+        places: where batches stand among clusters; None without a clustering.
+        exact: the batch level, in nats.
+        cost: of one batch.
+    """
+    if not isinstance(secrecy, SecretBatches) or not amplifies(relation, change) or not math.isfinite(exact):
+        return exact
+    return min(exact, ex_post_release(manifest, secrecy, places, cost))
+
+
 def ex_post_release(
     manifest: Manifest,
     secret: SecretBatches,

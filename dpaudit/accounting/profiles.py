@@ -173,7 +173,7 @@ def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool
         more = powers[place] if total is None else total.then(powers[place], delta * _TAIL)
         if within(more.profile()):
             total, rounds = more, rounds + (1 << place)
-    return rounds
+    return min(rounds, MOST_ROUNDS)
 
 
 def profile_of_both(one: Profile, other: Profile, delta: float) -> Profile:

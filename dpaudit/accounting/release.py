@@ -35,7 +35,7 @@ from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.risk import AttackCurve
 from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
 from dpaudit.runs.manifest import Privacy
-from dpaudit.runs.secrecy import SecretBatches
+from dpaudit.runs.secrecy import NoGain, SecretBatches
 
 #: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
@@ -141,18 +141,18 @@ class ReleaseAccountant:
             return found
         return min(found, self.batch_level(tokens, delta).epsilon)
 
-    def note(self, tokens: int, delta: float) -> str:
-        """Why readers are promised no more than whoever knows the batches, though these are secret; empty otherwise."""
+    def gains_nothing(self, tokens: int, delta: float) -> NoGain | None:
+        """Return why secret batches gain nothing; None where they gain, or none are secret."""
         known = self.batch_level(tokens, delta).epsilon
-        if self.one is None or self.secret is None or not 0 < known < math.inf:
-            return ""
+        if not known < math.inf:
+            return NoGain.UNBOUNDED
+        if self.one is None or self.secret is None:
+            return None
+        if not known:
+            return NoGain.NOTHING_TOLD
         if _hides_nothing(self.secret):
-            return "a group has one batch, so nobody wonders which batch its records are in"
-        if self.epsilon(tokens, delta) < known:
-            return ""
-        return (
-            "so large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision"
-        )
+            return NoGain.ONE_BATCH
+        return None if self.epsilon(tokens, delta) < known else NoGain.BEYOND_PRECISION
 
     def curve(self, tokens: int, delta: float) -> AttackCurve:
         """What readers of the release can tell about one unit, clusters included.
@@ -320,10 +320,12 @@ def delta_share(delta: float, shares: int) -> float:
 
 def _normal(epsilon: float, delta: float) -> float:
     """By how many standard deviations a normal output may move within (epsilon, delta)."""
-    low, high, normal = 0.0, 1.0 + 2 * epsilon, NormalDist()
+    low, high, normal = 0.0, min(1 + 2 * epsilon, 80 + 2 * math.sqrt(epsilon)), NormalDist()
+    # Above some 700 nats the second term is nothing beside the first, and its factor is no number.
+    factor = math.exp(epsilon) if epsilon < 700 else 0.0
     for _ in range(40):
         mu = (low + high) / 2
-        found = normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+        found = normal.cdf(mu / 2 - epsilon / mu) - factor * normal.cdf(-mu / 2 - epsilon / mu)
         low, high = (mu, high) if found <= delta else (low, mu)
     return low
 

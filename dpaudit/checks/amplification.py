@@ -25,7 +25,7 @@ from dpaudit.runs.assignment import KEY_BYTES
 #: Probability of an alarm on records that were drawn uniformly.
 _RARELY = 1e-6
 #: Of a key that could be secret.
-_ANY_KEY = "a5" * KEY_BYTES
+_ANY_KEY = "a517" * (KEY_BYTES // 2)
 _EQUAL = "claim.levels-equal"
 
 

@@ -55,7 +55,8 @@ def batch_epsilon_is_covered(facts: Facts) -> Outcome:
     values = asked | {"recomputed": Quantity(value=found.batch, unit="nats")}
     if found.batch <= claimed:
         return Outcome("pass", "covered", values)
-    other_level = (Finding(code="claim.release-level-figure"),) * (found.release <= claimed)
+    may_be = facts.claim.epsilon <= claimed and found.release <= claimed
+    other_level = (Finding(code="claim.release-level-figure"),) * may_be
     return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(facts, found, "batch")))
 
 
@@ -157,7 +158,8 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding
     elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
         yield Finding(code="claim.steps-unbounded")
     elif math.isfinite(recomputed):
-        yield Finding(code="claim.supported", values={"epsilon": Quantity(value=recomputed, unit="nats")})
+        supported: dict[str, Value] = {"epsilon": Quantity(value=recomputed, unit="nats"), "level": level}
+        yield Finding(code="claim.supported", values=supported)
         yield from _why_equal(found) if level == "release" else ()
     else:
         yield Finding(code="claim.unbounded")

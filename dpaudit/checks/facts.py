@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import Composition, Cost, ExPostAccountant, ReleaseAccountant
-from dpaudit.accounting.ex_post_release import ex_post_release
+from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.levels import (
     Levels,
     amplification_of,
@@ -749,9 +749,8 @@ class Facts:
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
         secrecy, exact = self.secrecy, self.ex_post_cost.exact
-        release, reason = exact, not_ex_post(self.claim, self.change)
-        if reason is None and math.isfinite(exact) and isinstance(secrecy, SecretBatches):
-            release = min(exact, ex_post_release(self.manifest, secrecy, self.places, self.batch_cost))
+        reason, relation, places = not_ex_post(self.claim, self.change), self.claim.relation, self.places
+        release = readers_cost(self.manifest, secrecy, relation, self.change, places, exact, self.batch_cost)
         return Levels(release, exact, amplification_of(self.manifest, secrecy, reason, self.manifest.rounds))
 
     @property

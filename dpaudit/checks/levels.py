@@ -85,7 +85,8 @@ def approximate_levels(
     tokens = manifest.stopping.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
-    reason = None if release < batch else Finding(code="levels.no-gain")
+    gains_nothing = None if release < batch else accountant.gains_nothing(tokens, delta)
+    reason = None if gains_nothing is None else Amplification.why_equal(gains_nothing)
     return Levels(release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest)))
 
 

@@ -104,6 +104,8 @@ def budget(
     in_rounds = any(given is not None for given in (texts, rounds, labels, batches, generated))
     if in_rounds and (not sizes or (tokens is None and not individual) or settings["method"] != "rdp"):
         raise click.UsageError("Texts in rounds need --batch-size and --tokens, and do without --method.")
+    if in_rounds and tokens == 0:
+        raise click.UsageError("Texts in rounds have a token at least: give --tokens 1 or more.")
     if sum(given is not None for given in (None if individual else epsilon, texts, rounds)) > 1:
         raise click.UsageError("Give one of --epsilon, --texts and --rounds: the others follow.")
     if individual and epsilon is None:
@@ -115,7 +117,9 @@ def budget(
     if not sizes and (epsilon is None or tokens is None):
         raise click.UsageError("Without --batch-size give --epsilon and --tokens: the fewest contexts are found.")
     if sizes and not individual and not in_rounds and (epsilon is None) == (tokens is None):
-        raise click.UsageError("Give either --epsilon or --tokens.")
+        raise click.UsageError(
+            "Give either --epsilon or --tokens; for texts in rounds within --epsilon give --labels, too."
+        )
     if len(set(sizes)) < len(sizes):
         raise click.UsageError("A batch size is named twice.")
     if delta is None and records == 1:

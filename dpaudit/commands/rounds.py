@@ -180,8 +180,10 @@ def _in_words(found: dict[str, Any], epsilon: float | None) -> Iterator[str]:
     from dpaudit.results.rounding import decimals, delta_bound
 
     label = "" if found["labels"] == 1 else f" of each of {found['labels']:,} labels"
-    batches = f"{found['generated']:,} of {found['batches']:,}" if found["generated"] < found["batches"] else "all"
-    batches += "" if found["generated"] < found["batches"] else f" {found['batches']:,}"
+    if found["generated"] < found["batches"]:
+        batches = f"{found['generated']:,} of {found['batches']:,} batches"
+    else:
+        batches = "the only batch" if found["batches"] == 1 else f"all {found['batches']:,} batches"
     tokens = "1 token" if found["tokens"] == 1 else f"{found['tokens']:,} tokens"
     how = [found["relation"]]
     how += [f"{found['group_size']} records per unit"] * (found["group_size"] != 1)
@@ -193,15 +195,22 @@ def _in_words(found: dict[str, Any], epsilon: float | None) -> Iterator[str]:
     )
     if found["texts"]:
         rounds = "1 round" if found["rounds"] == 1 else f"{found['rounds']:,} rounds"
-        yield f"{found['texts']:,} texts of up to {tokens}, in {rounds} of {batches} batches{label}: {cost}"
+        yield f"{found['texts']:,} texts of up to {tokens}, in {rounds} of {batches}{label}: {cost}"
     else:
-        yield f"No round is within epsilon {epsilon:g}: one of {batches} batches{label} costs {cost}"
+        yield f"No round is within epsilon {epsilon:g} at the release level: one of {batches}{label} costs {cost}"
     if (one := found["one_label"]) is not None:
-        gives = f"{one['texts']:,} texts" if epsilon is not None else f"epsilon {decimals(one['epsilon'])}"
+        gives = (
+            f"{one['texts']:,} texts"
+            if epsilon is not None
+            else f"epsilon {decimals(one['epsilon'])} at the release level"
+        )
         yield f"The same records under one label ({one['batches']:,} batches): {gives}."
     if found["menu"]:
         said = "; ".join(f"clip {each['clip']:g}: {each['texts']:,}" for each in found["menu"])
-        yield f"Texts at epsilon {epsilon:g} by clip: {said}. A smaller clip lets records say less (docs/budgets.md)."
+        yield (
+            f"Texts at epsilon {epsilon:g}, release level, by clip: {said}. "
+            "A smaller clip lets records say less (docs/budgets.md)."
+        )
 
 
 def _print_table(found: list[dict[str, Any]]) -> None:
@@ -212,7 +221,7 @@ def _print_table(found: list[dict[str, Any]]) -> None:
     first = found[0]
     click.echo(f"delta {delta_bound(first['delta'])}; {first['tokens']:,} tokens; {first['relation']}")
     table = Table()
-    for heading in ("batch size", "batches", "rounds", "texts", "release level", "batch level"):
+    for heading in ("batch size", "batches", "rounds", "texts", "epsilon, release level", "epsilon, batch level"):
         table.add_column(heading, justify="right")
     for each in found:
         counts = (f"{each[name]:,}" for name in ("batches", "rounds", "texts"))

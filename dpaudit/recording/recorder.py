@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.accounting.ex_post_release import amplifies, ex_post_release
+from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NO_TEST, NOISE, TEST, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
@@ -46,7 +46,6 @@ from dpaudit.runs import (
     KeyedHash,
     Manifest,
     RunWriter,
-    SecretBatches,
     Step,
     Vocabulary,
     aggregate_digest,
@@ -231,10 +230,10 @@ class Recorder:
         if accountant is None or not math.isfinite(accountant.epsilon):
             raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
         privacy, known = manifest.privacy, accountant.epsilon
-        readers, secret = known, secret_batches(manifest, privacy.unit)
         unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
-        if unclustered and isinstance(secret, SecretBatches) and amplifies(privacy.relation, accountant.change):
-            readers = min(known, ex_post_release(manifest, secret, None, accountant.batch_cost))
+        secret = secret_batches(manifest, privacy.unit) if unclustered else None
+        change, cost = accountant.change, accountant.batch_cost
+        readers = readers_cost(manifest, secret, privacy.relation, change, None, known, cost)
         epsilon, batch_epsilon = (float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known))
         return Claim(
             epsilon=epsilon,

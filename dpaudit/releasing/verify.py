@@ -406,7 +406,10 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
         yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
         return
     if question.batch_epsilon is not None and claim.batch_epsilon is None:
-        yield "The claim says nothing of the batch level, and one is asked for."
+        yield (
+            "The claim says nothing of the batch level, and one is asked for. Leave out --batch-epsilon, or have the "
+            "run released with that option."
+        )
     stated_and_asked = (
         ("epsilon", claim.epsilon, question.epsilon),
         ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),

@@ -11,7 +11,7 @@ from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
 from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
 from dpaudit.results.values import Finding, Message, Number, Value
-from dpaudit.runs import NotSecret
+from dpaudit.runs import NoGain, NotSecret
 from dpaudit.runs.assignment import KEY_BYTES
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
@@ -70,8 +70,8 @@ class Amplification(Result):
     assumption: Finding | None = None
 
     @staticmethod
-    def why_equal(reason: NotSecret) -> Finding:
-        """Return why batches that are no secret make both levels equal."""
+    def why_equal(reason: NotSecret | NoGain) -> Finding:
+        """Return why both levels are equal, as a finding."""
         values: dict[str, Value] = {"bytes": KEY_BYTES} if reason is NotSecret.SHORT_KEY else {}
         return Finding(code=f"levels.{reason}", values=values)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dpaudit.results import AuditResult, ClaimResult, Number, Relation, Result, Unit, Verdict
+from dpaudit.results import AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
 from dpaudit.results.quality import PRIVATE
 
 #: The worst thing that happened to a row decides the command's exit code.
@@ -51,13 +51,16 @@ class Estimate(Result):
         contexts: of a batch: its slots, or about so many records.
         tokens: of a batch at most; a single text that ends early takes fewer.
         context_tokens: batches x contexts x tokens.
-        epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1: the paper's figure.
+        epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1: the paper's figure,
+            of the batch level and of one round.
             Noised centres are in it, noisy counts are not. Infinite where records without noise decide on centres,
             else None for medians.
         counts_epsilon: of the noisy counts, which the paper adds to it.
         affordable_tokens: how many tokens the paper's epsilon buys by the same accounting; None without one.
-        epsilon: of all that, accounted for jointly, for the unit and relation of the config's own claim; infinite where
-            nothing bounds it, None for medians, whose ex-post epsilon is known afterwards.
+        epsilon: of all that, accounted for jointly, at the release level, for the unit and relation of the config's own
+            claim; infinite where nothing bounds it, None for medians, whose ex-post epsilon is known afterwards.
+        batch_epsilon: the same at the batch level.
+        equal: why both levels are equal, None where they are not.
         delta: that goes with `epsilon`.
         hours: None without a throughput.
     """
@@ -75,6 +78,8 @@ class Estimate(Result):
     counts_epsilon: Number
     affordable_tokens: int | None
     epsilon: Number | None
+    batch_epsilon: Number | None
+    equal: Finding | None
     delta: Number | None
     unit: Unit
     relation: Relation
@@ -113,6 +118,7 @@ class Audited(Result):
         failed: ids of the checks that failed or could not be made.
         claim: that was tested, clusters' cost included.
         theorem1: what the paper's Theorem 1 gives for an ex-post claim, in nats, clusters' cost included.
+        equal: why both levels of the claim are equal, None where they are not.
         texts, tokens: that were generated.
     """
 
@@ -120,18 +126,21 @@ class Audited(Result):
     failed: tuple[str, ...]
     claim: ClaimResult | None
     theorem1: Number | None
+    equal: Finding | None
     texts: int
     tokens: int
 
     @classmethod
     def of(cls, result: AuditResult) -> Audited:
         """The part of an audit that a table shows."""
-        ex_post = result.guarantees.ex_post
+        ex_post, claim = result.guarantees.ex_post, result.claim
+        found = ex_post if claim is not None and claim.kind == "ex-post" else result.guarantees.approximate
         return cls(
             verdict=result.verdict,
             failed=tuple(check.id for check in result.checks if check.status in ("fail", "error")),
             claim=result.claim,
             theorem1=None if ex_post is None else ex_post.theorem1 + ex_post.rebalancing,
+            equal=None if claim is None or found is None else found.amplification.reason,
             texts=sum(batch.texts for batch in result.batches),
             tokens=sum(batch.steps for batch in result.batches),
         )

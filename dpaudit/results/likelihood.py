@@ -7,7 +7,7 @@ from typing import Literal
 from dpaudit.mechanisms import Mechanism, Relation, Unit
 from dpaudit.results.audit import Result
 from dpaudit.results.quality import PerToken
-from dpaudit.results.values import Number
+from dpaudit.results.values import Finding, Number
 
 
 class Spent(Result):
@@ -37,7 +37,10 @@ class MechanismLikelihood(Result):
         nll: mean negative log-probability of a supported token.
         public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
         gain: public_nll - nll; its error is that of the difference, text by text.
-        approximate: what a run guarantees for texts of up to `max_tokens`; None where only data shows the cost.
+        approximate: what a run guarantees for texts of up to `max_tokens` at the release level; None where only data
+            shows the cost.
+        batch_epsilon: its epsilon at the batch level.
+        equal: why both levels are equal, None where they are not.
         ex_post: the exact ex-post cost of the held-out texts' supported tokens, had a run written one of them from each
             batch: that of the dearest choice. None where nothing bounds it. Private.
     """
@@ -59,6 +62,8 @@ class MechanismLikelihood(Result):
     public_nll: PerToken
     gain: PerToken
     approximate: Spent | None
+    batch_epsilon: Number | None
+    equal: Finding | None
     ex_post: Spent | None
 
 

@@ -47,6 +47,7 @@ from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader
 from dpaudit.runs.rules import DecodingRules as DecodingRules
 from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens
+from dpaudit.runs.secrecy import NoGain as NoGain
 from dpaudit.runs.secrecy import NotSecret as NotSecret
 from dpaudit.runs.secrecy import SecretBatches as SecretBatches
 from dpaudit.runs.secrecy import accounted_rounds as accounted_rounds

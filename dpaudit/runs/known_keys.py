@@ -6,45 +6,30 @@ import hashlib
 import random
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
-#: Those that programs come with, and people type.
+#: Seeds that programs come with, and that people type.
 KNOWN_SEEDS = (
-    *(
-        *range(32),
-        37,
-        42,
-        64,
-        69,
-        77,
-        88,
-        99,
-        100,
-        101,
-        111,
-        123,
-        128,
-        200,
-        222,
-        256,
-        314,
-        321,
-        333,
-        404,
-        420,
-        444,
-        512,
-    ),
-    *(555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, 2048, *range(2017, 2031), 3407, 4096, 4242, 5489, 9999),
-    *(10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789),
-)
+    *range(32), 37, 42, 64, 69, 77, 88, 99, 100, 101, 111, 123, 128, 200, 222, 256, 314, 321, 333, 404, 420, 444, 512,
+    555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, *range(2017, 2031), 2048, 3407, 4096, 4242, 5489, 9999,
+    10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789
+)  # fmt: skip
+#: Words that people type where a secret is asked for, lower case. Digests of them are keys that anybody finds.
+KNOWN_WORDS = (
+    "", "admin", "batch", "batches", "batching", "changeme", "default", "dp-audit", "dpaudit", "dummy", "example",
+    "foo", "foobar", "hello", "key", "letmein", "master", "my-key", "my-secret", "mykey", "mysecret", "null",
+    "passphrase", "passw0rd", "password", "password123", "placeholder", "private", "private-key", "qwerty", "random",
+    "release", "round", "salt", "secret", "secret-key", "secret_key", "secretkey", "seed", "synthetic", "test",
+    "testing", "todo", "token", "xxx"
+)  # fmt: skip
 
 
 def known_key(key: bytes, seed: int | None = None) -> str | None:
-    """Where a key comes from that a seed gives, or a keyboard, in words; None where it is none of these.
+    """Name where a key comes from that a seed, a word or a keyboard gives; None where it is none of these.
 
-    Random bytes are all printable in one key of 10^13.
+    Random bytes are all printable in one key of 10^13, and seldom count.
 
     Args:
         key: of the batches.
@@ -52,6 +37,8 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
     """
     if key.isascii() and key.decode("ascii").isprintable():
         return "a text"
+    if len({(after - before) % 256 for before, after in pairwise(key)}) < 2:
+        return "one byte, repeated, or bytes that count"
     found = _keys(len(key)).get(key)
     own = {} if seed is None else {made: source for source, made in _of_seed(seed, len(key))}
     return found or own.get(key)
@@ -59,12 +46,14 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
 
 @lru_cache(maxsize=4)
 def _keys(size: int) -> dict[bytes, str]:
-    """Each key of so many bytes, and its source."""
-    return {made: source for seed in KNOWN_SEEDS for source, made in _of_seed(seed, size)}
+    """Make each known key of this many bytes, and its source."""
+    found = {made: source for seed in KNOWN_SEEDS for source, made in _of_seed(seed, size)}
+    words = (spelled for word in KNOWN_WORDS for spelled in (word, word.upper(), word.capitalize()))
+    return found | {made: source for word in words for source, made in _digests(word.encode(), repr(word), size)}
 
 
 def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
-    """What scripts make of a seed when they need so many bytes."""
+    """Make what scripts make of a seed when they need this many bytes, each with its source."""
     legacy = f"numpy.random.seed({seed})"
     yield legacy, np.random.RandomState(seed % 2**32).bytes(size)
     yield legacy, np.random.RandomState(seed % 2**32).randint(0, 256, size).astype(np.uint8).tobytes()
@@ -77,8 +66,19 @@ def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     yield python, random.Random(seed).getrandbits(8 * size).to_bytes(size, "big")  # noqa: S311
     drawn = random.Random(seed)  # noqa: S311
     yield python, bytes(drawn.randrange(256) for _ in range(size))
-    for name in ("sha256", "sha512", "sha3_256", "blake2b", "blake2s", "md5"):
-        yield f"{name} of {seed}", hashlib.new(name, str(seed).encode()).digest()
-    yield f"blake2b of {seed}", hashlib.blake2b(str(seed).encode(), digest_size=size).digest()
+    yield from _digests(str(seed).encode(), str(seed), size)
     for order in ("big", "little"):
         yield f"the number {seed}", abs(seed).to_bytes(size, order)
+        for width in (4, 8):  # as struct.pack and numpy write one
+            if abs(seed) < 256**width:
+                yield from _digests(abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size)
+
+
+def _digests(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
+    """Hash data by the usual functions into keys of this many bytes, cut where a digest is longer."""
+    for name in ("sha256", "sha512", "sha3_256", "sha3_512", "blake2b", "blake2s", "sha384", "sha1", "md5"):
+        yield f"{name} of {named}", hashlib.new(name, data).digest()[:size]
+    if size <= hashlib.blake2b.MAX_DIGEST_SIZE:
+        yield f"blake2b of {named}", hashlib.blake2b(data, digest_size=size).digest()
+    if size <= hashlib.blake2s.MAX_DIGEST_SIZE:
+        yield f"blake2s of {named}", hashlib.blake2s(data, digest_size=size).digest()

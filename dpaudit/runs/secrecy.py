@@ -28,7 +28,7 @@ class NotSecret(StrEnum):
     SHORT_KEY = "short-key"
     #: Numbers of the run's generator follow from a seed.
     SEEDED = "seeded"
-    #: The key is one that a common seed gives, or a text.
+    #: The key is one that a common seed or word gives, a text, or bytes that repeat or count.
     COMMON_KEY = "common-key"
     #: There is no key that records were hashed with.
     UNKEYED = "unkeyed"
@@ -44,6 +44,21 @@ class NotSecret(StrEnum):
     GENERATED_UNCOUNTED = "generated-uncounted"
     #: The records of some group all go to one batch.
     SINGLE_BATCH = "single-batch"
+    #: The config asks for none (privacy.amplification).
+    SWITCHED_OFF = "switched-off"
+
+
+class NoGain(StrEnum):
+    """Why a release costs readers as much as whoever knows the batches, though these are secret."""
+
+    #: Nothing bounds what one batch tells.
+    UNBOUNDED = "unbounded"
+    #: One batch tells nothing by itself.
+    NOTHING_TOLD = "nothing-told"
+    #: A group has one batch, so nobody wonders which batch its records are in.
+    ONE_BATCH = "one-batch"
+    #: So large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision.
+    BEYOND_PRECISION = "beyond-precision"
 
 
 @dataclass(frozen=True)

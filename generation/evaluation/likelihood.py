@@ -7,6 +7,7 @@ up. Nothing is drawn or released, and the figures look at private records withou
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import ex_post_epsilon
+from dpaudit.generation.manifest import equal_levels, ex_post_epsilon
 from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
@@ -32,12 +33,14 @@ from dpaudit.generation.rebuilt import RunParts, rebuild
 from dpaudit.generation.records import Record, read_public_examples, read_records
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
+from dpaudit.results import Finding
 from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
 from dpaudit.runs import InputError, Manifest, RunReader
 
-#: The hash's key where a config has none: the same records then meet under every config. Nothing is released.
-KEY = "00" * 32
+#: The hash's key where a config has none, as if it had been drawn: the same records then meet under every config.
+#: Nothing is released.
+KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
 _TEST = "--test"
 
 #: Told of tokens that were given to batches, and of how many there are.
@@ -128,10 +131,11 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
     Raises:
         InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
     """
-    ready = prepare(_measured(config))
+    measured = _measured(config)
+    ready = prepare(measured, key=KEY)
     parts = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches)
     with _enough_memory():
-        return _Measurement(parts, batches, held_out, watch).result(name)
+        return _Measurement(parts, batches, held_out, watch).result(name, equal_levels(measured, ready.manifest))
 
 
 def measure_run(
@@ -200,8 +204,6 @@ def _measured(config: Config) -> Config:
     updates: dict[str, object] = {"claim": None}
     if config.claim is not None and config.mechanism.claim_kind == "approximate":
         updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
-    if config.batching.key is None:
-        updates["batching"] = config.batching.model_copy(update={"key": KEY})
     return config.model_copy(update=updates)
 
 
@@ -286,8 +288,8 @@ class _Measurement:
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
-    def result(self, name: str) -> MechanismLikelihood:
-        """The figures of a config, with what its texts would cost."""
+    def result(self, name: str, equal: Finding | None) -> MechanismLikelihood:
+        """Return the figures of a config, with what its texts would cost; `equal`: why both levels of that are."""
         manifest, figures = self._manifest, self.figures()
         batches = [batch for found in self._chosen.values() for batch in found]
         filled = [sum(map(bool, batch.contexts)) for batch in batches]
@@ -307,6 +309,8 @@ class _Measurement:
             max_tokens=self._most,
             **figures,
             approximate=None if claim is None else Spent(epsilon=claim.epsilon, delta=claim.delta),
+            batch_epsilon=None if claim is None else claim.batch_epsilon,
+            equal=None if claim is None else equal,
             ex_post=ex_post,
         )
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from pathlib import Path
 
-from dpaudit.accounting import ApproximateAccountant, rebalancing_events
+from dpaudit.accounting import ApproximateAccountant
 from dpaudit.generation import expected
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
-from dpaudit.mechanisms import ContextChange, context_change
+from dpaudit.generation.manifest import (
+    declared_batching,
+    declared_privacy,
+    expected_clusters,
+    release_accountant,
+    secrecy_of,
+    with_budget,
+)
+from dpaudit.mechanisms import ContextChange
+from dpaudit.results import Amplification, Finding
 from dpaudit.results.experiments import Estimate, Estimates, Throughput
-from dpaudit.runs import InputError
+from dpaudit.runs import Clustering, CountsNoise, InputError, NoGain, NotSecret
+from dpaudit.runs.assignment import KEY_BYTES
 
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
@@ -35,15 +46,11 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     config, records, privacy = row.config, row.records, row.config.privacy
     tokens, paper_delta = config.decoding.most_tokens, row.records**DELTA_EXPONENT
     counts, centers, centers_delta = _clustering_costs(config.clustering)
-
-    def epsilon(change: ContextChange | None, delta: float | None, laplace: tuple[float, ...] = ()) -> float | None:
-        if math.isinf(centers):
-            return math.inf
-        accountant = ApproximateAccountant.of(
-            config.mechanism, change, laplace=laplace, centers=centers, centers_delta=centers_delta
-        )
-        return None if accountant is None or delta is None else accountant.epsilon(tokens, delta, "rdp").epsilon
-
+    as_paper = None
+    if math.isinf(centers):
+        as_paper = math.inf
+    elif one := ApproximateAccountant.of(config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta):
+        as_paper = one.epsilon(tokens, paper_delta, "rdp").epsilon
     affordable, of_tokens = None, ApproximateAccountant.of(config.mechanism, _PAPER)
     aimed_at = None if row.paper is None else row.paper.epsilon
     if of_tokens is not None and aimed_at is not None and math.isfinite(aimed_at):
@@ -52,8 +59,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     if config.mechanism.claim_kind == "approximate":
         stated = privacy.delta if config.claim is None else config.claim.delta
         delta = paper_delta if stated is None else stated
-    most, shared = privacy.records_per_user, config.shares_budgets
-    change = context_change(privacy.unit, privacy.relation, config.rule, records_per_user=most, shared=shared)
+    epsilon, batch_epsilon, equal = _levels(config, delta)
     batches, contexts = expected.batches(config, records), config.batching.slots or expected.contexts(config, records)
     work = round(batches * contexts * tokens)
     return Estimate(
@@ -66,15 +72,54 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         contexts=contexts,
         tokens=tokens,
         context_tokens=work,
-        epsilon_as_paper=epsilon(_PAPER, paper_delta),
+        epsilon_as_paper=as_paper,
         counts_epsilon=counts,
         affordable_tokens=affordable,
-        epsilon=privacy.epsilon or epsilon(change, delta, rebalancing_events(counts, privacy.relation)),
+        epsilon=epsilon,
+        batch_epsilon=batch_epsilon,
+        equal=equal,
         delta=delta,
         unit=privacy.unit,
         relation=privacy.relation,
         hours=None if throughput is None else work / throughput.context_tokens_per_second / 3600,
         paper=row.paper,
+    )
+
+
+def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
+    """Work out what a row's run can claim at both levels, in nats, and why these are equal, if they are.
+
+    None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
+    """
+    counts, centers, centers_delta = _clustering_costs(config.clustering)
+    if math.isinf(centers):
+        return math.inf, math.inf, Amplification.why_equal(NoGain.UNBOUNDED)
+    clustering, privacy = Clustering(), declared_privacy(config, None)
+    if config.clustering is not None:
+        clustering = Clustering.model_construct(
+            method=config.clustering.method,
+            epsilon=centers,
+            delta=centers_delta,
+            counts=CountsNoise.model_construct(epsilon=counts) if counts else None,
+            records_per_batch=config.batching.records_per_batch,
+            least_batches=config.batching.least_batches,
+        )
+    key = secrets.token_hex(KEY_BYTES)
+    batching = declared_batching(config, expected_clusters(config), key, secret=config.batching.key is None)
+    secrecy = secrecy_of(config, privacy, batching, clustering)
+    budgeted = with_budget(config, privacy, batching, clustering)
+    accountant, tokens = release_accountant(budgeted, privacy, batching, clustering), config.decoding.most_tokens
+    if accountant is None or delta is None:
+        return None, None, Amplification.why_equal(secrecy) if isinstance(secrecy, NotSecret) else None
+    known = accountant.batch_level(tokens, delta, "rdp").epsilon
+    why = secrecy if isinstance(secrecy, NotSecret) else accountant.gains_nothing(tokens, delta)
+    epsilon = known if why is not None else min(known, accountant.epsilon(tokens, delta))
+    if config.privacy.epsilon is not None:
+        epsilon = config.privacy.epsilon
+    return (
+        epsilon,
+        epsilon if accountant.secret is None else max(epsilon, known),
+        None if why is None else Amplification.why_equal(why),
     )
 
 

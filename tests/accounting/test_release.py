@@ -85,7 +85,7 @@ def test_settings_cost_what_the_issue_says(
     digits = len(f"{readers:.10g}".partition(".")[2])
     assert math.ceil(accountant.epsilon(tokens, delta) * 10**digits) / 10**digits == readers
     assert math.ceil(accountant.batch_level(tokens, delta).epsilon * 100) / 100 == batch
-    assert accountant.note(tokens, delta) == ""
+    assert accountant.gains_nothing(tokens, delta) is None
 
 
 def test_an_epsilon_of_two_buys_rounds_of_texts() -> None:
@@ -140,10 +140,10 @@ def test_one_batch_a_group_leaves_both_levels_equal() -> None:
     for groups in (((1, 1),), ((1, 1), (9, 9))):
         accountant = release(0.125, *groups)
         assert accountant.epsilon(64, 1e-5) == accountant.batch_level(64, 1e-5).epsilon
-        assert "one batch" in accountant.note(64, 1e-5)
+        assert accountant.gains_nothing(64, 1e-5) is NoGain.ONE_BATCH
     alone = ReleaseAccountant(ApproximateAccountant(0.125, rounds=3))
     assert alone.epsilon(64, 1e-5) == ApproximateAccountant(0.125).epsilon(192, 1e-5).epsilon
-    assert alone.note(64, 1e-5) == ""
+    assert alone.gains_nothing(64, 1e-5) is None
     assert alone.parts(64, 1e-5) == ApproximateAccountant(0.125).parts(192)
 
 
@@ -274,7 +274,7 @@ def test_no_legal_setting_fails_or_costs_readers_more(eta: float, tokens: int, d
 def test_a_delta_beyond_precision_leaves_the_batch_level_and_says_so() -> None:
     accountant = release(0.125, (3125, 3125))
     assert accountant.epsilon(64, 1e-14) == accountant.batch_level(64, 1e-14).epsilon
-    assert "precision" in accountant.note(64, 1e-14)
+    assert accountant.gains_nothing(64, 1e-14) is NoGain.BEYOND_PRECISION
 
 
 def test_a_delta_that_is_split_is_worked_out_at_its_share() -> None:

@@ -235,7 +235,7 @@ SECRET: dict[str, Any] = {"sizes": (4, 5, 4, 5), "secret": True}
 
 
 def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
-    runs = [make_run(**SECRET, **MEAN, key="0a" * 32), make_run(**SECRET, **MEAN, key="0b" * 32, seed=1)]
+    runs = [make_run(**SECRET, **MEAN, key="0aa0" * 16), make_run(**SECRET, **MEAN, key="0bb0" * 16, seed=1)]
     cost = composed(*runs)
     alone = [release.approximate for release in cost.releases]
     known = [release.batch_approximate for release in cost.releases]
@@ -253,7 +253,7 @@ def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
 def test_releases_by_one_key_are_composed_in_the_batch(make_run: Any) -> None:
     """Dearer than two keys', and cheaper than for whoever knows the batch; of other batches by that key, as dear."""
     one = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1))
-    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key="0c" * 32))
+    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key="0cc0" * 16))
     assert one.approximate.figure and two.approximate.figure and one.batch_approximate.figure
     assert two.approximate.figure.epsilon < one.approximate.figure.epsilon < one.batch_approximate.figure.epsilon
     assert any("before secrecy amplifies it, once" in note for note in one.notes)
@@ -273,7 +273,7 @@ def test_releases_by_one_key_are_not_amplified_ex_post(make_run: Any) -> None:
         assert cost.ex_post == cost.batch_ex_post
         assert any("key that another run here has" in note for note in cost.notes)
         third = composed(
-            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key="0c" * 32)
+            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key="0cc0" * 16)
         )
         for release, batch in ((third.ex_post, third.batch_ex_post), (third.approximate, third.batch_approximate)):
             assert (release.figure is None) == (batch.figure is None)
@@ -281,7 +281,7 @@ def test_releases_by_one_key_are_not_amplified_ex_post(make_run: Any) -> None:
 
 
 def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
-    runs = [make_run(**SECRET, key="0a" * 32), make_run(**SECRET, key="0b" * 32, seed=1)]
+    runs = [make_run(**SECRET, key="0aa0" * 16), make_run(**SECRET, key="0bb0" * 16, seed=1)]
     cost = composed(*runs)
     for total, level in ((cost.ex_post, "ex_post"), (cost.batch_ex_post, "batch_ex_post")):
         alone = [getattr(release, level).epsilon for release in cost.releases]
@@ -293,6 +293,6 @@ def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
 
 def test_counts_that_are_one_release_are_paid_for_once_at_either_level(make_run: Any) -> None:
     kind = COUNTED | {"sizes": (3, 4, 5, 2), "secret": True, "least_batches": 3}
-    both = composed(make_run(**kind, key="0a" * 32), make_run(**kind, key="0b" * 32, seed=1))
+    both = composed(make_run(**kind, key="0aa0" * 16), make_run(**kind, key="0bb0" * 16, seed=1))
     assert both.approximate.figure and both.batch_approximate.figure
     assert both.approximate.figure.epsilon < both.batch_approximate.figure.epsilon

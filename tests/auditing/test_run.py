@@ -15,7 +15,8 @@ from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import BatchingRule, ContextChange, Mechanism, central_order_statistics, context_change
-from dpaudit.runs import RunReader
+from dpaudit.results import Amplification
+from dpaudit.runs import RunReader, SecretBatches
 
 CLIP = 6.0
 #: Log-ratios and bounds are sums of some hundred float64 operations on numbers below 100.
@@ -318,3 +319,18 @@ def test_a_failed_claim_gives_both_numbers(make_run):
     said = str(run.audit().guarantee)
     assert "0.01" in said
     assert f"{run.audit().guarantees.ex_post.batch_epsilon:.3f}"[:4] in said
+
+
+# --- both levels -----------------------------------------------------------------------------------------------------
+
+
+def test_says_why_secret_batches_gain_nothing(make_run):
+    """At a delta beyond the bound's precision both levels have one figure, and the accountant's reason stands there."""
+    run = make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean")
+    run.edit_manifest({"claim.delta": 1e-40})
+    found = audit_run(run.path).guarantees.approximate
+    accountant = run.spec.release_of(SecretBatches(((10, 2),)))
+    assert found.epsilon == found.batch_epsilon
+    reason = accountant.gains_nothing(run.spec.stopping.most_tokens, 1e-40)
+    assert reason is not None and found.amplification.reason == Amplification.why_equal(reason)
+    assert found.amplification.groups == ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 FEWEST = 40
 LONGEST = 160
+#: The last digits of these depend on the processor.
+_LONG = re.compile(r"\d+\.\d{9,}")
 
 HEAD = f"""# Faults and the checks that catch them
 
@@ -56,6 +59,7 @@ def line(name: str, result, path: Path) -> str:
     failed = [check for check in result.checks if check.status in ("fail", "error")]
     checks = ", ".join(f"`{check.id}`" for check in failed)
     message = " ".join(failed[0].measured.replace(str(path), "RUN_DIR").split())
+    message = _LONG.sub(lambda found: f"{float(found[0]):.9g}", message)
     message = message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
     message = message.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return f"| {called(name)} | {checks} | {message} |"

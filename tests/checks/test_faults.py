@@ -1658,6 +1658,17 @@ plain("key_that_was_typed", become(key=b"nobody will ever guess this key.".hex()
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("key_that_is_the_digest_of_a_year", become(key=hashlib.sha256(b"2026").hexdigest()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_of_one_byte_repeated", become(key="a5" * 32), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain("key_of_bytes_that_count", become(key=bytes(range(32)).hex()), "claim.epsilon", "amplification.key",
+      **SECRET, **MEAN)  # fmt: skip
+plain("key_that_is_blake2b_of_a_seed", become(key=hashlib.blake2b(b"1234", digest_size=32).hexdigest()),
+      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_that_is_sha256_of_a_packed_seed", become(key=hashlib.sha256((42).to_bytes(8, "little")).hexdigest()),
+      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_that_is_sha256_of_a_word", become(key=hashlib.sha256(b"secret").hexdigest()), "claim.epsilon",
+      "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain("key_that_is_blake2b_of_a_word", become(key=hashlib.blake2b(b"Password", digest_size=32).hexdigest()),
+      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("batches_of_numpys_seeded_generator", lambda run: run.edit_manifest(
           {"sampling.generator": "mt19937", "sampling.seed": 20_261_126}),
       "claim.epsilon", "amplification.key", "mechanism.randomness", **SECRET, **MEAN)  # fmt: skip

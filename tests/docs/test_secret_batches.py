@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.secret_batches import DELTA, SIZE, TOKENS, accountant, levels, paper_tokens
+from dpaudit.accounting.allocation import release_cost
 from dpaudit.mechanisms import ContextChange, bounded_range
 from dpaudit.results.rounding import bound
 
@@ -35,3 +38,14 @@ def test_units_of_several_records_are_those_of_the_script() -> None:
 def test_yields_are_those_of_the_script() -> None:
     assert accountant(ETA, 38).most_rounds_within(2.0, TOKENS, DELTA) * 38 == 1254
     assert "1,254" in line("| 1,230 (38) |")
+
+
+def test_the_ex_post_row_is_of_the_costs_that_were_kept() -> None:
+    """Rises and falls of the batches of one run, in nats, as its audit found them."""
+    run = json.loads((Path(__file__).parents[1] / "accounting/bbc_median_costs.json").read_text("utf-8"))
+    costs = {(0, group): np.array(found) for group, found in enumerate(run["costs"].values())}
+    release = release_cost(costs, dict.fromkeys(range(len(run["costs"])), run["batches_per_label"]))
+    batch = max(float(found.max()) for found in costs.values())
+    shown = line("| ex post, the example run")
+    assert f"| {bound(batch, 3)} |" in shown
+    assert shown.endswith(f"| {bound(release, 2).removeprefix('0')} |")

@@ -29,7 +29,8 @@ if importlib.util.find_spec("ray") is None:
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 MakeConfig = Callable[..., Config]
-SMALL = {"batching": {"batches_per_label": 6, "generate_per_label": 6}, "model": {"rows": 2}}
+#: Twelve batches, in two rounds.
+SMALL = {"batching": {"batches_per_label": 6, "generate_per_label": 3, "rounds": 2}, "model": {"rows": 2}}
 
 
 @pytest.fixture(scope="module")

@@ -394,6 +394,10 @@ def test_more_texts_than_batches_come_in_rounds(dpaudit: Dpaudit, tmp_path: Path
     assert code == 2 and "for their readers" in err
     fewer = re.search(r"--texts (\d+)", err.partition("What would do: ")[2])
     assert fewer is not None and dpaudit("init", "own.yaml", *own, *asked, "--texts", fewer[1])[0] == 0
+    more = re.search(r"--epsilon ([\d.]+\d)", err.partition("What would do: ")[2])
+    assert more is not None
+    asked = ("--records", 1200, "--texts", 4000, "--epsilon", more[1], "--force")
+    assert dpaudit("init", "own.yaml", *own, *asked)[0] == 0
 
 
 def test_what_records_do_not_give_is_refused_with_numbers_that_do(dpaudit: Dpaudit, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from transformers import BertConfig, BertModel
 
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.model_probe import Probe
 from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of, dtype_of
 from dpaudit.runs import InputError
 
@@ -41,6 +42,19 @@ def test_auto_takes_bfloat16_where_the_processor_has_it(monkeypatch: pytest.Monk
         assert dtype_of(config, processor) == wanted
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert dtype_of(config, processor) == torch.float32
+
+
+def test_auto_takes_float32_where_rows_in_bfloat16_move_each_other(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def coupled(model: LanguageModel) -> Probe:
+        return Probe(shares=True, couples=model.network.dtype == torch.bfloat16)
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr("dpaudit.generation.model_loading.probe", coupled)
+    for asked, wanted in (("auto", torch.float32), ("bfloat16", torch.bfloat16)):
+        config = ModelConfig(name=str(tiny_folder), dtype=asked, device="cpu")  # type: ignore[arg-type]
+        assert load_model(config).network.dtype == wanted
 
 
 def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

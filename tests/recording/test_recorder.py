@@ -196,6 +196,8 @@ PUBLIC_KEYS = {
     "default_rng": lambda: np.random.default_rng(7).bytes(32),
     "random": lambda: random.Random(1234).randbytes(32),
     "digest of a number": lambda: hashlib.sha256(b"2026").digest(),
+    "digest of a word": lambda: hashlib.blake2b(b"dpaudit", digest_size=32).digest(),
+    "one byte": lambda: b"\xa5" * 32,
 }
 
 

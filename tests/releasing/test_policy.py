@@ -125,6 +125,20 @@ def test_quality_is_held_against_the_public_baseline(
     assert outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
 
 
+def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(make_run: Callable[..., Run]) -> None:
+    """It looks at private records, which choose a key then; a claim that holds at the batch level rests on no key."""
+    run, measured = (
+        make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean"),
+        quality_that(difference=0.1, spread=0.01),
+    )
+    result = run.audit()
+    assert result.verdict == "pass" and result.claim is not None and result.claim.batch_epsilon is not None
+    assert outcome(held_to(result, policy(quality="public-baseline"), measured), "quality") == "fail"
+    run.edit_manifest({"claim.epsilon": result.claim.batch_epsilon})
+    known = run.audit()
+    assert outcome(held_to(known, policy(quality="public-baseline"), measured), "quality") == "pass"
+
+
 def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
     for measured, why, outcomes in (
         (None, "", ("skip", "not-measured", "not_verified")),

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from dpaudit.reports.experiments import lines, notes, print_estimates, print_table, render_table_markdown, table_csv, up
-from dpaudit.results import ClaimResult
+from dpaudit.results import ClaimResult, Finding
 from dpaudit.results.experiments import (
     Audited,
     Estimate,
@@ -35,7 +35,7 @@ def claim(kind: str, epsilon: float, delta: float) -> ClaimResult:
 def row(method: str, kind: str, claimed: ClaimResult, **more: Any) -> RowResult:
     theorem1, verdict = more.pop("theorem1", None), more.pop("verdict", "pass")
     failed = () if verdict == "pass" else ("claim-holds",)
-    audited = Audited(verdict=verdict, failed=failed, claim=claimed, theorem1=theorem1, texts=8, tokens=90)
+    audited = Audited(verdict=verdict, failed=failed, claim=claimed, theorem1=theorem1, texts=8, tokens=90, equal=None)
     return RowResult.model_validate(
         {
             "config": method.lower(),
@@ -222,7 +222,9 @@ ESTIMATE: dict[str, Any] = {
     "epsilon_as_paper": 9.8901,
     "counts_epsilon": 0.1,
     "affordable_tokens": 367,
-    "epsilon": 23.4279,
+    "epsilon": 3.3325,
+    "batch_epsilon": 23.4279,
+    "equal": None,
     "delta": 2.9e-6,
     "unit": "record",
     "relation": "add_remove",
@@ -231,10 +233,11 @@ ESTIMATE: dict[str, Any] = {
 }
 ESTIMATED = """\
 Main results
-        ε paper                    ε paper
-        approx. ε context ε record ex-post Batches   Size M tokens Hours
+        ε paper           ε record ε paper
+        approx. ε context  / batch ex-post Batches   Size M tokens Hours
 AGNews
-Mean    9.9+0.1  9.90+0.1    23.43       –    ~844 64×367    19.82  1.10
+Mean    9.9+0.1  9.90+0.1     3.34       –    ~844 64×367    19.82  1.10
+                            /23.43
 Median        –         –        – 9.9+0.1     844 64×367    19.82     –
 K-means       –         ∞        ∞       –    ~844 64×367    19.82  1.10
 All rows: 59,471,616 context tokens; 2.2 hours at a guess, on a machine that
@@ -242,9 +245,10 @@ All rows: 59,471,616 context tokens; 2.2 hours at a guess, on a machine that
 
 
 def test_an_estimate_word_for_word() -> None:
-    nothing = {"epsilon_as_paper": None, "epsilon": None}
+    nothing = {"epsilon_as_paper": None, "epsilon": None, "batch_epsilon": None}
     median = {**ESTIMATE, **nothing, "method": "Median", "hours": None, "counted": False}
-    bare = {**ESTIMATE, "method": "K-means", "paper": None, "epsilon_as_paper": float("inf"), "epsilon": float("inf")}
+    bare = {**ESTIMATE, "method": "K-means", "paper": None, "equal": Finding(code="levels.unbounded")}
+    bare |= dict.fromkeys(("epsilon_as_paper", "epsilon", "batch_epsilon"), float("inf"))
     rows = tuple(map(Estimate.model_validate, (ESTIMATE, median, bare)))
     throughput = Throughput(context_tokens_per_second=5000.0, source="a guess")
     shown = printed(Estimates(title="Main results", throughput=throughput, rows=rows))

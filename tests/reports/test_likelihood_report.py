@@ -24,13 +24,25 @@ def row(name: str, mechanism: dict[str, Any], **fields: Any) -> MechanismLikelih
     values: dict[str, Any] = {"relation": "add_remove", "unit": "record", "records_per_user": None, "batches": 2}
     values |= {"fewest": 30, "most": 41, "texts": 6, "left_out": 0, "max_tokens": 32, "tokens": 1180, "supported": 1180}
     values |= {"nll": {"mean": 3.16749, "error": 0.05149}, "public_nll": {"mean": 3.474, "error": 0.06}}
-    values |= {"gain": {"mean": 0.30651, "error": 0.0149}, "approximate": None, "ex_post": None}
+    values |= {
+        "gain": {"mean": 0.30651, "error": 0.0149},
+        "approximate": None,
+        "batch_epsilon": None,
+        "equal": None,
+        "ex_post": None,
+    }
     return MechanismLikelihood.model_validate({"name": name, "mechanism": mechanism, **values, **fields})
 
 
 FOUND = Likelihoods(
     rows=(
-        row("paper-mean", MEAN, approximate={"epsilon": 15.9601, "delta": 1e-4}, ex_post={"epsilon": 9.0, "delta": 0}),
+        row(
+            "paper-mean",
+            MEAN,
+            approximate={"epsilon": 15.9601, "delta": 1e-4},
+            batch_epsilon=31.2,
+            ex_post={"epsilon": 9.0, "delta": 0},
+        ),
         row(
             "median",
             {"aggregator": "median", "clip": 12.0, "temperature": 0.8},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -99,6 +100,10 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
         ({"allocation": Allocation(kind="uniform", secret=False)}, NotSecret.KNOWN),
         ({"key": None}, NotSecret.UNKEYED),
         ({"key": "5e" * 31}, NotSecret.SHORT_KEY),
+        ({"key": "a5" * 32}, NotSecret.COMMON_KEY),
+        ({"key": bytes(range(8, 40)).hex()}, NotSecret.COMMON_KEY),
+        ({"key": hashlib.sha256(b"Changeme").hexdigest()}, NotSecret.COMMON_KEY),
+        ({"key": hashlib.sha512(b"7").hexdigest()[:64]}, NotSecret.COMMON_KEY),
         ({"batches_per_label": None, "generate_per_label": None}, NotSecret.LABELS_UNCOUNTED),
         ({"generate_per_label": None}, NotSecret.GENERATED_UNCOUNTED),
         ({"batches_per_label": 1, "generate_per_label": 1, "batches": 2}, NotSecret.SINGLE_BATCH),

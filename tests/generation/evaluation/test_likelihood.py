@@ -136,7 +136,7 @@ def test_a_means_epsilon_is_what_its_run_would_claim(make_config: MakeConfig) ->
     accountant = ApproximateAccountant.of(config.mechanism, ContextChange("add_remove"))
     assert accountant is not None and found.approximate is not None
     assert found.approximate.delta == 1e-4
-    assert found.approximate.epsilon == pytest.approx(accountant.epsilon(8, 1e-4, "rdp").epsilon, abs=1e-4)
+    assert found.batch_epsilon == pytest.approx(accountant.epsilon(8, 1e-4, "rdp").epsilon, abs=1e-4)
     assert measure(make_config(**SHORT), "one", HeldOut(TEXTS, 0), 1, quiet).approximate is None
 
 

@@ -390,7 +390,15 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
 
 def test_the_exit_code_follows_the_audit() -> None:
     for verdict, code in [("pass", 0), ("fail", 1), ("error", 2)]:
-        audited = {"verdict": verdict, "failed": (), "claim": None, "theorem1": None, "texts": 0, "tokens": 0}
+        audited = {
+            "verdict": verdict,
+            "failed": (),
+            "claim": None,
+            "theorem1": None,
+            "equal": "",
+            "texts": 0,
+            "tokens": 0,
+        }
         row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
         rows = (RowResult.model_validate({**row, "audited": audited}),)
         assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code

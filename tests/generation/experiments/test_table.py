@@ -169,14 +169,14 @@ def test_what_a_row_claims_holds_counts_and_centres(make_config: Callable[..., C
     counts = estimate(mean(make_config, CLUSTERED, batches_per_cluster=1), None)
     noised = {"method": "chang", "centers": 5, "dimension": 4, "epsilon": 0.5, "delta": 1e-6}
     centers = estimate(mean(make_config, noised, batches_per_cluster=1), None)
-    assert alone.epsilon is not None and slots.epsilon is not None
-    assert counts.epsilon is not None and centers.epsilon is not None
-    assert slots.epsilon > 2 * alone.epsilon - 1e-9  # a slot's context is replaced
-    assert alone.epsilon < counts.epsilon < alone.epsilon + 0.5  # jointly
-    assert centers.epsilon > alone.epsilon + 0.5  # added, at the delta that they leave
+    assert alone.batch_epsilon is not None and slots.batch_epsilon is not None
+    assert counts.batch_epsilon is not None and centers.batch_epsilon is not None
+    assert slots.batch_epsilon > 2 * alone.batch_epsilon - 1e-9  # a slot's context is replaced
+    assert alone.batch_epsilon < counts.batch_epsilon < alone.batch_epsilon + 0.5  # jointly
+    assert centers.batch_epsilon > alone.batch_epsilon + 0.5  # added, at the delta that they leave
     k_means_row = mean(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1)
     k_means = estimate(k_means_row, None)
-    assert k_means.epsilon == math.inf
+    assert k_means.batch_epsilon == math.inf
     assert k_means.epsilon_as_paper == math.inf and unbounded(k_means_row.config)
     assert alone.epsilon_as_paper is not None
     assert alone.epsilon_as_paper == slots.epsilon_as_paper == counts.epsilon_as_paper and counts.counts_epsilon == 0.5
@@ -184,12 +184,12 @@ def test_what_a_row_claims_holds_counts_and_centres(make_config: Callable[..., C
     assert alone.epsilon_as_paper + 0.5 < centers.epsilon_as_paper < alone.epsilon_as_paper + 0.51
     config = mean(make_config, noised, batches_per_cluster=1).config
     small = estimate(row_of(config, records=10**9), None)  # at their delta, records ** -1.1, centres leave nothing
-    assert small.epsilon_as_paper == math.inf and small.epsilon == centers.epsilon
+    assert small.epsilon_as_paper == math.inf and small.batch_epsilon == centers.batch_epsilon
 
 
 def test_a_medians_epsilon_is_known_afterwards_but_where_nothing_bounds_it(make_config: Callable[..., Config]) -> None:
     median = estimate(clustered(make_config, CLUSTERED, batches_per_cluster=1), None)
-    assert (median.epsilon, median.epsilon_as_paper, median.delta) == (None, None, None)
+    assert (median.epsilon, median.batch_epsilon, median.epsilon_as_paper, median.delta) == (None, None, None, None)
     k_means = estimate(clustered(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1), None)
     assert (k_means.epsilon, k_means.epsilon_as_paper) == (math.inf, math.inf)
 
@@ -198,7 +198,8 @@ def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Ca
     values = mean(make_config, CLUSTERED, batches_per_cluster=1).config.model_dump(exclude_unset=True)
 
     def epsilon(**privacy: Any) -> float:
-        found = estimate(row_of(Config.model_validate({**values, "privacy": {"delta": 1e-5, **privacy}})), None).epsilon
+        row = row_of(Config.model_validate({**values, "privacy": {"delta": 1e-5, **privacy}}))
+        found = estimate(row, None).batch_epsilon
         assert found is not None
         return found
 
