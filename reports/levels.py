@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dpaudit.mechanisms import Relation
 from dpaudit.catalogue import sentence
+from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost
 from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated

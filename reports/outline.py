@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
+from dpaudit.catalogue import sentence
 from dpaudit.reports import wording
 from dpaudit.reports.costs import batch_costs, curve_described, directions, ex_post_digits, growth_described, losses
 from dpaudit.reports.findings import checks_with, cited, is_public, unmade
 from dpaudit.reports.levels import are_apart, claimed_words, digits_for, secret_batches
-from dpaudit.catalogue import sentence
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import LOWER_BOUND, OF_CANARIES, neighbours, or_absent
 from dpaudit.results import (

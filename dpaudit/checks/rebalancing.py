@@ -179,7 +179,7 @@ def _centers_problem(manifest: Manifest) -> Outcome | None:
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
     if clustering.origin != ORIGINS[clustering.method]:
-        return Outcome("fail", "other-origin", {"method": clustering.method, "origin": clustering.origin})
+        return Outcome("fail", "other-origin", {"method": clustering.method, "origin": str(clustering.origin)})
     if clustering.origin != "noised":
         return None
     if unit_records(manifest, privacy.unit) != 1:
