@@ -34,6 +34,7 @@ from dpaudit.accounting.release import costliest
 from dpaudit.accounting.renyi import Doubles, most_variation
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import GaussianDraws
+from dpaudit.runs import NoGain
 
 #: The paper's delta for AG News.
 NEWS = 108_000**-1.1
