@@ -13,7 +13,7 @@ from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS
 from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Finding, Status, TextCounts
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
-from dpaudit.results.shell import WITH_DATA, context_for, options_making
+from dpaudit.results.shell import context_for, options_making
 
 MEASURED = "Measured"
 #: A place in the documentation, as checks and the ledger name it.
@@ -190,9 +190,7 @@ def _reason(check: CheckResult) -> str:
 
 def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:
     """Return the command that makes checks, or what is missing for them."""
-    # What shows itself at a higher level, such as with the data, is asked for.
-    level = max(result.evidence, *(check.evidence for check in checks if check.made_with == WITH_DATA), 0)
-    if options := options_making(checks, level):
+    if options := options_making(checks, result.evidence):
         return sentence(Finding(code="remedy.audit", values={"options": options}), context_for(result))
     return one_line(checks[0].detail)
 

@@ -11,7 +11,7 @@ from dpaudit.auditing.verdict import public_guarantee, public_options, why_withh
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, Value
-from dpaudit.results.shell import RUN_DIR, WITH_DATA, context_of, options_making
+from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
 def public_form(result: AuditResult) -> AuditResult:
@@ -98,7 +98,7 @@ def _check(check: CheckResult, evidence: int, *, show_values: bool) -> CheckResu
     named = words.public if words is not None and show_values else ()
     known = catalogue().check.get(check.id)
     shown = check.model_copy(update={"made_with": public_options(check)})
-    options = options_making([shown], max(evidence, check.evidence) if check.made_with == WITH_DATA else evidence)
+    options = options_making([shown], evidence)
     return CheckResult(
         **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
         code=check.code if words is not None and words.public_code else "",

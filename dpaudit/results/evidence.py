@@ -30,3 +30,5 @@ EVIDENCE_LEVELS: Final = (
     Level("model and data", "repeated with the model and the private data", "recomputed with the model and the data"),
     Level("actual neighbours", "tried on actual neighbouring data sets", "tested against actual neighbours"),
 )
+#: The highest level.
+HIGHEST: Final = len(EVIDENCE_LEVELS) - 1

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from dpaudit.results.audit import AuditResult, CheckResult, ClaimResult
+from dpaudit.results.evidence import HIGHEST
 from dpaudit.results.rounding import stated
 
 #: The level of evidence that commands ask for unless told.
@@ -43,11 +44,12 @@ def options_making(unmade: Iterable[CheckResult], level: int) -> str:
 
     Args:
         unmade: the checks.
-        level: of evidence, which the command asks for.
+        level: of evidence, which the command asks for. With the data it asks for the highest.
     """
     options = dict.fromkeys(check.made_with for check in unmade if check.made_with)
     if WITH_DATA in options:  # which loads the model, too
         options = dict.fromkeys(option for option in options if not option.startswith(WITH_MODEL))
+        level = HIGHEST
     asked = [f"--evidence {level}"] * (bool(options) and level != _USUAL_EVIDENCE)
     return " ".join([*options, *asked])
 

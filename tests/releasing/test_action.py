@@ -156,6 +156,14 @@ def test_what_fails_is_not_released_and_the_jobs_log_has_no_figure(
     assert not any(cost in text for text in (job.printed, job.summary.read_text(), *found))
 
 
+def test_what_is_not_verified_is_not_released_and_called_that(job: Job, make_run: Callable[..., Any]) -> None:
+    run = make_run(aggregator="mean", top_k=5, sizes=(4,))
+    assert run.audit().verdict == "not_verified"
+    assert job.run(run=str(run.path), out="texts", options="--no-model") == 1
+    assert "not verified" in job.printed + job.summary.read_text()
+    assert not (job.work / "texts").exists()
+
+
 def test_a_key_that_did_not_sign_and_a_missing_one_shut_the_gate(
     job: Job, make_run: Callable[..., Any], keys: Path
 ) -> None:

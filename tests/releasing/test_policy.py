@@ -69,7 +69,7 @@ def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str
     assert found.guarantee == audited.guarantee
     if missed is not None:
         found = held_to(audited, policy(**{name: missed}))
-        lacking = name == "evidence"
+        lacking = name in ("evidence", "checks")
         assert (found.verdict, outcome(found, name)) == (("not_verified", "skip") if lacking else ("fail", "fail"))
         assert found.guarantee.code == f"verdict.policy-{'open' if lacking else 'unmet'}"
         assert found.guarantee.values["rules"] == (f"policy.{name.replace('_', '-')}",)
@@ -285,7 +285,7 @@ def test_commands_hold_a_run_to_a_policy(
     code, out, err = dpaudit("verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif")
     assert code == 1
     assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.unit: measured record" in out
-    assert "does not meet the policy: policy.epsilon, policy.unit" in " ".join(err.split())
+    assert "does not meet the policy: policy.epsilon and policy.unit" in " ".join(err.split())
     cases = ET.parse(tmp_path / "found" / "junit.xml").iter("testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == {"policy.epsilon", "policy.unit"}
