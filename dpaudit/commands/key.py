@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dpaudit.commands import places
+from dpaudit.api import places
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.terminal import output
 
