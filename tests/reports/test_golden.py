@@ -12,9 +12,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from dpaudit.auditing.comparison import batch_spread, compare_runs
 from rich.console import Console
 
+from dpaudit.auditing.comparison import batch_spread, compare_runs
 from dpaudit.checks import registry
 from dpaudit.reports.compare import print_comparison
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files
