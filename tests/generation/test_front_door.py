@@ -47,7 +47,9 @@ def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_p
     assert not list(Path(tmp_path).rglob("*.parquet"))
     again = dpaudit.generate(config, frame, tmp_path / "frame")
     assert again.head == runs["frame"].head
-    replayed = dpaudit.audit(tmp_path / "frame", data=frame, evidence=3, replay={"steps": 1, "left_out": 0, "trials": 0})
+    replayed = dpaudit.audit(
+        tmp_path / "frame", data=frame, evidence=3, replay={"steps": 1, "left_out": 0, "trials": 0}
+    )
     assert replayed.check("integrity.assignment").evidence >= 0
     assert [check.id for check in replayed.checks if check.status in ("fail", "error")] == []
 
