@@ -22,11 +22,11 @@ ROOT_PAGES = {
     "SECURITY.md": "security.md",
 }
 EXAMPLES = ("examples", "generation/demos")
-SHOWN_KINDS = (".csv", ".py", ".yaml")
+SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
 SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
-_LANGUAGES = {".cff": "yaml", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+_LANGUAGES = {".cff": "yaml", ".ipynb": "json", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from dpaudit.commands.options import POSITIVE, FiniteRange, NamedPath, output_options, private_cache_option
-from dpaudit.commands.places import writing
 from dpaudit.commands.terminal import note, progress_steps, show
 
 
@@ -57,6 +56,7 @@ def clusters(
     Example:
       dpaudit clusters records.csv --public dbpedia.csv --out clusters
     """
+    from dpaudit.api.places import writing
     from dpaudit.generation.caches import VectorCache
     from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
     from dpaudit.generation.clustering.embedding import OFFLINE, Embedder

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs, with_quality
+from dpaudit.commands.audits import leave
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
-from dpaudit.commands.places import folder_name, reports_of, require_distinct, spare_runs, writing
-from dpaudit.commands.terminal import note, output, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -31,7 +30,12 @@ if TYPE_CHECKING:
 @engine_options
 @output_options
 def compare(
-    run_dirs: tuple[Location, ...], out: Path | None, model: str | None, engine: Engine | None, as_json: bool
+    run_dirs: tuple[Location, ...],
+    out: Path | None,
+    model: str | None,
+    tokenizers: tuple[Path, ...],
+    engine: Engine | None,
+    as_json: bool,
 ) -> None:
     """Put the budgets of two or more runs side by side.
 
@@ -42,27 +46,21 @@ def compare(
     Example:
       dpaudit compare median-run mean-run --out comparison.html
     """
-    from dpaudit.auditing.comparison import compare_runs
+    from dpaudit.api import comparing
     from dpaudit.reports.compare import print_comparison
-    from dpaudit.reports.write import write_comparison
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
     if out is not None:
-        spare_runs(out, run_dirs, f"Name a file elsewhere, or in {reports_of(run_dirs[0])}.", keep_folder=True)
-    require_distinct(run_dirs)
-    require_runs(run_dirs)
-    audited = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
-    results = {str(path): with_quality(result, path, digests=True) for path, result in audited.items()}
-    comparison = compare_runs(results)
+        comparing.require_page(out, run_dirs)
+    found = comparing.compare(*run_dirs, model=model, tokenizers=tokenizers, engine=engine, monitor=TERMINAL)
     if out is not None:
-        with writing(out, "--out"):
-            write_comparison(comparison, out)
-    show(comparison, as_json, print_comparison)
-    unread = [name for name, result in results.items() if result.verdict == "error"]
+        found.save(out)
+    show(found.result, as_json, print_comparison)
+    unread = [name for name, audit in found.audits.items() if audit.verdict == "error"]
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
-    leave(*results.values())
+    leave(*found.audits.values())
 
 
 @click.command(cls=TitledCommand)
@@ -91,6 +89,7 @@ def figures(
     out: Path,
     formats: tuple[Format, ...],
     names: tuple[str, ...],
+    tokenizers: tuple[Path, ...],
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -103,17 +102,19 @@ def figures(
     Example:
       dpaudit figures median-run clustered-run --out figures --format pdf
     """
+    from dpaudit.api.audits import audits_of
+    from dpaudit.api.places import reports_of, spare_runs
     from dpaudit.reports.figures import MOST_RUNS
 
     if names and len(names) != len(run_dirs):
         raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
-    require_distinct(run_dirs)
     if len(run_dirs) > MOST_RUNS:
         raise click.UsageError(f"Nobody can tell more than {MOST_RUNS} runs apart on a figure: name fewer.")
     spare_runs(out, run_dirs, f"Name a folder elsewhere, or in {reports_of(run_dirs[0])}.")
-    results = [audit_of(path, engine=engine) for path in run_dirs]
-    if any(result.verdict == "error" for result in results):
-        leave(*results)
+    audits = audits_of(run_dirs, tokenizers=tokenizers, engine=engine, monitor=TERMINAL).values()
+    if any(audit.verdict == "error" for audit in audits):
+        leave(*audits)
+    results = [audit.result for audit in audits]
     paths = _write_figures(run_dirs, names, results, formats, out)
     with output():
         if as_json:
@@ -126,7 +127,7 @@ def figures(
 
             click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
             note(f"Internal. {WARNING}")
-    leave(*results)
+    leave(*audits)
 
 
 def _write_figures(
@@ -137,6 +138,7 @@ def _write_figures(
     folder: Path,
 ) -> list[Path]:
     """All of them are drawn before the first is written."""
+    from dpaudit.api.places import folder_name, writing
     from dpaudit.auditing.comparison import batch_spread
     from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
     from dpaudit.reports.write import write_files

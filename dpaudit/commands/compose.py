@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of, require_runs
+from dpaudit.commands.audits import leave
 from dpaudit.commands.budget import warn_of_delta
 from dpaudit.commands.options import (
     RUN_DIR,
@@ -18,8 +18,7 @@ from dpaudit.commands.options import (
     output_options,
     tokenizer_option,
 )
-from dpaudit.commands.places import require_distinct
-from dpaudit.commands.terminal import show, tell
+from dpaudit.commands.terminal import TERMINAL, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -47,6 +46,7 @@ def compose(
     stated: Path | None,
     delta: float | None,
     model: str | None,
+    tokenizers: tuple[Path, ...],
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -59,28 +59,31 @@ def compose(
     Example:
       dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6
     """
-    from dpaudit.auditing.composition import compose_runs
+    from dpaudit.api.audits import AuditError
+    from dpaudit.api.comparing import compose as compose_releases
     from dpaudit.reports.composition import print_joint_cost
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
-    from dpaudit.runs import RunReader
-    from dpaudit.runs.statements import read_statements
 
-    require_distinct(run_dirs)
-    statements = () if stated is None else read_statements(stated)
-    if len(run_dirs) + len(statements) < 2:
-        raise click.UsageError("Name two or more run directories, or guarantees of others in a file, --with FILE.yaml.")
-    require_runs(run_dirs)
-    results = {path: audit_of(path, replay=replay_of(path, None, model), engine=engine) for path in run_dirs}
-    if any(result.verdict != "pass" for result in results.values()):
+    try:
+        found = compose_releases(
+            *run_dirs,
+            guarantees=stated,
+            delta=delta,
+            model=model,
+            tokenizers=tokenizers,
+            engine=engine,
+            monitor=TERMINAL,
+        )
+    except AuditError as refused:
         by_model = "" if model is None else f" --model {argument(model, 'NAME')}"
-        for path in (path for path, result in results.items() if result.verdict in ("not_verified", "fail")):
+        for run in (audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")):
             tell(
-                f"dpaudit: not composed: {in_a_line(path)} does not pass its own audit, so nothing is known of what it "
-                f"cost. What to mend: dpaudit verify {argument(str(path), 'RUN_DIR')}{by_model}"
+                f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so nothing is known of what it "
+                f"cost. What to mend: dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}"
             )
-        leave(*results.values())
-    found = compose_runs(results, statements, delta)
-    if found.approximate.figure is not None:
-        warn_of_delta(found.approximate.figure.delta, max(RunReader(path).manifest.data.records for path in run_dirs))
-    show(found, as_json, print_joint_cost)
+        leave(*refused.audits)
+        return
+    if found.result.approximate.figure is not None:
+        warn_of_delta(found.result.approximate.figure.delta, found.most_records)
+    show(found.result, as_json, print_joint_cost)

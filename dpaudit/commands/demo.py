@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.audits import audit_of, leave, replay_of
+from dpaudit.commands.audits import leave
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.places import save_reports, writing
-from dpaudit.commands.terminal import output, stdout
+from dpaudit.commands.terminal import TERMINAL, output, stdout
 
 if TYPE_CHECKING:
-    from dpaudit.results import AuditResult
+    from dpaudit.api.audits import Audit
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
@@ -35,18 +34,21 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
     Example:
       dpaudit demo --out /tmp/demo
     """
+    from dpaudit.api.audits import audit
+    from dpaudit.api.places import writing
     from dpaudit.auditing.comparison import compare_runs
     from dpaudit.generation.starting import demo_configs
     from dpaudit.reports.terminal import print_demo, print_summary
     from dpaudit.reports.write import write_comparison
 
-    results: dict[str, AuditResult] = {}
+    audits: dict[str, Audit] = {}
     for aggregator, config in demo_configs(quick=quick).items():
         run = out / aggregator
         if not (run / "hashes").exists():
             generate_run(config, run, aggregator)
-        results[aggregator] = audit_of(run, replay=replay_of(run, None, config.model.name))
-        save_reports(results[aggregator], run / "report")
+        audits[aggregator] = audit(run, model=config.model.name, monitor=TERMINAL)
+        audits[aggregator].save()
+    results = {name: found.result for name, found in audits.items()}
     comparison, page = compare_runs(results), out / "comparison.html"
     links = {name: f"{name}/report/report.html" for name in results}
     with writing(page, "--out"):
@@ -66,7 +68,7 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
             texts = ", ".join(f"{name}/samples.jsonl" for name in results)
             click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
             click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
-    leave(*results.values())
+    leave(*audits.values())
 
 
 def _first_texts(run: Path) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpaudit.commands.audits import quality_of
 from dpaudit.commands.options import (
     COUNT,
     MOST,
@@ -21,12 +20,10 @@ from dpaudit.commands.options import (
     output_options,
     private_cache_option,
 )
-from dpaudit.commands.places import report_folder
-from dpaudit.commands.terminal import note, progress_steps, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, show
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
-    from dpaudit.results.quality import Quality
     from dpaudit.runs.storage import Location
 
 
@@ -130,60 +127,25 @@ def evaluate(
       dpaudit evaluate run --reference records.csv --baseline public
       dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8
     """
+    from dpaudit.api.evaluating import evaluate as measure
     from dpaudit.reports.terminal import print_quality
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
     if test is None and settings["likelihood"] is not None:
         raise click.UsageError("--likelihood is of texts that were held out from the run: give them with --test.")
-    quality, path = evaluate_run(run_dir, (reference, test, text, label), private_cache, engine, settings, baseline)
-    show(quality, as_json, print_quality)
+    found = measure(
+        run_dir,
+        reference,
+        test=test,
+        baseline=baseline,
+        text=text,
+        label=label,
+        private_cache=private_cache,
+        engine=engine,
+        monitor=TERMINAL,
+        **settings,
+    )
+    show(found.result, as_json, print_quality)
     if not as_json:
-        note(f"Written: {path}. `dpaudit report` and `dpaudit compare` show it.")
-
-
-def evaluate_run(
-    run_dir: Location,
-    data: tuple[str, str | None, str | None, str | None],
-    private_cache: Path | None,
-    engine: Engine | None,
-    options: dict[str, Any],
-    baseline: Location | None = None,
-) -> tuple[Quality, Path]:
-    """The evaluation, and where it was written. What is None or empty in `options` has its default."""
-    from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
-    from dpaudit.runs import InputError, RunReader
-    from dpaudit.runs.extras import installing
-    from dpaudit.runs.public import PublicReader
-
-    reader = RunReader(run_dir)  # a mistyped path is told before torch is loaded
-    public = None if baseline is None else PublicReader(baseline)
-    folder = report_folder(run_dir, "internal")
-    require_place(folder / EVALUATION)
-    try:
-        from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
-    except ModuleNotFoundError as error:
-        raise InputError("evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}.") from None
-    from dpaudit.generation.caches import ScoreCache, VectorCache
-    from dpaudit.generation.evaluation.settings import settings_from_options
-    from dpaudit.generation.evaluation.texts import RealData
-
-    reference, test, text, label = data
-    previous, _ = quality_of(run_dir)
-    cache = ScoreCache()
-    cache.require()
-    with progress_steps() as watch:
-        quality = run_evaluation(
-            reader,
-            RealData(reference, test, text, label),
-            settings_from_options({name: value for name, value in options.items() if value not in (None, (), False)}),
-            baseline=public,
-            cache=cache,
-            private_cache=None if private_cache is None else VectorCache(folder=private_cache),
-            previous=previous,
-            engine=engine,
-            watch=watch,
-        )
-    for warning in quality.warnings:
-        tell(f"dpaudit: warning: {warning}")
-    return quality, write_quality(quality, folder)
+        note(f"Written: {found.file}. `dpaudit report` and `dpaudit compare` show it.")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
-from dpaudit.commands.places import last_part, spare_runs
-from dpaudit.commands.terminal import note, output, progress_bars, show, tell
+from dpaudit.commands.terminal import TERMINAL, TerminalMonitor, note, output, progress_bars, show, tell
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from dpaudit.engines import Engine
     from dpaudit.generation.config import Config
     from dpaudit.generation.events import Event, RecordsPlaced, RunResumed
-    from dpaudit.generation.obstacles import Obstacle
     from dpaudit.runs.storage import Location
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
@@ -93,31 +91,25 @@ def generate(
         raise click.UsageError("Give --out, or --dry-run without it.")
     if dry_run and (public_only or stop_after or engine):
         raise click.UsageError("--dry-run takes --spent and --unverified alone.")
-    if str(out).startswith("memory:"):
-        raise InputError(str(out), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if not config.exists():
         remedy = f"Write one with `dpaudit init {argument(str(config), 'CONFIG')}`."
         raise InputError(str(config), "there is no such file.", remedy)
-    from dpaudit.generation.config import in_config, load_config
-
     if public_only and engine is not None:
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     if public_only and spent:
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
-    if isinstance(out, Path):  # the directory itself may be a run that is gone on with
-        spare_runs(out.parent, (), "Name another directory with --out.")
-    settings = load_config(config)
-    if not unverified:
-        _require_passed(spent, settings.model.name)
+    from dpaudit.api.generating import plan, read_config
+    from dpaudit.api.places import last_part
+    from dpaudit.reports.planning import print_plan
+
+    settings = read_config(config)
     if out is None:
-        _show_plan(config, settings, unverified, spent, as_json)
+        planned = plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)
+        show(planned, as_json, lambda found, console: print_plan(found, str(config), console))
         return
-    try:
-        generate_run(settings, out, last_part(out), engine, public_only, unverified, spent, stop_after)
-    except InputError as error:
-        raise in_config(config, error) from None
+    generate_run(config, out, last_part(out), engine, public_only, unverified, spent, stop_after)
     with output():
         if as_json:
             click.echo(json.dumps({"public": str(out)} if public_only else {"run": str(out)} | _digests(out)))
@@ -170,7 +162,7 @@ def _own_tokenizer(model: str, out: Location) -> str:
 
 
 def generate_run(
-    config: Config,
+    config: Config | Path,
     out: Location,
     title: str,
     engine: Engine | None = None,
@@ -183,78 +175,35 @@ def generate_run(
 
     What keeps it from passing its audit is told; what the config does not say itself is refused unless `unverified`.
     """
-    if public_only:
-        _require_labels(config)
-    else:
-        for obstacle in _look_at_data(config, unverified):
-            tell(f"dpaudit: warning: {title}: {obstacle}")
-    from dpaudit.generation.algorithm import generate as run_algorithm
-    from dpaudit.generation.public import generate_public
+    from dpaudit.api import generating
 
+    tokens = generating.read_config(config).decoding.most_tokens
     with progress_bars("tokens") as bars:
-        shown = _Shown(bars, title, config.decoding.most_tokens, "done" if public_only else "on disk")
+        shown = _Shown(bars, title, tokens, "done" if public_only else "on disk")
         if public_only:
-            generate_public(config, out, shown)
-        else:
-            run_algorithm(config, out, shown, engine, spent=spent, redraw=unverified, stop_after=stop_after)
+            generating.generate_public(config, out, watch=shown)
+            return
+        generating.generate(
+            config,
+            out=out,
+            spent=spent,
+            stop_after=stop_after,
+            unverified=unverified,
+            engine=engine,
+            watch=shown,
+            monitor=TitledMonitor(title),
+        )
 
 
-def _require_labels(config: Config) -> None:
-    from dpaudit.generation.starting import require_labels
+class TitledMonitor(TerminalMonitor):
+    """Says of which run a warning is."""
 
-    require_labels(config.data)
+    def __init__(self, title: str) -> None:
+        self._title = title
 
-
-def _look_at_data(config: Config, unverified: bool) -> tuple[Obstacle, ...]:
-    """What keeps the run from passing its audit, of the settings and of the data.
-
-    Raises:
-        InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
-    """
-    from dpaudit.generation.obstacles import obstacles, refuse
-    from dpaudit.generation.records import read_records
-
-    _require_labels(config)
-    found = obstacles(config, read_records(config.data))
-    if not unverified:
-        refuse(found, "--unverified generates it all the same, for no release.")
-    return found
-
-
-def _require_passed(spent: Sequence[Location], model: str) -> None:
-    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known.
-
-    Where only the model shows that what a run took from its public prompts is public, the config's is asked.
-    """
-    from dpaudit.commands.audits import audit_of, replay_of, require_runs
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError, RunReader
-
-    require_runs(tuple(spent))
-    for run in spent:
-        verdict = audit_of(run).verdict
-        if verdict == "not_verified" and RunReader(run).manifest.public_parts:
-            verdict = audit_of(run, replay=replay_of(run, None, model)).verdict
-        if verdict != "pass":
-            remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."
-            raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)
-
-
-def _show_plan(path: Path, config: Config, unverified: bool, spent: Sequence[Location], as_json: bool) -> None:
-    """Say what a run of a config would be."""
-    from dpaudit.generation.config import in_config
-    from dpaudit.runs import InputError
-
-    try:
-        known = _look_at_data(config, unverified)
-        from dpaudit.generation.planning import plan
-
-        found = plan(config, known, spent)
-    except InputError as error:
-        raise in_config(path, error) from None
-    from dpaudit.reports.planning import print_plan
-
-    show(found, as_json, lambda found, console: print_plan(found, str(path), console))
+    def warn(self, message: str) -> None:
+        """Say a warning."""
+        super().warn(f"{self._title}: {message}")
 
 
 class _Shown:

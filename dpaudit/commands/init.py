@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpaudit.commands.options import POSITIVE, NamedPath, output_options
-from dpaudit.commands.places import writing
 from dpaudit.commands.terminal import note, output
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ def init(
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
         found = first_config(aggregator, own)
         written, said = found.text, _yield(own, found)
+    from dpaudit.api.places import writing
+
     with writing(config, "CONFIG"):
         try:
             with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:

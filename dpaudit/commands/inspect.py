@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options, tokenizer_option
-from dpaudit.commands.terminal import note, progress_bar, session, show, tell
+from dpaudit.commands.terminal import note, progress_bar, show, tell
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 @engine_options
 @output_options
 def inspect(
-    run_dir: Location, batch: int | None, step: int | None, top: int, engine: Engine | None, as_json: bool
+    run_dir: Location,
+    batch: int | None,
+    step: int | None,
+    top: int,
+    tokenizers: tuple[Path, ...],
+    engine: Engine | None,
+    as_json: bool,
 ) -> None:
     """Look into a run, a batch or a step, for debugging.
 
@@ -37,22 +44,23 @@ def inspect(
     Example:
       dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
     """
-    from dpaudit.auditing.inspection import inspect_batch, inspect_run, inspect_step
+    from dpaudit.api.reading import open_run
     from dpaudit.reports import inspection
     from dpaudit.results.shell import argument
 
     if step is not None and batch is None:
         raise click.UsageError("--step is a step of a batch: give --batch too.")
+    run = open_run(run_dir)
     found: InspectedRun | InspectedBatch | InspectedStep
     if batch is not None and step is not None:
-        found = inspect_step(run_dir, batch, step, top)
+        found = run.batches[batch].steps[step].inspect(top)
+    elif batch is not None:
+        chosen = run.batches[batch]
+        with progress_bar("Reading", "tokens") as advance:
+            found = chosen.inspect(advance)
     else:
-        with progress_bar("Reading", "batches" if batch is None else "tokens") as advance:
-            found = (
-                inspect_run(run_dir, engine, advance, session().tokenizers)
-                if batch is None
-                else inspect_batch(run_dir, batch, advance)
-            )
+        with progress_bar("Reading", "batches") as advance:
+            found = run.inspect(engine, advance, tokenizers)
     show(found, as_json, inspection.print_found)
     tell(inspection.WARNING)
     if deeper := inspection.deeper(found):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from dpaudit.commands import places
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.terminal import output
 
@@ -30,6 +29,7 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
       dpaudit key --out release-key
       dpaudit key --seed --out steward.seed
     """
+    from dpaudit.api import places
     from dpaudit.releasing.keys import PUBLIC_SUFFIX, make_key, make_seed_part
     from dpaudit.reports.text import in_a_line
 

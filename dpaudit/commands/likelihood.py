@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import COUNT, NamedPath, output_options
-from dpaudit.commands.places import require_writable, writing
 from dpaudit.commands.terminal import note, note_in_log, progress_steps, show
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def likelihood(configs: tuple[Path, ...], test: str, texts: int, batches: int, o
     Example:
       dpaudit likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood
     """
+    from dpaudit.api.places import require_writable, writing
     from dpaudit.reports.figures import MOST_RUNS
     from dpaudit.reports.likelihood import likelihood_files, print_likelihoods
     from dpaudit.reports.write import write_files

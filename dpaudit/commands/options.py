@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from dpaudit.commands.terminal import session
+from dpaudit.commands.terminal import TERMINAL, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,46 +164,26 @@ quiet_option = click.option(
 )
 
 
-def _vouched(_: click.Context, param: click.Parameter, files: tuple[Path, ...]) -> None:
-    """Keep the digests of tokenizers for `audit_of`."""
-    if not files:
-        return
-    from dpaudit.runs.reader import read_tokenizer
-
-    session().tokenizers = frozenset(map(read_tokenizer, files))
-
-
 tokenizer_option = click.option(
     "--tokenizer",
+    "tokenizers",
     cls=TitledOption,
     heading=_REPLAY,
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    expose_value=False,
-    callback=_vouched,
     help="The tokenizer.json of the run's model, or its folder, as you know it from elsewhere. Repeat it for several.",
 )
 
 
-def _read_seed(_: click.Context, param: click.Parameter, files: tuple[Path, ...]) -> None:
-    """Keep the seed of these parts for `audit_of`."""
-    if not files:
-        return
-    from dpaudit.runs import read_seed
-
-    session().seed = read_seed(files)
-
-
 seed_option = click.option(
     "--seed-file",
+    "seed_files",
     cls=TitledOption,
     heading=_DIGESTS,
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    expose_value=False,
-    callback=_read_seed,
     help="Hold every token to the seed that the run commits to. Repeat it for each part of the seed.",
 )
 
@@ -272,8 +252,7 @@ _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 def audit_options(command: Command) -> Command:
     """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
 
-    It gets the claim that is tested as one Question, `question`, what was given of the run in time as one `held`, the
-    policy file, if there is one, as `policy`, and whether to look for the run's model, `find_model`.
+    It gets all but the output's as keyword arguments of `dpaudit.audit`, in one mapping, `asked`.
     """
 
     @_of_claim(
@@ -331,38 +310,16 @@ def audit_options(command: Command) -> Command:
     @engine_options
     @output_options
     @wraps(command)
-    def asked(
-        epsilon: float | None,
-        batch_epsilon: float | None,
-        delta: float | None,
-        relation: str | None,
-        unit: str | None,
-        policy: Path | None,
-        evidence: int,
-        commitment: str | None,
-        head: str | None,
-        no_model: bool,
-        **others: Any,
-    ) -> None:
-        if no_model and (others["model"] or others["data"]):
+    def asked(no_model: bool, **given: Any) -> None:
+        if no_model and (given["model"] or given["data"]):
             raise click.UsageError("--no-model goes with neither --model nor --data, which load the model.")
-        from dpaudit.auditing import Question
-        from dpaudit.runs import Held
+        from dpaudit.api.audits import AuditOptions
 
-        rules = None
-        if policy is not None:
-            from dpaudit.releasing.policy import read_policy
-
-            rules = read_policy(policy)
-            evidence = max(evidence, rules.policy.evidence or 0)
-        question = Question(epsilon, delta, relation, unit, batch_epsilon)
+        names = AuditOptions.__annotations__
+        audited = {name: value for name, value in given.items() if name in names}
         command(
-            question=question,
-            held=Held(commitment, head),
-            policy=rules,
-            evidence=evidence,
-            find_model=not no_model,
-            **others,
+            asked={**audited, "find_model": not no_model, "monitor": TERMINAL},
+            **{name: value for name, value in given.items() if name not in names},
         )
 
     return asked

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dpaudit.commands.options import COUNT, RUN_DIR, TitledCommand, output_options
-from dpaudit.commands.places import require_writable, spare_runs
 from dpaudit.commands.terminal import note, output, print_json
 
 if TYPE_CHECKING:
@@ -112,6 +111,7 @@ def record(
 
 def _require_place(out: Location) -> None:
     """Refuse a directory that a run cannot be written to, before a script has run for nothing."""
+    from dpaudit.api.places import require_writable, spare_runs
     from dpaudit.runs.storage import open_storage
     from dpaudit.runs.writer import require_unused
 

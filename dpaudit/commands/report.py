@@ -5,21 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands import places
-from dpaudit.commands.audits import (
-    audit_of,
-    audit_with_model,
-    held_to_policy,
-    leave,
-    replay_of,
-    spare_findings,
-    with_quality,
-    write_findings,
-)
+from dpaudit.commands.audits import leave
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
@@ -36,16 +26,14 @@ from dpaudit.commands.options import (
     tokenizer_option,
 )
 from dpaudit.commands.record import script_of
-from dpaudit.commands.terminal import note, note_in_log, output, print_json, session, show, stdout
+from dpaudit.commands.terminal import TERMINAL, note, note_in_log, output, print_json, show, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpaudit.auditing import Question
+    from dpaudit.api.audits import AuditOptions
     from dpaudit.engines import Engine
-    from dpaudit.releasing.policy import PolicyFile
     from dpaudit.results import AuditResult
-    from dpaudit.runs import Held
     from dpaudit.runs.storage import Location
 
 
@@ -69,17 +57,10 @@ if TYPE_CHECKING:
 def report(
     run_dir: Location,
     out: Path | None,
-    audience: str,
+    audience: Literal["internal", "public"],
     sarif: Path | None,
     open_it: bool,
-    question: Question,
-    evidence: int,
-    data: str | None,
-    model: str | None,
-    find_model: bool,
-    engine: Engine | None,
-    held: Held,
-    policy: PolicyFile | None,
+    asked: AuditOptions,
     as_json: bool,
 ) -> None:
     """Audit a run: print the verdict and write the reports.
@@ -91,7 +72,8 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
-    from dpaudit.auditing.disclosure import public_form
+    from dpaudit.api import places
+    from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
     from dpaudit.reports.outline import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
@@ -101,39 +83,22 @@ def report(
     if _is_released(run_dir):
         remedy = "Verify it with `dpaudit verify FOLDER --key FILE.pub`."
         raise InputError(str(run_dir), "this is a release folder, and no run.", remedy)
-    folder = out or places.report_folder(run_dir, audience)
-    places.spare_releases(folder, "Name another folder with --out.")
-    places.spare_public_reports(folder, audience)
-    if out is not None:
-        remedy = f"Leave --out away to write into {places.reports_of(run_dir)}, or name a folder elsewhere."
-        places.spare_runs(out, [run_dir], remedy)
-        places.require_writable(out, "--out")
+    folder = report_place(run_dir, out, audience)
     spare_findings(run_dir, sarif)
     try:
-        found = replay_of(run_dir, data, model, question)
+        audited = audit(run_dir, **asked, keep_partial=True)
     except InputError:
-        if audience != PUBLIC:
+        if audience != PUBLIC or (asked["data"] is None and asked["model"] is None):
             raise
         # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
         raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
-    audited = audit_with_model(
-        run_dir,
-        question,
-        policy,
-        found,
-        find_model=find_model,
-        public=audience == PUBLIC,
-        evidence=evidence,
-        engine=engine,
-        held=held,
-    )
-    audited = held_to_policy(audited, run_dir, policy)
-    result = public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)
+    found = audited.public() if audience == PUBLIC else audited
+    result = found.report
     # Printed first: where nothing can be written, the audit is not lost.
     show(result, as_json, print_summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
-        paths = places.save_reports(result, folder)
+        paths = found.save(folder)
         if not as_json:
             with output():
                 click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
@@ -144,7 +109,7 @@ def report(
         run, agreed = argument(str(run_dir), "RUN_DIR"), "" if "epsilon" in result.asked else " --epsilon AGREED"
         gate = claim_options(result.claim, dict.fromkeys((*result.asked, "relation", "unit")))
         note(f"Next: dpaudit verify {run}{agreed}{gate}{rests_on(result)}")
-    leave(result)
+    leave(found)
 
 
 @click.command(cls=TitledCommand)
@@ -165,14 +130,7 @@ def verify(
     unsigned: bool,
     junit: Path | None,
     sarif: Path | None,
-    question: Question,
-    evidence: int,
-    data: str | None,
-    model: str | None,
-    find_model: bool,
-    engine: Engine | None,
-    held: Held,
-    policy: PolicyFile | None,
+    asked: AuditOptions,
     as_json: bool,
 ) -> None:
     """Gate a release by the checks of `report`.
@@ -195,27 +153,19 @@ def verify(
     if key is not None or unsigned or _is_released(run_dir):
         if _is_run(run_dir):
             raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
-        if any((data, model, not find_model, engine, held.head, junit, sarif, session().tokenizers, session().seed)):
+        others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
+        if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
                 "A release folder is verified by --key, --level, --policy, --commitment and the claim "
                 "(--epsilon, --delta, --relation, --unit) alone."
             )
-        _verify_released(run_dir, key, unsigned, question, evidence, policy, held.commitment, as_json)
+        _verify_released(run_dir, key, unsigned, asked, as_json)
         return
+    from dpaudit.api.audits import audit, spare_findings, write_findings
+
     spare_findings(run_dir, junit, sarif)
-    found = replay_of(run_dir, data, model, question, gate=True)
-    result = audit_with_model(
-        run_dir,
-        question,
-        policy,
-        found,
-        find_model=find_model,
-        gate=True,
-        evidence=evidence,
-        engine=engine,
-        held=held,
-    )
-    result = held_to_policy(result, run_dir, policy)
+    found = audit(run_dir, **asked)
+    result = found.result
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
         with output():
@@ -232,7 +182,7 @@ def verify(
         lacking = (f"not made: {group.described}" for group in unmade(result))
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
-    leave(result)
+    leave(found)
 
 
 def _is_run(place: Location) -> bool:
@@ -255,23 +205,20 @@ def _verify_released(
     place: Location,
     key: Path | None,
     unsigned: bool,
-    question: Question,
-    level: int,
-    policy: PolicyFile | None,
-    commitment: str | None,
+    asked: AuditOptions,
     as_json: bool,
 ) -> None:
     """Say what is wrong with a release folder, a line each, and leave with 1; or say what it is."""
-    from dpaudit.releasing.keys import read_public_key
-    from dpaudit.releasing.verify import verify_folder
+    from dpaudit.api.publishing import verify_release
     from dpaudit.reports.text import in_a_line, one_line
 
     if (key is None) != unsigned:
         raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
     if not isinstance(place, Path):
         raise click.UsageError("A release folder is verified where its files are: copy it here first.")
-    public = None if key is None else read_public_key(key)
-    found = verify_folder(place, public, level=level, question=question, policy=policy, commitment=commitment)
+    given = ("epsilon", "batch_epsilon", "delta", "relation", "unit", "evidence", "policy", "commitment")
+    wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
+    found = verify_release(place, key=key, **wanted)
     with output():
         if as_json:
             print_json(found.to_json())
@@ -318,10 +265,13 @@ def _verify_released(
 def replay(
     run_dir: Location,
     data: str,
+    model: str | None,
     chosen: tuple[tuple[int, int], ...],
     without: tuple[int, ...],
     command: tuple[str, ...],
     engine: Engine | None,
+    tokenizers: tuple[Path, ...],
+    seed_files: tuple[Path, ...],
     as_json: bool,
     **amounts: Any,
 ) -> None:
@@ -343,36 +293,45 @@ def replay(
     Example:
       dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt
     """
+    from dpaudit.api.audits import audit
     from dpaudit.results.shell import argument
 
+    known: dict[str, Any] = {
+        "engine": engine,
+        "tokenizers": tokenizers,
+        "seed_files": seed_files,
+        "monitor": TERMINAL,
+    }
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
     if without or command:
-        if not (without and command) or chosen or any(amount is not None for amount in amounts.values()):
+        amounted = chosen or any(amount is not None for amount in (model, *amounts.values()))
+        if not (without and command) or amounted:
             raise click.UsageError("--without goes with a command, and with --data and --tokenizer alone.")
-        _rerun(run_dir, data, without, command, engine, as_json)
+        _rerun(run_dir, data, without, command, known, as_json)
         return
-    found = replay_of(run_dir, data, chosen=chosen, **amounts)
-    result = audit_of(run_dir, evidence=4, replay=found, engine=engine)
-    show(result, as_json, _print_replayed)
-    if not as_json and result.claim is not None:
-        where = "" if amounts["model"] is None else f" --model {argument(amounts['model'], 'NAME')}"
+    replayed = {"chosen": chosen, **amounts}
+    found = audit(run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known)
+    show(found.result, as_json, _print_replayed)
+    if not as_json and found.claim is not None:
+        where = "" if model is None else f" --model {argument(model, 'NAME')}"
         run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
         note(f"Next: dpaudit report {run} --data {records}{where} --evidence 4")
-    leave(result)
+    leave(found)
 
 
 def _rerun(
-    run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], engine: Engine | None, as_json: bool
+    run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], known: dict[str, Any], as_json: bool
 ) -> None:
     """Audit a recorded run with what its script does without some records."""
     interpreter, *arguments = script_of(command)
+    from dpaudit.api.audits import audit
     from dpaudit.recording.rerun import Script, rerun
 
-    found = rerun(run_dir, Path(data), rows, Script(interpreter, tuple(arguments)), note_in_log)
-    result = audit_of(run_dir, reruns=found, engine=engine)
-    show(result, as_json, _print_replayed)
-    leave(result)
+    reruns = rerun(run_dir, Path(data), rows, Script(interpreter, tuple(arguments)), note_in_log)
+    found = audit(run_dir, reruns=reruns, **known)
+    show(found.result, as_json, _print_replayed)
+    leave(found)
 
 
 def _print_replayed(result: AuditResult, console: Console) -> None:

@@ -6,12 +6,10 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpaudit.commands.audits import audit_of, with_quality
-from dpaudit.commands.evaluate import evaluate_run
 from dpaudit.commands.generate import generate_run
 from dpaudit.commands.options import (
     POSITIVE,
@@ -22,8 +20,7 @@ from dpaudit.commands.options import (
     private_cache_option,
     tokenizer_option,
 )
-from dpaudit.commands.places import report_folder, save_reports, spare_runs
-from dpaudit.commands.terminal import note, show
+from dpaudit.commands.terminal import TERMINAL, note, show
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
@@ -65,6 +62,7 @@ def table(
     no_evaluation: bool,
     unverified: bool,
     private_cache: Path | None,
+    tokenizers: tuple[Path, ...],
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -94,7 +92,7 @@ def table(
         raise click.UsageError("Name a folder with --out, or ask for a --dry-run.")
     if not unverified:
         _require_possible(rows.only(only))
-    _run_table(rows, out, only, not no_evaluation, unverified, private_cache, engine, as_json)
+    _run_table(rows, out, only, not no_evaluation, unverified, private_cache, tokenizers, engine, as_json)
 
 
 def _require_possible(table: Table) -> None:
@@ -144,9 +142,13 @@ def _run_table(
     evaluated: bool,
     unverified: bool,
     private_cache: Path | None,
+    tokenizers: tuple[Path, ...],
     engine: Engine | None,
     as_json: bool,
 ) -> None:
+    from dpaudit.api.audits import Audit, audit
+    from dpaudit.api.evaluating import evaluate as measure
+    from dpaudit.api.places import spare_runs
     from dpaudit.generation.experiments import driver
     from dpaudit.generation.experiments.table import ALL_RECORDS, TABLE_FILES
     from dpaudit.reports.experiments import print_table, render_table_markdown, table_csv
@@ -164,10 +166,10 @@ def _run_table(
 
     def write(run: Path) -> None:
         if results[run].claim is not None:
-            save_reports(with_quality(results[run], run), report_folder(run, "internal"))
+            Audit(run, results[run], TERMINAL).save()
 
-    def audit(run: Path) -> AuditResult:
-        results[run] = audit_of(run, engine=engine)
+    def audited(run: Path) -> AuditResult:
+        results[run] = audit(run, tokenizers=tokenizers, engine=engine, monitor=TERMINAL).result
         write(run)
         return results[run]
 
@@ -177,22 +179,30 @@ def _run_table(
             public = run.parent / driver.BASELINE
             if not public.exists():
                 generate_run(row.config, public, f"{row.name}, public only", public_only=True)
-        options = {
+        options: dict[str, Any] = {
             "embedding": settings.embedding,
             "classifier": settings.classifier,
             "preset": settings.fine_tune,
             "most_records": settings.most_records or ALL_RECORDS,
         }
-        data = (_named(row.config.data), test, None, None)
-        quality, _ = evaluate_run(run, data, private_cache, engine, options, public)
+        found = measure(
+            run,
+            _named(row.config.data),
+            test=test,
+            baseline=public,
+            private_cache=private_cache,
+            engine=engine,
+            monitor=TERMINAL,
+            **options,
+        )
         write(run)  # its report shows the evaluation
-        return quality
+        return found.result
 
     def watch(number: int, rows: int, name: str, what: str) -> None:
         note(f"[{number}/{rows}] {name}: {what}")
 
     spare_runs(out, (), "Name another folder with --out.")
-    stages = driver.Stages(make, compare, audit, evaluate if evaluated else None)
+    stages = driver.Stages(make, compare, audited, evaluate if evaluated else None)
     result = driver.run_table(table, out, stages, watch, only)
     show(result, as_json, print_table)
     if only:  # part of a table does not replace the whole one

@@ -10,21 +10,21 @@ import re
 import select
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+
+from dpaudit.api.monitor import Monitor, Progress, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
-    from dpaudit.auditing import Progress
     from dpaudit.results import Result
     from dpaudit.results.quality import Quality
-    from dpaudit.runs import CommittedSeed
 
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
@@ -41,14 +41,10 @@ class Session:
 
     Attributes:
         quiet: neither progress nor notes.
-        tokenizers: digests of those that --tokenizer names.
-        seed: what the files make that --seed-file names.
         reader_left: what reads standard output went away, so what was printed is not whole.
     """
 
     quiet: bool = False
-    tokenizers: frozenset[str] = frozenset()
-    seed: CommittedSeed | None = None
     reader_left: bool = False
 
 
@@ -126,7 +122,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
+def progress_steps() -> Iterator[Steps]:
     """One bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
@@ -188,6 +184,29 @@ def note_in_log(message: str) -> None:
     """Say what begins, where no bar shows it: standard error is no terminal."""
     if not sys.stderr.isatty():
         note(message)
+
+
+class TerminalMonitor(Monitor):
+    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+
+    def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
+        """Show a bar."""
+        return progress_bar(title, unit)
+
+    def steps(self) -> AbstractContextManager[Steps]:
+        """Show one bar for tasks that follow each other."""
+        return progress_steps()
+
+    def note(self, message: str) -> None:
+        """Say what begins, where no bar shows it."""
+        note_in_log(message)
+
+    def warn(self, message: str) -> None:
+        """Say a warning, in one line."""
+        tell(f"dpaudit: warning: {' '.join(message.splitlines())}")
+
+
+TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:

@@ -18,6 +18,16 @@ class InputError(ValueError):
         self.problem = problem
         self.remedy = remedy
 
+    @property
+    def file(self) -> str:
+        """The file, or the argument or setting, that cannot be used."""
+        return self.where.partition(": ")[0]
+
+    @property
+    def field(self) -> str:
+        """The place inside the file: a field, a row or a column; empty where it is the whole file."""
+        return self.where.partition(": ")[2]
+
     def alone(self) -> InputError:
         """What is wrong without how that was found: a traceback would keep all that was read by then in memory."""
         return type(self)(self.where, self.problem, self.remedy)

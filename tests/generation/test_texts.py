@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
+from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.inspection import inspect_batch, inspect_step
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import generate
@@ -238,13 +238,16 @@ def spans_of(run: Path, batch: int) -> Iterator[range]:
 def test_inspecting_a_batch_tells_its_texts_apart(made: Callable[..., Path]) -> None:
     run = made()
     for batch, texts in texts_of(run).items():
-        spans, found = list(spans_of(run, batch)), inspect_batch(run, batch)
+        spans, found = list(spans_of(run, batch)), open_run(run).batches[batch].inspect()
         assert [(text.first, text.tokens, text.stop, text.text) for text in found.texts] == [
             (span.start, len(span), text.stop, text.text) for span, text in zip(spans, texts, strict=True)
         ]
         assert all(text.end == ((sample.tokens[-1],) if text.stop == "end-token" else ())
                    for text, sample in zip(found.texts, texts, strict=True))  # fmt: skip
         for span in spans:
-            first, begun = inspect_step(run, batch, span.start), inspect_step(run, batch, span.stop - 1)
+            first, begun = (
+                open_run(run).batches[batch].steps[span.start].inspect(),
+                open_run(run).batches[batch].steps[span.stop - 1].inspect(),
+            )
             assert first.begins and first.prefix == ""
             assert begun.begins == (len(span) == 1)

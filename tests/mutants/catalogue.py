@@ -2377,7 +2377,7 @@ _RESULTS = (
         "dpaudit/checks/facts.py",
         "np.argsort(-np.abs(self._losses), kind",
         "np.argsort(-self._losses, kind",
-        (_AUDIT, "tests/auditing/test_batch.py", "tests/auditing/test_inspection.py"),
+        (_AUDIT, "tests/auditing/test_batch.py", "tests/api/test_reading.py"),
     ),
     Mutant(
         "comparison-unread-run-has-figures",
@@ -2438,10 +2438,10 @@ _RESULTS = (
     Mutant(
         "inspection-rank-from-zero",
         "the most probable token has rank 0",
-        "dpaudit/auditing/inspection.py",
+        "dpaudit/api/reading.py",
         "rank=1 + int(",
         "rank=int(",
-        ("tests/auditing/test_inspection.py",),
+        ("tests/api/test_reading.py",),
     ),
     Mutant(
         "inspection-mean-box-of-one-step",
@@ -2449,7 +2449,7 @@ _RESULTS = (
         "dpaudit/mechanisms/mean.py",
         "self.divisor, change.half_steps)",
         "self.divisor)",
-        ("tests/auditing/test_inspection.py", _CONFORMANCE),
+        ("tests/api/test_reading.py", _CONFORMANCE),
     ),
     Mutant(
         "token-curve-position-late",
@@ -2514,8 +2514,8 @@ _COMMANDS = (
         "cli-public-report-is-internal",
         "a public report is the internal one",
         "dpaudit/commands/report.py",
-        "public_form(audited) if audience == PUBLIC else with_quality(audited, run_dir)",
-        "with_quality(audited, run_dir)",
+        "audited.public() if audience == PUBLIC else audited",
+        "audited",
         ("tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
@@ -2580,7 +2580,7 @@ _COMMANDS = (
         "dpaudit/commands/terminal.py",
         "escaped.sub(_escape, text)",
         "text",
-        (_CLI, "tests/auditing/test_disclosure.py", "tests/auditing/test_inspection.py"),
+        (_CLI, "tests/auditing/test_disclosure.py", "tests/api/test_reading.py"),
     ),
     Mutant(
         "cli-terminal-stream-of-another-encoding",

@@ -1,4 +1,4 @@
-"""Where commands write, and where they must not."""
+"""Where reports and files are written, and where they must not be."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from dpaudit.commands.options import PUBLIC
+from dpaudit.runs import InputError
+from dpaudit.runs.storage import Location as Location
+from dpaudit.runs.storage import is_url, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dpaudit.results import AuditResult
-    from dpaudit.runs.storage import Location
+    from dpaudit.api.monitor import Monitor
 
 
+PUBLIC = "public"
 #: Bytes of a report.json that say whom it is for.
 _BEGINNING = 1 << 10
 
@@ -42,8 +42,6 @@ def reports_of(run_dir: Location) -> Path:
 
 def report_folder(run_dir: Location, audience: str) -> Path:
     """The default folder for reports; a run from elsewhere must not steer where they are written."""
-    from dpaudit.runs import InputError
-
     folder = reports_of(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
@@ -57,10 +55,26 @@ def holds_reports(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
-def require_distinct(runs: Sequence[Location]) -> None:
-    """Raises UsageError where a run is named twice."""
-    if len(set(map(str, runs))) < len(runs):
-        raise click.UsageError("A run directory is named twice.")
+def location_of(run: str | os.PathLike[str]) -> Location:
+    """Return a run's place: a path, or a URL as it stands. Raises InputError where the name is empty."""
+    name = os.fspath(run)
+    if not name:
+        raise InputError("run", "the path is empty.", "Name a run directory.")
+    return name if is_url(name) else Path(name)
+
+
+def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
+    """Raise InputError where something is no run, such as a mistyped path; warn of all but the last of several."""
+    problems = []
+    for run in runs:
+        try:
+            open_storage(run).require_run()
+        except InputError as error:
+            problems.append(error)
+    for problem in problems[:-1]:
+        monitor.warn(str(problem))
+    if problems:
+        raise problems[-1]
 
 
 def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
@@ -72,7 +86,6 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
         remedy: what to do instead.
         keep_folder: `out` is a file, which must not take the report folder's name.
     """
-    from dpaudit.runs import InputError
     from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
 
     spare_releases(out, remedy)
@@ -88,7 +101,6 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
 def spare_releases(out: Path, remedy: str) -> None:
     """Refuse to write into a release folder, links followed: whatever is added there, it does not verify any more."""
     from dpaudit.results.attestation import ATTESTATION
-    from dpaudit.runs import InputError
 
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
@@ -99,7 +111,6 @@ def spare_releases(out: Path, remedy: str) -> None:
 def writing(path: Path, option: str) -> Iterator[None]:
     """What is written inside goes to `path`, which `option` named: an error says so."""
     from dpaudit.reports.write import NoPlainFileError
-    from dpaudit.runs import InputError
 
     try:
         yield
@@ -119,8 +130,6 @@ def require_writable(folder: Path, option: str) -> None:
 
 def spare_public_reports(folder: Path, audience: str) -> None:
     """Refuse to put a private report where a public one is, which somebody may be about to share."""
-    from dpaudit.runs import InputError
-
     there = folder / "report.json"
     if audience == PUBLIC or not there.is_file():
         return
@@ -129,11 +138,3 @@ def spare_public_reports(folder: Path, audience: str) -> None:
     if b'"audience": "public"' in beginning or b'"audience":"public"' in beginning:
         remedy = "Name another folder with --out, give --audience public, or remove it."
         raise InputError(str(folder), "a public report is there, and this one would be private.", remedy)
-
-
-def save_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Write all formats of a report; name -> file."""
-    from dpaudit.reports.write import write_reports
-
-    with writing(folder, "--out"):
-        return write_reports(result, folder)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpaudit.auditing.inspection import LONGEST, inspect_batch, inspect_run, inspect_step
+from dpaudit.api.reading import LONGEST, open_run
 from dpaudit.cli import main
 from dpaudit.reports import inspection
 from dpaudit.runs import InputError, RunReader
@@ -66,7 +66,7 @@ def printed(found, width=80):
 
 
 def test_a_runs_figures_are_the_audits(run):
-    found, audited = inspect_run(run.path), run.audit()
+    found, audited = open_run(run.path).inspect(), run.audit()
     assert found.batches == audited.batches
     assert (found.ex_post, found.approximate) == (audited.guarantees.ex_post, audited.guarantees.approximate)
     assert (found.verdict, found.claim) == (audited.verdict, audited.claim)
@@ -75,7 +75,7 @@ def test_a_runs_figures_are_the_audits(run):
 
 def test_a_batchs_figures_are_the_audits(run):
     for audited in run.audit().batches:
-        found = inspect_batch(run.path, audited.id)
+        found = open_run(run.path).batches[audited.id].inspect()
         assert (found.theorem1, found.exact, found.rise, found.fall) == (
             audited.theorem1,
             audited.exact,
@@ -91,9 +91,9 @@ def test_a_batchs_figures_are_the_audits(run):
 
 
 def test_a_steps_figures_are_its_batchs(run):
-    batch = inspect_batch(run.path, 1)
+    batch = open_run(run.path).batches[1].inspect()
     for cost in batch.costs:
-        step = inspect_step(run.path, 1, cost.step, top=1000)
+        step = open_run(run.path).batches[1].steps[cost.step].inspect(top=1000)
         assert step.cost == cost
         assert math.exp(cost.log_probability) == pytest.approx(step.sampled.probability)
         assert step.sampled in step.top
@@ -106,8 +106,8 @@ def test_a_steps_figures_are_its_batchs(run):
 
 def test_costs_can_be_worked_out_from_what_a_step_shows(run):
     """Theorem 1's two sides, from the bounds alone: what is shown is what was charged for."""
-    for number in range(len(inspect_batch(run.path, 0).costs)):
-        step = inspect_step(run.path, 0, number, top=1000)
+    for number in range(len(open_run(run.path).batches[0].inspect().costs)):
+        step = open_run(run.path).batches[0].steps[number].inspect(top=1000)
         scale = step.temperature
 
         def log_sum(values, scale=scale):
@@ -122,7 +122,7 @@ def test_costs_can_be_worked_out_from_what_a_step_shows(run):
 
 def test_a_change_of_several_contexts_moves_tokens_further(make_run):
     one, two = make_run(width=3), make_run(width=3, unit="user", records_per_user=2)
-    near, far = inspect_step(one.path, 0, 0), inspect_step(two.path, 0, 0)
+    near, far = open_run(one.path).batches[0].steps[0].inspect(), open_run(two.path).batches[0].steps[0].inspect()
     assert (near.neighbours.contexts, far.neighbours.contexts) == (1, 2)
     assert [t.center for t in near.top] == [t.center for t in far.top]
     assert sum(t.upper - t.lower for t in far.top) > sum(t.upper - t.lower for t in near.top)
@@ -131,38 +131,38 @@ def test_a_change_of_several_contexts_moves_tokens_further(make_run):
 
 def test_tokens_are_decoded_with_the_runs_tokenizer(make_run):
     run = make_run()
-    batch = inspect_batch(run.path, 0)
+    batch = open_run(run.path).batches[0].inspect()
     assert [cost.text for cost in batch.costs] == [
         "<end>" if cost.token == run.spec.end else f"w{cost.token}" for cost in batch.costs
     ]
-    step = inspect_step(run.path, 0, 1)
+    step = open_run(run.path).batches[0].steps[1].inspect()
     assert step.prefix == batch.costs[0].text
-    bare = inspect_step(make_run(text=False).path, 0, 1)
+    bare = open_run(make_run(text=False).path).batches[0].steps[1].inspect()
     assert (bare.prefix, bare.sampled.text) == (None, None)
 
 
 def test_where_nothing_bounds_a_change_there_is_no_cost_and_a_reason(make_run):
     run = make_run(rule="paper-slices", unit="context", sizes=(4, 4))
     run.edit_manifest({"claim.unit": "record"})
-    batch, step = inspect_batch(run.path, 0), inspect_step(run.path, 0, 0)
+    batch, step = open_run(run.path).batches[0].inspect(), open_run(run.path).batches[0].steps[0].inspect()
     assert "paper-slices" in batch.neighbours.problem
     assert (batch.exact, step.cost.exact, step.movable) == (None, None, None)
     assert {(t.lower, t.upper) for t in step.top} == {(None, None)}
     assert "no cost, for nothing bounds" in printed(batch)
     narrow = make_run(width=2)
     narrow.edit_manifest({"privacy.records_per_user": 5, "claim.unit": "user"})
-    assert "record.width 2" in inspect_batch(narrow.path, 0).neighbours.problem
+    assert "record.width 2" in open_run(narrow.path).batches[0].inspect().neighbours.problem
 
 
 def test_a_step_says_who_took_part_and_what_is_spent(make_run):
-    assert inspect_step(make_run().path, 0, 0).budgets is None
+    assert open_run(make_run().path).batches[0].steps[0].inspect().budgets is None
     run = make_run(aggregator="mean", sizes=(6, 0), budget=0.9, max_tokens=12)
-    assert inspect_step(run.path, 1, 0).budgets is None, "a batch without contexts"
-    assert "a budget of rho 0.9 for every context" in inspect_run(run.path).mechanism
+    assert open_run(run.path).batches[1].steps[0].inspect().budgets is None, "a batch without contexts"
+    assert "a budget of rho 0.9 for every context" in open_run(run.path).inspect().mechanism
     active = []
     with RunReader(run.path).batch(0) as batch:
         for position, step in enumerate(batch.steps()):
-            shown = inspect_step(run.path, 0, position)
+            shown = open_run(run.path).batches[0].steps[position].inspect()
             active.append(shown.budgets.active)
             assert active[-1] == step.active.sum()
             shares = sorted(step.spent[1] / 0.9)
@@ -174,7 +174,7 @@ def test_a_step_says_who_took_part_and_what_is_spent(make_run):
 def test_sums_that_are_no_numbers_are_shown(make_run):
     run = make_run(aggregator="mean", budget=0.9)
     run.rewrite(0, lambda draft: draft.alter(0, "spent", (-1, 0), np.nan))
-    step = inspect_step(run.path, 0, 0)  # numpy's warnings are errors here
+    step = open_run(run.path).batches[0].steps[0].inspect()  # numpy's warnings are errors here
     assert step.budgets.active == step.contexts - 1
     assert "not a number" in printed(step)
     assert {objection.check for objection in step.objections} >= {"budget.sums", "budget.limit"}
@@ -187,14 +187,14 @@ def test_objections_of_a_step_are_told_where_they_are(make_run, dpaudit):
     run = make_run(seed=1)
     run.rewrite(1, lambda draft: draft.edit(1, log_probability=-0.001))
     run.rehash()
-    batch, step = inspect_batch(run.path, 1), inspect_step(run.path, 1, 1)
+    batch, step = open_run(run.path).batches[1].inspect(), open_run(run.path).batches[1].steps[1].inspect()
     assert {objection.step for objection in batch.objections} == {1}
     assert batch.objections == step.objections != ()
     code, out, _ = dpaudit("inspect", run.path, "--batch", 1)
     assert code == 0
     assert f"{batch.objections[0].check}, step 1" in out
-    assert inspect_step(run.path, 1, 0).objections == ()
-    assert [check.id for check in inspect_run(run.path).problems] == [batch.objections[0].check]
+    assert open_run(run.path).batches[1].steps[0].inspect().objections == ()
+    assert [check.id for check in open_run(run.path).inspect().problems] == [batch.objections[0].check]
 
 
 def test_a_token_that_is_not_in_the_support(make_run):
@@ -203,16 +203,16 @@ def test_a_token_that_is_not_in_the_support(make_run):
         support = batch.step(0).support
     absent = next(token for token in range(run.spec.vocabulary) if token not in support)
     run.rewrite(0, lambda draft: draft.edit(0, token=absent))
-    step = inspect_step(run.path, 0, 0)
+    step = open_run(run.path).batches[0].steps[0].inspect()
     assert (step.sampled, step.cost.exact) == (None, None)
     assert "not among the 5 tokens" in " ".join(printed(step).split())
-    assert inspect_batch(run.path, 0).exact is None
+    assert open_run(run.path).batches[0].inspect().exact is None
 
 
 def test_a_step_of_nothing_but_nan_is_shown(make_run):
     run = make_run()
     run.rewrite(0, lambda draft: draft.alter(0, "central", slice(None), np.nan))
-    step = inspect_step(run.path, 0, 0)  # numpy's warnings are errors here
+    step = open_run(run.path).batches[0].steps[0].inspect()  # numpy's warnings are errors here
     assert all(math.isnan(token.probability) for token in step.top)
     assert "not a number" in printed(step)
 
@@ -220,7 +220,7 @@ def test_a_step_of_nothing_but_nan_is_shown(make_run):
 def test_a_step_without_a_cost_comes_before_the_costliest(make_run):
     run = make_run(seed=1)
     run.rewrite(1, lambda draft: draft.alter(2, "central", slice(None), np.nan))
-    batch = inspect_batch(run.path, 1)
+    batch = open_run(run.path).batches[1].inspect()
     assert batch.costs[2].exact is None
     assert inspection.deeper(batch).endswith("--step 2")
     for nothing in (None, math.nan):
@@ -231,19 +231,22 @@ def test_a_step_without_a_cost_comes_before_the_costliest(make_run):
 def test_a_recorded_probability_that_is_nonsense_is_shown(make_run):
     run = make_run()
     run.rewrite(0, lambda draft: draft.edit(0, log_probability=1e4))
-    assert "recorded as infinite" in " ".join(printed(inspect_step(run.path, 0, 0)).split())
+    assert "recorded as infinite" in " ".join(printed(open_run(run.path).batches[0].steps[0].inspect()).split())
 
 
 def test_tokens_of_equal_value_share_their_rank(make_run):
     run = make_run()
     run.rewrite(0, lambda draft: draft.alter(0, "central", slice(None), 0.0))
-    step = inspect_step(run.path, 0, 0, top=1000)
+    step = open_run(run.path).batches[0].steps[0].inspect(top=1000)
     assert {token.rank for token in step.top} == {1}
 
 
 def test_replacing_a_context_moves_a_mean_by_two_of_its_logits(make_run):
     one, two = (
-        inspect_step(make_run(aggregator="mean", contexts=True, sizes=(4, 4), rule=rule).path, 0, 0, top=1000)
+        open_run(make_run(aggregator="mean", contexts=True, sizes=(4, 4), rule=rule).path)
+        .batches[0]
+        .steps[0]
+        .inspect(top=1000)
         for rule in ("hashed-cells", "hashed-slots")
     )
     assert (one.neighbours.contexts, two.neighbours.contexts) == (1, 1)
@@ -257,12 +260,12 @@ def test_replacing_a_context_moves_a_mean_by_two_of_its_logits(make_run):
 
 def test_more_changed_contexts_than_costs_are_worked_out_for(make_run, monkeypatch):
     run = make_run(unit="user", records_per_user=3, width=5)
-    assert inspect_batch(run.path, 0).neighbours.problem == ""
-    monkeypatch.setattr("dpaudit.auditing.inspection.MOST_CONTEXTS", 2)
-    batch = inspect_batch(run.path, 0)
+    assert open_run(run.path).batches[0].inspect().neighbours.problem == ""
+    monkeypatch.setattr("dpaudit.api.reading.MOST_CONTEXTS", 2)
+    batch = open_run(run.path).batches[0].inspect()
     assert "3 changed contexts are more than the 2" in batch.neighbours.problem
-    monkeypatch.setattr("dpaudit.auditing.inspection.MOST_CONTEXTS", 3)
-    assert inspect_batch(run.path, 0).neighbours.problem == ""
+    monkeypatch.setattr("dpaudit.api.reading.MOST_CONTEXTS", 3)
+    assert open_run(run.path).batches[0].inspect().neighbours.problem == ""
 
 
 def test_a_tokens_text_is_cut(make_run):
@@ -274,7 +277,7 @@ def test_a_tokens_text_is_cut(make_run):
     }
     tokenizer["model"]["unk_token"] = "w0" + "x" * 300
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
-    step = inspect_step(run.path, 0, 1)
+    step = open_run(run.path).batches[0].steps[1].inspect()
     assert {len(token.text) for token in (*step.top, step.cost)} <= {LONGEST, len("<end>")}
     assert len(step.prefix) == LONGEST
 
@@ -282,7 +285,7 @@ def test_a_tokens_text_is_cut(make_run):
 def test_a_needed_check_that_was_not_made_is_named(make_run):
     run = make_run()
     run.steps_file(0).write_bytes(b"PK")
-    found = inspect_run(run.path)
+    found = open_run(run.path).inspect()
     skipped = [check for check in found.problems if check.status == "skip"]
     assert "release.selection" in [check.id for check in skipped]
     assert all(check.applicable and check.evidence <= 2 for check in skipped)
@@ -293,10 +296,10 @@ def test_a_needed_check_that_was_not_made_is_named(make_run):
 
 def test_a_bound_is_not_rounded_past_the_claim_it_stands_beside(make_run):
     mean = make_run(aggregator="mean")
-    found = inspect_run(mean.path).approximate.epsilon
+    found = open_run(mean.path).inspect().approximate.epsilon
     mean.edit_manifest({"claim.epsilon": math.nextafter(found, math.inf)})
     mean.rehash()
-    run = inspect_run(mean.path)
+    run = open_run(mean.path).inspect()
     assert run.verdict == "pass"
     shown = next(line for line in printed(run, 200).splitlines() if "approximate" in line and "at δ" in line)
     assert float(shown.split()[1]) <= run.claim.epsilon
@@ -305,16 +308,16 @@ def test_a_bound_is_not_rounded_past_the_claim_it_stands_beside(make_run):
 def test_a_batchs_sum_has_the_digits_of_its_run(make_run):
     run = make_run()
     run.edit_manifest({"claim.epsilon": math.nextafter(run.exact, math.inf)})
-    costliest = max(inspect_run(run.path).batches, key=lambda batch: batch.exact)
-    shown = printed(inspect_run(run.path), 200).partition("──\n")[2].split()[3]
+    costliest = max(open_run(run.path).inspect().batches, key=lambda batch: batch.exact)
+    shown = printed(open_run(run.path).inspect(), 200).partition("──\n")[2].split()[3]
     assert len(shown) > len("0.1234")
-    assert f"exact {shown} nats" in printed(inspect_batch(run.path, costliest.id), 200)
+    assert f"exact {shown} nats" in printed(open_run(run.path).batches[costliest.id].inspect(), 200)
 
 
 def test_numbers_that_are_none_are_shown(make_run):
     run = make_run()
     run.rewrite(0, lambda draft: draft.alter(0, "central", (slice(None), 0), np.nan))
-    step = inspect_step(run.path, 0, 0, top=1000)
+    step = open_run(run.path).batches[0].steps[0].inspect(top=1000)
     assert step.cost.exact is None
     assert strict_json(step.to_json())["top"][-1]["center"] == "nan"
     assert "not a number" in printed(step)
@@ -324,10 +327,10 @@ def test_an_unfinished_run_is_shown_without_costs(make_run, tmp_path, dpaudit):
     generator = make_run.generator(sizes=(4, 5, 3))
     with generator.create(tmp_path / "run") as writer:
         generator.batch(writer, 0)
-    found = inspect_run(tmp_path / "run")
+    found = open_run(tmp_path / "run").inspect()
     assert (found.verdict, found.claim, len(found.batches), found.declared) == (None, None, 1, 3)
     assert found.batches[0].exact is None
-    assert inspect_batch(tmp_path / "run", 0).exact > 0
+    assert open_run(tmp_path / "run").batches[0].inspect().exact > 0
     code, out, _ = dpaudit("inspect", tmp_path / "run")
     assert code == 0
     assert "1 of 3 batches on disk" in out
@@ -380,9 +383,9 @@ def test_a_run_or_a_batch_that_cannot_be_read_is_one_clear_error(make_run, dpaud
 def test_only_the_batch_that_is_asked_for_is_read(make_run):
     run = make_run()
     run.steps_file(0).write_bytes(b"PK")
-    assert inspect_batch(run.path, 1).exact > 0
+    assert open_run(run.path).batches[1].inspect().exact > 0
     with pytest.raises(InputError):
-        inspect_batch(run.path, 0)
+        open_run(run.path).batches[0].inspect()
 
 
 def test_only_the_step_that_is_asked_for_is_read(make_run):
@@ -392,18 +395,22 @@ def test_only_the_step_that_is_asked_for_is_read(make_run):
         return [entry._replace(data=b"\0") if entry.name == "central/c/1/0/0" else entry for entry in entries]
 
     run.rezip(1, spoil)
-    assert inspect_step(run.path, 1, 0).cost.exact > 0
+    assert open_run(run.path).batches[1].steps[0].inspect().cost.exact > 0
     with pytest.raises(InputError, match="step 1"):
-        inspect_step(run.path, 1, 1)
+        open_run(run.path).batches[1].steps[1].inspect()
     with pytest.raises(InputError, match="step 1"):
-        inspect_batch(run.path, 1)
+        open_run(run.path).batches[1].inspect()
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
 def each(run):
-    return inspect_run(run.path), inspect_batch(run.path, 1), inspect_step(run.path, 1, 0)
+    return (
+        open_run(run.path).inspect(),
+        open_run(run.path).batches[1].inspect(),
+        open_run(run.path).batches[1].steps[0].inspect(),
+    )
 
 
 def test_every_line_fits_the_terminal(run):
@@ -434,7 +441,7 @@ def test_the_costliest_stands_first_and_is_named_next(make_run, dpaudit):
     assert first == str(costliest.id)
     assert f"dpaudit inspect {run.path} --batch {costliest.id}\n" in err
     _, out, err = dpaudit("inspect", run.path, "--batch", costliest.id)
-    step = max(inspect_batch(run.path, costliest.id).costs, key=lambda cost: cost.exact).step
+    step = max(open_run(run.path).batches[costliest.id].inspect().costs, key=lambda cost: cost.exact).step
     assert out.partition("──\n")[2].split()[0] == str(step)
     assert f"--batch {costliest.id} --step {step}\n" in err
 
@@ -452,13 +459,13 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
 
 def test_a_batch_of_several_texts_says_where_each_begins_and_why_it_ended(make_run):
     run = make_run(max_tokens=4, tokens_per_batch=9)
-    said = " ".join(printed(inspect_batch(run.path, 0)).split())
+    said = " ".join(printed(open_run(run.path).batches[0].inspect()).split())
     assert [said.count(f"; it begins at step {step}") for step in (0, 3, 4, 7)] == [1, 1, 1, 1]
     assert "where the batch's tokens were spent, after 2 tokens; it begins at step 7" in said
-    said = " ".join(printed(inspect_run(run.path)).split())
+    said = " ".join(printed(open_run(run.path).inspect()).split())
     assert "9 tokens a batch, texts of at most 4" in said and "contexts texts tokens" in said
     many = make_run(max_tokens=1, tokens_per_batch=9)
-    assert "and 4 more texts; --json has them all" in printed(inspect_batch(many.path, 0))
+    assert "and 4 more texts; --json has them all" in printed(open_run(many.path).batches[0].inspect())
 
 
 def test_a_batch_says_why_it_ended(make_run):
@@ -466,7 +473,7 @@ def test_a_batch_says_why_it_ended(make_run):
     for seed in range(12):
         run = make_run(seed=seed)
         for number in range(2):
-            batch = inspect_batch(run.path, number)
+            batch = open_run(run.path).batches[number].inspect()
             ends[batch.texts[0].stop] = batch, " ".join(printed(batch).split())
     batch, said = ends["max-tokens"]
     assert f"at the maximum length, after {len(batch.costs)} tokens" in said
@@ -496,4 +503,4 @@ def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
         assert "\u202e" not in text
         assert len(text) < 6000
         assert all(len(line) <= 80 for line in text.splitlines())
-    assert '"\\x1b[2J\\u202e\\n[b]w' in printed(inspect_step(run.path, 1, 0))
+    assert '"\\x1b[2J\\u202e\\n[b]w' in printed(open_run(run.path).batches[1].steps[0].inspect())

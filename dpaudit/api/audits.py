@@ -1,0 +1,497 @@
+"""Audits from Python: one call gives the verdict, the figures, and the report's files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from pydantic import ValidationError
+
+from dpaudit.api import places
+from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.shown import Shown
+from dpaudit.api.tables import Records, dataframe, records_file
+from dpaudit.auditing import Question, audit_run
+from dpaudit.results import AuditResult
+from dpaudit.results.rounding import bound_against, delta_bound, stated
+from dpaudit.results.shell import WITH_MODEL
+from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
+from dpaudit.runs.reader import read_tokenizer
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dpaudit.engines import Engine
+    from dpaudit.releasing.policy import PolicyFile
+    from dpaudit.results import Approximate, CheckResult, ClaimResult, ExPost
+    from dpaudit.results.quality import Quality
+    from dpaudit.results.replay import PublicReplay, Rerun
+    from dpaudit.runs.storage import Location
+
+#: How the statuses of checks are called in a count.
+_OUTCOMES = {"pass": "passed", "fail": "failed", "error": "could not run", "warn": "warned"}
+#: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes them.
+Amounts = Mapping[str, Any]
+
+
+class AuditError(Exception):
+    """A run did not pass its audit.
+
+    Attributes:
+        audits: the audits of which one or more did not pass.
+    """
+
+    def __init__(self, *audits: Audit) -> None:
+        failed = (found for found in audits if found.verdict != "pass")
+        super().__init__("; ".join(f"{found.run}: {found.verdict}: {found.guarantee}" for found in failed))
+        self.audits = audits
+
+
+class AuditOptions(TypedDict, total=False):
+    """The keyword arguments of `audit`."""
+
+    epsilon: float | None
+    batch_epsilon: float | None
+    delta: float | None
+    relation: str | None
+    unit: str | None
+    model: str | None
+    data: Records | None
+    evidence: int
+    policy: str | os.PathLike[str] | None
+    commitment: str | None
+    head: str | None
+    tokenizers: Sequence[str | os.PathLike[str]]
+    seed_files: Sequence[str | os.PathLike[str]]
+    find_model: bool
+    engine: Engine | None
+    monitor: Monitor
+
+
+class Audit(Shown[AuditResult]):
+    """The audit of one run.
+
+    Attributes:
+        run: the run directory, as it was named.
+        result: everything that was found, an immutable pydantic model. It is as private as the run's records.
+    """
+
+    def __init__(self, run: Location, result: AuditResult, monitor: Monitor = SILENT) -> None:
+        super().__init__(result)
+        self.run = run
+        self._monitor = monitor
+
+    @property
+    def verdict(self) -> str:
+        """The verdict: "pass", "not_verified" (a required check was not made), "fail" or "error" (unreadable)."""
+        return self.result.verdict
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee, or its absence, as one sentence."""
+        return str(self.result.guarantee)
+
+    @property
+    def claim(self) -> ClaimResult | None:
+        """The claim that was tested, in nats; None where the run cannot be read."""
+        return self.result.claim
+
+    @property
+    def epsilon(self) -> float | None:
+        """The recomputed epsilon at the release level (for readers of the texts), in nats.
+
+        It is of the claim's kind, and a guarantee only where the verdict is "pass". None where the record gives none.
+        """
+        return None if self._recomputed is None else self._recomputed.epsilon
+
+    @property
+    def batch_epsilon(self) -> float | None:
+        """The recomputed epsilon at the batch level (for someone who knows a record's batch), in nats, as `epsilon`."""
+        return None if self._recomputed is None else self._recomputed.batch_epsilon
+
+    @property
+    def _recomputed(self) -> ExPost | Approximate | None:
+        found = self.result.guarantees
+        if self.claim is None:
+            return None
+        return found.ex_post if self.claim.kind == "ex-post" else found.approximate
+
+    @property
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The outcomes of all checks."""
+        return self.result.checks
+
+    def check(self, check_id: str) -> CheckResult:
+        """Return the outcome of one check, such as "claim.epsilon". Raises InputError where there is no such check."""
+        by_id = {check.id: check for check in self.checks}
+        if check_id not in by_id:
+            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1))
+            raise InputError("check", f"this audit has no check {check_id!r}.", f"`dpaudit checks` lists them.{close}")
+        return by_id[check_id]
+
+    @cached_property
+    def report(self) -> AuditResult:
+        """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
+        if self.result.verdict == "error" or self.result.audience == "public":
+            return self.result
+        quality = self.with_digests().quality
+        return self.result.model_copy(update={"quality": quality and quality.without_digests()})
+
+    def with_digests(self) -> AuditResult:
+        """Return the result and the run's evaluation with the digests of its private texts, for comparisons."""
+        if self.result.verdict == "error":
+            return self.result
+        quality, problem = quality_of(self.run)
+        if problem:
+            self._monitor.warn(problem)
+        return self.result.model_copy(update={"quality": quality})
+
+    def public(self) -> Audit:
+        """Return the form for readers outside: without anything that was worked out from the private records."""
+        from dpaudit.auditing.disclosure import public_form
+
+        return Audit(self.run, public_form(self.result), self._monitor)
+
+    def raise_for_failure(self) -> None:
+        """Raise AuditError unless the verdict is "pass"."""
+        if self.verdict != "pass":
+            raise AuditError(self)
+
+    def to_dataframe(self) -> DataFrame:
+        """Return a pandas.DataFrame with a row per check: id, title, status, evidence and what was measured."""
+        return dataframe(check.model_dump() for check in self.checks)
+
+    def to_html(self) -> str:
+        """Return report.html as text: one page that needs no other file."""
+        from dpaudit.reports.html import render_html
+
+        return render_html(self.report)
+
+    def to_json(self) -> str:
+        """Return report.json as text."""
+        return self.report.to_json()
+
+    def save(self, folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
+        """Write report.html, report.json, report.md and junit.xml, readable by their owner alone.
+
+        Args:
+            folder: where; None for the report folder in the run directory.
+
+        Returns:
+            The files, by "html", "json", "markdown" and "junit".
+
+        Raises:
+            InputError: the folder is part of a run's record or of a release, holds a public report that a private one
+                would replace, or cannot be written.
+        """
+        from dpaudit.reports.write import write_reports
+
+        place = report_place(self.run, folder, self.result.audience)
+        with places.writing(place, "--out"):
+            return write_reports(self.report, place)
+
+    def _title(self) -> str:
+        return f"Audit of {self.run}: {self.verdict}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        counts = {word: sum(check.status == status for check in self.checks) for status, word in _OUTCOMES.items()}
+        unmade = len(self.result.not_checked)
+        counts |= {"not made": unmade, "do not apply": sum(c.status == "skip" for c in self.checks) - unmade}
+        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count or word == "failed")
+        claim, found = self.claim, self._recomputed
+        claimed = recomputed = self.guarantee
+        if claim is not None:
+            delta = f", delta {stated(claim.delta)}" if claim.delta else ""
+            batch = None if claim.batch_epsilon is None else stated(claim.batch_epsilon)
+            levels = _levels(stated(claim.epsilon), batch)
+            claimed = f"{claim.kind} epsilon {levels}{delta}; {claim.relation}, per {claim.unit}"
+            recomputed = "no figure of this kind: nothing in the record bounds it"
+        if claim is not None and found is not None:
+            delta = f", delta {delta_bound(found.delta, claim.delta)}" if found.delta else ""
+            batch = bound_against(found.batch_epsilon, claim.batch_epsilon)
+            recomputed = f"epsilon {_levels(bound_against(found.epsilon, claim.epsilon), batch)}{delta}"
+        return [
+            ("claimed", claimed),
+            ("recomputed", recomputed),
+            ("checks", f"{said} (evidence level {self.result.evidence})"),
+            ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
+        ]
+
+
+def _levels(release: str, batch: str | None) -> str:
+    return f"{release} (release level)" + ("" if batch is None else f", {batch} (batch level)")
+
+
+def audit(
+    run: str | os.PathLike[str],
+    epsilon: float | None = None,
+    batch_epsilon: float | None = None,
+    delta: float | None = None,
+    relation: str | None = None,
+    unit: str | None = None,
+    *,
+    model: str | None = None,
+    data: Records | None = None,
+    evidence: int = 2,
+    policy: str | os.PathLike[str] | None = None,
+    commitment: str | None = None,
+    head: str | None = None,
+    tokenizers: Sequence[str | os.PathLike[str]] = (),
+    seed_files: Sequence[str | os.PathLike[str]] = (),
+    find_model: bool = True,
+    engine: Engine | None = None,
+    replay: Amounts | None = None,
+    reruns: Sequence[Rerun] = (),
+    keep_partial: bool = False,
+    signer: str | None = None,
+    monitor: Monitor = SILENT,
+) -> Audit:
+    """Audit a run directory: recompute what its texts cost, and check that the claim holds.
+
+    It reads the run directory alone, and imports no torch, unless `model` or `data` is given, or a required check needs
+    the model.
+
+    Args:
+        run: the run directory: a path, or a URL that fsspec opens.
+        epsilon: test this epsilon instead of the claimed one, in nats, at the release level: for readers of the texts.
+            Without it a run is held to the number that it states itself.
+        batch_epsilon: test this epsilon at the batch level, in nats: for someone who knows a record's batch.
+        delta: test this delta, between 0 and 1, instead of the claimed one.
+        relation: test these neighbours: "add_remove" or "replace" of one unit.
+        unit: test this privacy unit: "record", "context" or "user".
+        model: where the run's model is. Without `data`, what is public in the run is recomputed with it.
+        data: the run's private records, to replay the run with its model: a path, a pandas.DataFrame or a
+            datasets.Dataset with the columns that the run read.
+        evidence: pass only where every check up to this level (0 to 4) was made; 3 and 4 need `data`.
+        policy: a YAML file of rules that the run must meet, too; its evidence level counts where it is higher.
+        commitment: the fingerprint that `generate` gave before the first token, in hexadecimal.
+        head: the fingerprint that `generate` gave after the last one.
+        tokenizers: tokenizer.json files (or their folders) that you know to be the model's own.
+        seed_files: the parts of the secret seed that the run commits to.
+        find_model: load the model that the run names, where it is installed here and makes every required check that
+            the record does not. Nothing is downloaded.
+        engine: where batches are read; None for the cores of this machine.
+        replay: amounts of a replay: steps, chosen, left_out, trials. Needs `data`.
+        reruns: what running a recorded generator's script again found.
+        keep_partial: go on with what a replay had shown when it is interrupted, instead of raising KeyboardInterrupt.
+        signer: id of the key that is to sign the release, for a policy's rule about signers.
+        monitor: receives progress and warnings.
+
+    Returns:
+        The audit. A run that cannot be read as a whole has the verdict "error".
+
+    Raises:
+        InputError: an argument cannot be used, or the data or the model is not the run's.
+    """
+    where = places.location_of(run)
+    question = asked_claim(epsilon, batch_epsilon, delta, relation, unit)
+    if evidence not in range(5):
+        raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
+    rules = None
+    if policy is not None:
+        from dpaudit.releasing.policy import read_policy
+
+        rules = read_policy(Path(policy))
+        evidence = max(evidence, rules.policy.evidence or 0)
+    known = frozenset(read_tokenizer(Path(file)) for file in tokenizers)
+    seed = read_seed(tuple(map(Path, seed_files))) if seed_files else None
+    held = Held(_digest("commitment", commitment), _digest("head", head))
+
+    def audited(found: PublicReplay | None) -> AuditResult:
+        if found is not None:
+            monitor.note("Auditing the run with what its replay found")
+        with monitor.progress("Auditing", "batches") as advance:
+            return audit_run(
+                where,
+                question,
+                progress=advance,
+                evidence=evidence,
+                replay=found,
+                reruns=reruns,
+                tokenizers=known,
+                engine=engine,
+                held=held,
+                seed=seed,
+            )
+
+    found = _replay(where, data, model, question, replay or {}, keep_partial, monitor)
+    result = audited(found)
+    if found is None and find_model and _model_verifies(result, rules):
+        found = _installed_replay(where, question, monitor)
+        result = result if found is None else audited(found)
+    return Audit(where, _held_to(result, where, rules, signer), monitor)
+
+
+def asked_claim(
+    epsilon: float | None, batch_epsilon: float | None, delta: float | None, relation: str | None, unit: str | None
+) -> Question:
+    """Return what to test. Raises InputError for a value that no claim can have."""
+    question = Question(epsilon, delta, relation, unit, batch_epsilon)
+    try:
+        question.asked_of(Claim(epsilon=0.0, kind="approximate"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+    return question
+
+
+def _digest(name: str, value: str | None) -> str | None:
+    """Return a SHA-256 in lower case. Raises InputError where the value is none."""
+    digest = None if value is None else value.strip().lower()
+    if digest is not None and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
+        raise InputError(name, f"{value!r} is no digest.", "Give 64 digits from 0 to 9 and a to f.")
+    return digest
+
+
+def _replay(
+    run: Location,
+    data: Records | None,
+    model: str | None,
+    question: Question,
+    amounts: Amounts,
+    keep_partial: bool,
+    monitor: Monitor,
+) -> PublicReplay | None:
+    """Return what a replay finds: of what is public without data, and None without a model, too."""
+    if data is None and model is None:
+        return None
+    reader = RunReader(run)  # a mistyped path is told before torch is loaded
+    reader.require_loadable()
+    claim = reader.manifest.claim
+    from dpaudit.generation.public_parts import replay_public
+    from dpaudit.generation.replay import replay_run
+
+    monitor.note("Loading the model" if data is None else "Reading the data and loading the model")
+    with monitor.progress("Replaying", "steps") as advance:
+
+        def show(done: int, total: int) -> None:
+            if done <= 1:
+                kept = "; Ctrl-C keeps those that are done" if data is not None and keep_partial else ""
+                monitor.note(f"Replaying {total} steps{kept}")
+            advance(done, total)
+
+        if data is None:
+            return replay_public(run, model=model, progress=show)
+        given = {name: amount for name, amount in amounts.items() if amount is not None}
+        asked = None if claim is None else question.asked_of(claim)
+        with records_file(data, "data") as file:
+            found = replay_run(run, file, model=model, claim=asked, progress=show, **given)
+    if not found.whole:
+        if not keep_partial:
+            raise KeyboardInterrupt
+        monitor.warn("the replay was stopped: the audit says what it had shown by then.")
+    return found
+
+
+def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
+    """Return whether nothing failed, and the model makes all required checks that were not made."""
+    named = () if policy is None else policy.policy.checks or ()
+    unmade = (check for check in result.checks if check.id in result.not_checked)
+    lacking = [check for check in unmade if result.requires(check) or check.id in named]
+    by_model = bool(lacking) and all(check.made_with.startswith(WITH_MODEL) for check in lacking)
+    return by_model and result.verdict in ("pass", "not_verified")
+
+
+def _installed_replay(run: Location, question: Question, monitor: Monitor) -> PublicReplay | None:
+    """Return what a replay with the installed model finds; None where the model is not here or cannot be used."""
+    from dpaudit.generation.sources import installed_model
+
+    model = installed_model(RunReader(run).manifest.model.name, run if isinstance(run, Path) else None)
+    if model is None:
+        return None
+    monitor.note("A required check needs the run's model, which is installed here (--no-model leaves it out)")
+    try:
+        return _replay(run, None, model, question, {}, False, monitor)
+    except InputError:  # what stops it may quote the run, and readers outside may see what is said here
+        monitor.warn("the installed model cannot be used; with --model the reason is said.")
+        return None
+
+
+def _held_to(result: AuditResult, run: Location, policy: PolicyFile | None, signer: str | None) -> AuditResult:
+    """Return the result with the policy's rules; as it is where there is no policy."""
+    if policy is None:
+        return result
+    from dpaudit.releasing.policy import held_to
+
+    wanted = policy.policy.quality is not None and result.verdict != "error"
+    quality, problem = quality_of(run) if wanted else (None, "")
+    return held_to(result, policy, quality, problem, signer)
+
+
+def quality_of(run: Location) -> tuple[Quality | None, str]:
+    """Return the evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
+    from dpaudit.results.quality_file import read_quality
+    from dpaudit.runs.layout import SAMPLES
+
+    try:
+        return read_quality(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def report_place(run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]) -> Path:
+    """Return the folder for a report. Raises InputError where no report may be written, before anything is."""
+    place = places.report_folder(run, audience) if folder is None else Path(folder)
+    places.spare_releases(place, "Name another folder with --out.")
+    places.spare_public_reports(place, audience)
+    if folder is not None:
+        remedy = f"Leave --out away to write into {places.reports_of(run)}, or name a folder elsewhere."
+        places.spare_runs(place, [run], remedy)
+        places.require_writable(place, "--out")
+    return place
+
+
+def spare_findings(run: Location, *files: str | os.PathLike[str] | None) -> None:
+    """Refuse files of findings that would lie in a run's record, before an audit is spent."""
+    remedy = f"Name a file elsewhere, or in {places.reports_of(run)}."
+    for file in files:
+        if file is not None:
+            places.spare_runs(Path(file), [run], remedy, keep_folder=True)
+
+
+def write_findings(
+    result: AuditResult,
+    *,
+    junit: str | os.PathLike[str] | None = None,
+    sarif: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write the checks as JUnit XML and as SARIF. The files are as private as the result is."""
+    from dpaudit.reports.write import write_junit, write_sarif
+
+    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+        if file is not None:
+            with places.writing(Path(file), option):
+                write(result, Path(file))
+
+
+def audits_of(
+    runs: Iterable[str | os.PathLike[str] | Audit],
+    *,
+    model: str | None = None,
+    tokenizers: Sequence[str | os.PathLike[str]] = (),
+    engine: Engine | None = None,
+    monitor: Monitor = SILENT,
+) -> dict[Location, Audit]:
+    """Audit several runs; an Audit among them is taken as it is.
+
+    Raises:
+        InputError: a run is named twice, or something is no run: both are told before anything is audited.
+    """
+    given: dict[Location, str | os.PathLike[str] | Audit] = {}
+    for run in runs:
+        where = run.run if isinstance(run, Audit) else places.location_of(run)
+        if where in given:
+            raise InputError(str(where), "the run is named twice.", "Name each run once.")
+        given[where] = run
+    places.require_runs(tuple(given), monitor)
+    return {
+        where: run
+        if isinstance(run, Audit)
+        else audit(run, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
+        for where, run in given.items()
+    }

@@ -1,0 +1,193 @@
+"""Several runs from Python: side by side, and what they cost together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpaudit.api import places
+from dpaudit.api.audits import Audit, AuditError, audits_of
+from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.shown import Shown
+from dpaudit.api.tables import dataframe
+from dpaudit.results import Comparison, JointCost
+from dpaudit.results.rounding import bound
+from dpaudit.runs import InputError, RunReader
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dpaudit.engines import Engine
+
+
+class RunComparison(Shown[Comparison]):
+    """Two or more audited runs side by side.
+
+    Attributes:
+        audits: the audit of each run, by the name that it was given.
+    """
+
+    def __init__(self, result: Comparison, audits: dict[str, Audit]) -> None:
+        super().__init__(result)
+        self.audits = audits
+
+    def to_dataframe(self) -> DataFrame:
+        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed epsilons in nats, and amounts."""
+        return dataframe(
+            {
+                "run": run.name,
+                "verdict": run.verdict,
+                "kind": None if run.claim is None else run.claim.kind,
+                "epsilon": self.audits[run.name].epsilon,
+                "batch_epsilon": self.audits[run.name].batch_epsilon,
+                "delta": None if run.claim is None else run.claim.delta,
+                "aggregator": run.aggregator,
+                "clip": run.clip,
+                "temperature": run.temperature,
+                "batches": run.batches,
+                "texts": run.texts,
+                "tokens": run.tokens,
+            }
+            for run in self.result.runs
+        )
+
+    def to_html(self) -> str:
+        """Return the comparison as one HTML page."""
+        from dpaudit.reports.compare import render_comparison_html
+
+        return render_comparison_html(self.result)
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write the comparison as one HTML page, readable by its owner alone.
+
+        Raises:
+            InputError: the file would be part of a run's record or of a release, or cannot be written.
+        """
+        from dpaudit.reports.write import write_comparison
+
+        page, runs = Path(file), [found.run for found in self.audits.values()]
+        require_page(page, runs)
+        with places.writing(page, "--out"):
+            write_comparison(self.result, page)
+        return page
+
+    def _title(self) -> str:
+        return f"Comparison of {len(self.audits)} runs"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [(name, _in_short(found)) for name, found in self.audits.items()]
+
+
+def _in_short(found: Audit) -> str:
+    if found.claim is None or found.epsilon is None or found.batch_epsilon is None:
+        return found.verdict
+    levels = f"{bound(found.epsilon)} (release level), {bound(found.batch_epsilon)} (batch level)"
+    return f"{found.verdict}, {found.claim.kind} epsilon {levels}"
+
+
+def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise InputError where a comparison's page would lie in a run's record, or in a release."""
+    named = [places.location_of(run) for run in runs]
+    remedy = f"Name a file elsewhere, or in {places.reports_of(named[0])}."
+    places.spare_runs(page, named, remedy, keep_folder=True)
+
+
+def compare(
+    *runs: str | os.PathLike[str] | Audit,
+    model: str | None = None,
+    tokenizers: Sequence[str | os.PathLike[str]] = (),
+    engine: Engine | None = None,
+    monitor: Monitor = SILENT,
+) -> RunComparison:
+    """Put the budgets of two or more runs side by side. Each kind of epsilon has tables of its own.
+
+    Args:
+        runs: run directories, or audits of them.
+        model: recompute what is public in the runs, all with this model.
+        tokenizers: tokenizer.json files that you know to be the models' own.
+        engine: where batches are read; None for the cores of this machine.
+        monitor: receives progress and warnings.
+
+    Raises:
+        InputError: there are fewer than two runs, one is named twice, or something is no run.
+    """
+    from dpaudit.auditing.comparison import compare_runs
+
+    if len(runs) < 2:
+        raise InputError("runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories.")
+    found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
+    by_name = {str(run): each for run, each in found.items()}
+    return RunComparison(compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name)
+
+
+class RunComposition(Shown[JointCost]):
+    """What several releases of the same records cost together.
+
+    Attributes:
+        audits: the audit of each run, by the name that it was given.
+        most_records: how many private records the largest run has, which delta is to be held against. Private.
+    """
+
+    def __init__(self, result: JointCost, audits: dict[str, Audit], most_records: int) -> None:
+        super().__init__(result)
+        self.audits, self.most_records = audits, most_records
+
+    def _title(self) -> str:
+        return f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per {self.result.unit})"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        totals = {
+            "approximate": (self.result.approximate, self.result.batch_approximate),
+            "ex-post": (self.result.ex_post, self.result.batch_ex_post),
+        }
+        rows = []
+        for kind, both in totals.items():
+            levels = zip(("release", "batch"), both, strict=True)
+            said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]
+            rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
+        return rows
+
+
+def compose(
+    *runs: str | os.PathLike[str] | Audit,
+    guarantees: str | os.PathLike[str] | None = None,
+    delta: float | None = None,
+    model: str | None = None,
+    tokenizers: Sequence[str | os.PathLike[str]] = (),
+    engine: Engine | None = None,
+    monitor: Monitor = SILENT,
+) -> RunComposition:
+    """Compute what several releases of the same records cost together. Each kind of epsilon has its own total.
+
+    Args:
+        runs: run directories, or audits of them.
+        guarantees: a YAML file with guarantees of other tools for the same records (docs/composition.md).
+        delta: of the total, between 0 and 1; None for the largest of the releases.
+        model: recompute what is public in the runs, all with this model.
+        tokenizers: tokenizer.json files that you know to be the models' own.
+        engine: where batches are read; None for the cores of this machine.
+        monitor: receives progress and warnings.
+
+    Raises:
+        AuditError: a run does not pass its audit, so nothing is known of what it cost.
+        InputError: there are fewer than two releases, one is named twice, or they cannot be composed.
+    """
+    from dpaudit.auditing.composition import compose_runs
+    from dpaudit.runs.statements import read_statements
+
+    if delta is not None and not 0 < delta < 1:
+        raise InputError("delta", f"the value is {delta!r}.", "Give a number between 0 and 1.")
+    statements = () if guarantees is None else read_statements(Path(guarantees))
+    if len(runs) + len(statements) < 2:
+        remedy = "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
+        raise InputError("runs", "there are fewer than two releases.", remedy)
+    if not runs:
+        raise InputError("runs", "there is none.", "Name one run directory or more.")
+    found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
+    if any(each.verdict != "pass" for each in found.values()):
+        raise AuditError(*found.values())
+    joint = compose_runs({run: each.result for run, each in found.items()}, statements, delta)
+    most = max(RunReader(run).manifest.data.records for run in found)
+    return RunComposition(joint, {str(run): each for run, each in found.items()}, most)

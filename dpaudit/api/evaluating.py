@@ -1,0 +1,115 @@
+"""Evaluations from Python: how good a run's texts are. Every figure is private."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpaudit.api import places
+from dpaudit.api.audits import quality_of
+from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.shown import Shown
+from dpaudit.api.tables import Records, records_file
+from dpaudit.results.quality import Quality
+from dpaudit.results.rounding import nearest
+from dpaudit.runs import InputError, RunReader
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+
+
+class Evaluation(Shown[Quality]):
+    """How good a run's texts are. Computed from private records: do not publish it.
+
+    Attributes:
+        run: the run directory, as it was named.
+        file: evaluation.json, which reports and comparisons of the run show.
+    """
+
+    def __init__(self, run: places.Location, result: Quality, file: Path) -> None:
+        super().__init__(result)
+        self.run, self.file = run, file
+
+    def _title(self) -> str:
+        return f"Evaluation of {self.run} (private)"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("texts", f"{self.result.synthetic.texts:,} synthetic, {self.result.reference.texts:,} real")]
+        rows += [
+            (str(each.measure), f"{nearest(each.difference, 3)} added by the records") for each in self.result.added
+        ]
+        return [*rows, ("warnings", str(len(self.result.warnings))), ("file", str(self.file))]
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    reference: Records,
+    *,
+    test: Records | None = None,
+    baseline: str | os.PathLike[str] | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    private_cache: str | os.PathLike[str] | None = None,
+    engine: Engine | None = None,
+    monitor: Monitor = SILENT,
+    **settings: Any,
+) -> Evaluation:
+    """Measure a run's texts (MAUVE, accuracy, held-out likelihood), and write evaluation.json into its report folder.
+
+    Args:
+        run: the run directory.
+        reference: real records: a path, NAME:SPLIT of a hub's data set, a pandas.DataFrame or a datasets.Dataset.
+        test: held-out real records for accuracy and likelihood; None to hold out a share of the reference.
+        baseline: a folder of `generate_public`, to be measured beside the run.
+        text: their column of texts; None for the run's own.
+        label: their column of labels; None for the run's own.
+        private_cache: keep embeddings of all texts in this folder. They are as sensitive as the texts.
+        engine: where models work; None for this process.
+        monitor: receives progress and warnings.
+        settings: the options of `dpaudit evaluate` by name, such as n, seeds, embedding or likelihood. One that is
+            None or empty has its default.
+
+    Raises:
+        InputError: a package is missing, or the run, the records or a setting cannot be used.
+    """
+    from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
+    from dpaudit.runs.extras import installing
+    from dpaudit.runs.public import PublicReader
+
+    where = places.location_of(run)
+    reader = RunReader(where)  # a mistyped path is told before torch is loaded
+    public = None if baseline is None else PublicReader(places.location_of(baseline))
+    folder = places.report_folder(where, "internal")
+    require_place(folder / EVALUATION)
+    try:
+        from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
+    except ModuleNotFoundError as error:
+        raise InputError("evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}.") from None
+    from dpaudit.generation.caches import ScoreCache, VectorCache
+    from dpaudit.generation.evaluation.settings import settings_from_options
+    from dpaudit.generation.evaluation.texts import RealData
+
+    chosen = settings_from_options({name: value for name, value in settings.items() if value not in (None, (), False)})
+    previous, _ = quality_of(where)
+    cache = ScoreCache()
+    cache.require()
+    with (
+        records_file(reference, "reference") as real,
+        records_file("" if test is None else test, "test") as held_out,
+        monitor.steps() as watch,
+    ):
+        quality = run_evaluation(
+            reader,
+            RealData(real, held_out or None, text, label),
+            chosen,
+            baseline=public,
+            cache=cache,
+            private_cache=None if private_cache is None else VectorCache(folder=Path(private_cache)),
+            previous=previous,
+            engine=engine,
+            watch=watch,
+        )
+    for warning in quality.warnings:
+        monitor.warn(warning)
+    return Evaluation(where, quality, write_quality(quality, folder))

@@ -1,0 +1,234 @@
+"""Generation from Python: from a config and private records to a run directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import ValidationError
+
+from dpaudit.api import places
+from dpaudit.api.audits import audit
+from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.reading import Run, Texts, open_public, open_run
+from dpaudit.api.tables import Records, is_table, records_file
+from dpaudit.engines import LocalEngine
+from dpaudit.generation import config as settings
+from dpaudit.runs import InputError, RunReader
+
+if TYPE_CHECKING:
+    from dpaudit.engines import Engine
+    from dpaudit.generation.events import Event
+    from dpaudit.generation.obstacles import Obstacle
+    from dpaudit.results.plan import Plan
+
+#: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
+Settings: TypeAlias = settings.Config | Mapping[str, Any] | str | os.PathLike[str]
+#: What stands as data.path in a Config without data of its own.
+_TO_BE_GIVEN = "the records that generate is given"
+
+
+class Config(settings.Config):
+    """All settings of a run, as sections: data, model, prompt, batching, mechanism, decoding, privacy and the rest.
+
+    `data` may leave out path and dataset where `generate` is given the records. Sections are mappings, as in YAML
+    (docs/generation.md).
+
+    Raises:
+        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+    """
+
+    def __init__(self, **sections: Any) -> None:
+        data = sections.get("data")
+        if isinstance(data, Mapping) and not {"path", "dataset"} & data.keys():
+            sections["data"] = {**data, "path": _TO_BE_GIVEN}
+        try:
+            super().__init__(**sections)
+        except ValidationError as error:
+            raise settings.input_error(Path("Config"), error) from None
+
+
+def read_config(config: Settings) -> settings.Config:
+    """Return checked settings. Raises InputError with the field, the value that was given, and what is allowed."""
+    if isinstance(config, settings.Config):
+        return config
+    return Config(**config) if isinstance(config, Mapping) else settings.load_config(Path(config))
+
+
+@contextmanager
+def _ready(config: Settings, records: Records | None, engine: Engine | None) -> Iterator[settings.Config]:
+    """Give settings whose data is the records; what is wrong with a field of a file is told with the file's path."""
+    checked = read_config(config)
+    try:
+        if records is None:
+            if checked.data.path == _TO_BE_GIVEN:
+                raise InputError("records", "there are none.", "Give them to generate, or a path in the config's data.")
+            yield checked
+            return
+        if is_table(records) and not (engine is None or isinstance(engine, LocalEngine)):
+            problem = "workers on other machines cannot read a table of this process."
+            raise InputError("records", problem, "Write it to a file that all of them reach, and give its path.")
+        with records_file(records, "records") as file:
+            yield _with_data(checked, file)
+    except InputError as error:
+        if isinstance(config, str | os.PathLike):
+            raise settings.in_config(Path(config), error) from None
+        raise
+
+
+def _with_data(config: settings.Config, path: str) -> settings.Config:
+    """Return the settings with another file as their data, held to all rules for settings again."""
+    given = config.model_dump(exclude_unset=True)
+    data = {name: value for name, value in given["data"].items() if name not in ("dataset", "config", "split")}
+    try:
+        return settings.Config.model_validate({**given, "data": {**data, "path": path}})
+    except ValidationError as error:
+        raise settings.input_error(Path("records"), error) from None
+
+
+def generate(
+    config: Settings,
+    records: Records | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    spent: Sequence[str | os.PathLike[str]] = (),
+    stop_after: int | None = None,
+    unverified: bool = False,
+    engine: Engine | None = None,
+    watch: Callable[[Event], None] | None = None,
+    monitor: Monitor = SILENT,
+) -> Run:
+    """Generate synthetic texts from private records, and write a run directory. Loads torch and the model.
+
+    A run that was interrupted goes on at its first unfinished batch when it is called again in the same way.
+
+    Args:
+        config: the settings: a Config, a mapping, or the path of a YAML config.
+        records: the private records, in place of the config's: a path, a pandas.DataFrame or a datasets.Dataset with
+            the columns that the config's data names. A table is written to a temporary folder that its owner alone
+            can read, and deleted afterwards.
+        out: the run directory to write, or to go on with: a path or a URL.
+        spent: finished runs of the same records: go on with what they left of the records' budgets.
+        stop_after: finish this many of batching.rounds, and the run with them.
+        unverified: generate what cannot pass its audit, too, for no release.
+        engine: where batches are generated; None for this process.
+        watch: called with every event (`dpaudit.generation.events`).
+        monitor: receives warnings.
+
+    Returns:
+        The run; `commitment` and `head` are the fingerprints to put where nobody can change them.
+
+    Raises:
+        InputError: a setting, the records, the model or the directory cannot be used; or the run could not pass its
+            audit and is not `unverified`.
+    """
+    if out is None:
+        raise InputError("out", "there is none.", "Name a run directory to write.")
+    place = _place(out)
+    with _ready(config, records, engine) as asked:
+        earlier = tuple(map(places.location_of, spent))
+        if not unverified:
+            require_passed(earlier, asked.model.name, monitor)
+        for obstacle in look_at_data(asked, unverified):
+            monitor.warn(str(obstacle))
+        from dpaudit.generation.algorithm import generate as run_algorithm
+        from dpaudit.generation.algorithm import silent
+
+        run_algorithm(asked, place, watch or silent, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
+    return open_run(place)
+
+
+def generate_public(
+    config: Settings,
+    out: str | os.PathLike[str],
+    *,
+    watch: Callable[[Event], None] | None = None,
+) -> Texts:
+    """Write the baseline of a config's runs: its prompts without any record, epsilon 0. Loads torch and the model.
+
+    Args:
+        config: as for `generate`. The records are not read.
+        out: path or URL of a new or empty directory.
+        watch: called with every event.
+
+    Raises:
+        InputError: a setting, the model or the directory cannot be used.
+    """
+    place = _place(out)
+    asked = read_config(config)
+    from dpaudit.generation.algorithm import silent
+    from dpaudit.generation.public import generate_public as write_baseline
+    from dpaudit.generation.starting import require_labels
+
+    try:
+        require_labels(asked.data)
+        write_baseline(asked, place, watch or silent)
+    except InputError as error:
+        raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None
+    return open_public(place)
+
+
+def plan(
+    config: Settings,
+    records: Records | None = None,
+    *,
+    spent: Sequence[str | os.PathLike[str]] = (),
+    unverified: bool = False,
+    monitor: Monitor = SILENT,
+) -> Plan:
+    """Return what a run would be: contexts, texts, tokens, claim, time and disk. Writes nothing; arguments as there."""
+    with _ready(config, records, None) as asked:
+        earlier = tuple(map(places.location_of, spent))
+        if not unverified:
+            require_passed(earlier, asked.model.name, monitor)
+        known = look_at_data(asked, unverified)
+        from dpaudit.generation.planning import plan as planned
+
+        return planned(asked, known, earlier)
+
+
+def _place(out: str | os.PathLike[str]) -> places.Location:
+    """Return where to write. Raises InputError where nothing may be written, or nothing of it would last."""
+    place = places.location_of(out)
+    if str(place).startswith("memory:"):
+        raise InputError(str(place), "this lives no longer than this process.", "Name a folder, or a URL of a store.")
+    if isinstance(place, Path):  # the directory itself may be a run that is gone on with
+        places.spare_runs(place.parent, (), "Name another directory with --out.")
+    return place
+
+
+def look_at_data(config: settings.Config, unverified: bool) -> tuple[Obstacle, ...]:
+    """Return what keeps a run from passing its audit, of the settings and of the data.
+
+    Raises:
+        InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
+    """
+    from dpaudit.generation.obstacles import obstacles, refuse
+    from dpaudit.generation.records import read_records
+    from dpaudit.generation.starting import require_labels
+
+    require_labels(config.data)
+    found = obstacles(config, read_records(config.data))
+    if not unverified:
+        refuse(found, "--unverified generates it all the same, for no release.")
+    return found
+
+
+def require_passed(spent: Sequence[places.Location], model: str, monitor: Monitor) -> None:
+    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known.
+
+    Where only the model shows that what a run took from its public prompts is public, the config's is asked.
+    """
+    from dpaudit.results.shell import argument
+
+    places.require_runs(tuple(spent), monitor)
+    for run in spent:
+        verdict = audit(run, monitor=monitor).verdict
+        if verdict == "not_verified" and RunReader(run).manifest.public_parts:
+            verdict = audit(run, model=model, monitor=monitor).verdict
+        if verdict != "pass":
+            remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."
+            raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)

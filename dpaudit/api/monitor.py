@@ -1,0 +1,35 @@
+"""How a call shows its progress and its warnings: quietly in Python, with bars on the command line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+#: Called with how much is done and the total.
+Progress: TypeAlias = Callable[[int, int], None]
+#: Called with the name of a step, how much of it is done and its total.
+Steps: TypeAlias = Callable[[str, int, int], None]
+
+
+class Monitor:
+    """Receives the progress and the warnings of a call. This one shows no progress, and warns with `warnings`."""
+
+    def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
+        """Show one task, whose amount is counted in `unit`, such as batches."""
+        return nullcontext(lambda done, total: None)
+
+    def steps(self) -> AbstractContextManager[Steps]:
+        """Show tasks that follow each other."""
+        return nullcontext(lambda title, done, total: None)
+
+    def note(self, message: str) -> None:
+        """Say what begins now."""
+
+    def warn(self, message: str) -> None:
+        """Warn of something that does not stop the call."""
+        warnings.warn(message, UserWarning, stacklevel=4)
+
+
+SILENT = Monitor()

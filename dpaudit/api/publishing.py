@@ -1,0 +1,177 @@
+"""Releases from Python: from an audited run to the folder that may be published."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Unpack
+
+from dpaudit.api import places
+from dpaudit.api.audits import (
+    Audit,
+    AuditError,
+    AuditOptions,
+    asked_claim,
+    audit,
+    quality_of,
+    spare_findings,
+    write_findings,
+)
+from dpaudit.api.monitor import SILENT
+from dpaudit.api.shown import Shown
+from dpaudit.results.publication import ReleasedFolder, VerifiedFolder
+from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.extras import installing
+
+
+class Release(Shown[ReleasedFolder]):
+    """A folder of synthetic texts that may be published: texts, card, public report, registry entry, attestation.
+
+    Attributes:
+        audit: the audit that it rests on. It is private, and no part of the folder.
+    """
+
+    def __init__(self, result: ReleasedFolder, audit: Audit) -> None:
+        super().__init__(result)
+        self.audit = audit
+
+    def _title(self) -> str:
+        return f"Release in {self.result.folder}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        texts = ", ".join(f"{count:,} {split}" for split, count in self.result.texts.items())
+        signer = self.result.signer
+        return [
+            ("texts", texts),
+            ("evidence", f"level {self.result.evidence}"),
+            ("signature", "none" if signer is None else f"by {signer}"),
+            ("files", f"{len(self.result.files)} attested"),
+        ]
+
+
+def release(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    unsigned: bool = False,
+    about: str | os.PathLike[str] | None = None,
+    test_share: float | None = None,
+    junit: str | os.PathLike[str] | None = None,
+    sarif: str | os.PathLike[str] | None = None,
+    **asked: Unpack[AuditOptions],
+) -> Release:
+    """Audit a run, and package its texts for release. Nothing is written unless the audit passes.
+
+    Args:
+        run: the run directory.
+        out: the folder to make; nothing may be there yet.
+        key: sign with this private key, a file of `dpaudit key`.
+        unsigned: leave the attestation unsigned. Give either this or `key`.
+        about: a YAML file with what the card says beside the audit: name, curators, licence ... (docs/release.md).
+        test_share: put at least this share of each label's texts into a test split.
+        junit: write the checks as JUnit XML here, passed or not, in the form for readers outside.
+        sarif: write the findings as SARIF here, likewise.
+        asked: keyword arguments of `audit`.
+
+    Raises:
+        AuditError: the run does not pass its audit.
+        RefusedError: it passes, and may not be released so all the same; `reasons` says why.
+        InputError: an argument or the run cannot be used.
+    """
+    from dpaudit.auditing.disclosure import public_form
+    from dpaudit.releasing.folder import read_about, require_new, require_signer, require_split, write_release
+    from dpaudit.releasing.keys import read_signer
+    from dpaudit.releasing.policy import read_policy
+
+    where, folder, monitor = places.location_of(run), Path(out), asked.get("monitor", SILENT)
+    policy = asked.get("policy")
+    rules = None if policy is None else read_policy(Path(policy))
+    if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
+        problem = "a release rests on level 2 at least: below it nothing holds texts against their tokens."
+        raise InputError("evidence", problem, "Give a level from 2 to 4.")
+    if (key is None) != unsigned:
+        raise InputError(
+            "key", "a release is signed, or is said to be unsigned.", "Give either --key FILE or --unsigned."
+        )
+    # Whatever is wrong with what was given is told before an audit is spent.
+    said = read_about(None if about is None else Path(about))
+    signer = None if key is None else read_signer(Path(key))
+    places.spare_runs(folder, [where], "Name a folder elsewhere.")
+    if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(where)):
+        problem = "this is inside the run directory, whose reports are private."
+        raise InputError(str(folder), problem, "Name a folder elsewhere.")
+    require_new(folder)
+    places.require_writable(folder.parent, "--out")
+    spare_findings(where, junit, sarif)
+    findings = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
+    if key is not None and Path(os.path.realpath(key)) in findings:
+        raise InputError(str(key), "--junit or --sarif would replace the key.", "Write them elsewhere.")
+    if any(file.is_relative_to(os.path.realpath(folder)) for file in findings):
+        problem = "a release folder holds what is attested alone."
+        raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InputError("release", "pyarrow is not installed.", f"{installing('release')}.")
+    if test_share is not None:
+        if not 0 < test_share < 1:
+            raise InputError("test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1.")
+        require_split(RunReader(where), test_share)
+    require_signer(rules, signer)
+    found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
+    if junit is not None or sarif is not None:
+        write_findings(public_form(found.result), junit=junit, sarif=sarif)
+    if found.verdict != "pass":
+        raise AuditError(found)
+    quality, problem = quality_of(where)
+    if problem:
+        monitor.warn(problem)
+    with places.writing(folder, "--out"):
+        reader = RunReader(where)
+        result = found.result
+        written = write_release(
+            result, reader, folder, signer=signer, about=said, quality=quality, test_share=test_share
+        )
+    return Release(written, found)
+
+
+def verify_release(
+    folder: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    epsilon: float | None = None,
+    batch_epsilon: float | None = None,
+    delta: float | None = None,
+    relation: str | None = None,
+    unit: str | None = None,
+    evidence: int = 0,
+    policy: str | os.PathLike[str] | None = None,
+    commitment: str | None = None,
+) -> VerifiedFolder:
+    """Hold a release folder against its attestation, without the run: signature, every byte, and what is asked.
+
+    Args:
+        folder: as it was received.
+        key: the public key that must have signed; None looks at no signature.
+        epsilon, batch_epsilon, delta: the most that the attested claim may say, in nats.
+        relation, unit: what it must be about.
+        evidence: the level that the audit must rest on at least.
+        policy: that the run must have been held to, and whose signers must have signed.
+        commitment: that the run's must be, in hexadecimal.
+
+    Raises:
+        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem in the result.
+    """
+    from dpaudit.releasing.keys import read_public_key
+    from dpaudit.releasing.policy import read_policy
+    from dpaudit.releasing.verify import verify_folder
+
+    rules = None if policy is None else read_policy(Path(policy))
+    return verify_folder(
+        Path(folder),
+        None if key is None else read_public_key(Path(key)),
+        level=max(evidence, (rules and rules.policy.evidence) or 0),
+        question=asked_claim(epsilon, batch_epsilon, delta, relation, unit),
+        policy=rules,
+        commitment=commitment,
+    )

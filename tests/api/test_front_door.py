@@ -1,0 +1,294 @@
+"""`import dpaudit`: what it gives, how little it loads, and what its results look like."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import dpaudit
+
+#: No module of the front door may load these before it needs them.
+HEAVY = ("torch", "transformers", "pandas", "datasets", "matplotlib", "dp_accounting", "scipy", "pydantic")
+
+
+def loaded(program: str) -> set[str]:
+    code = f"{program}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_loads_nothing_heavy():
+    assert not loaded("import dpaudit") & {*HEAVY, "numpy"}
+
+
+def test_auditing_loads_no_torch(make_run):
+    program = f"import dpaudit; dpaudit.audit({str(make_run().path)!r}).epsilon"
+    assert not loaded(program) & {"torch", "transformers", "datasets", "pandas"}
+
+
+def test_public_names_stay_once_all_submodules_are_imported():
+    for module in pkgutil.walk_packages(dpaudit.__path__, "dpaudit."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as missing:  # an extra that is not installed here
+            assert not str(missing.name).startswith("dpaudit")
+    for name in dpaudit.__all__:
+        assert name in dir(dpaudit)
+        assert name == "__version__" or callable(getattr(dpaudit, name)), name
+
+
+def test_unknown_names_are_no_attributes():
+    with pytest.raises(AttributeError):
+        dpaudit.nothing_of_the_kind  # noqa: B018
+
+
+@pytest.fixture
+def found(make_run):
+    return dpaudit.audit(make_run().path)
+
+
+def test_figures_are_the_results(found):
+    assert found.verdict == found.result.verdict == "pass"
+    assert found.epsilon == found.result.guarantees.ex_post.epsilon
+    assert found.batch_epsilon == found.result.guarantees.ex_post.batch_epsilon
+    assert found.claim == found.result.claim
+    assert found.check("claim.epsilon") in found.checks
+    found.raise_for_failure()
+
+
+def test_a_mean_runs_figures_are_the_approximate_ones(make_run):
+    found = dpaudit.audit(make_run(aggregator="mean", contexts=True).path)
+    assert found.epsilon == found.result.guarantees.approximate.epsilon
+
+
+def test_repr_has_five_lines(found):
+    lines = repr(found).splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines[1:])) < 200
+
+
+def test_unknown_checks_are_input_errors(found):
+    with pytest.raises(dpaudit.InputError) as raised:
+        found.check("claim.epsilom")
+    assert "claim.epsilon" in raised.value.remedy
+
+
+def test_a_smaller_epsilon_fails(make_run):
+    found = dpaudit.audit(make_run().path, epsilon=0.0)
+    assert found.verdict == "fail"
+    assert found.check("claim.epsilon").status == "fail"
+    with pytest.raises(dpaudit.AuditError) as raised:
+        found.raise_for_failure()
+    assert raised.value.audits == (found,)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("epsilon", -1.0),
+        ("epsilon", float("nan")),
+        ("delta", 2.0),
+        ("relation", "remove"),
+        ("unit", "house"),
+        ("evidence", 5),
+        ("commitment", "beef"),
+    ],
+)
+def test_unusable_arguments_are_named(make_run, argument, value):
+    with pytest.raises(dpaudit.InputError) as raised:
+        dpaudit.audit(make_run().path, **{argument: value})
+    assert raised.value.file == argument
+
+
+def test_input_errors_name_file_and_field():
+    error = dpaudit.InputError("config.yaml: data.path", "nothing is there.", "Give a path.")
+    assert (error.file, error.field, error.remedy) == ("config.yaml", "data.path", "Give a path.")
+    assert dpaudit.InputError("records.csv", "it is empty.", "").field == ""
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.data = set(), ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.add(tag)
+
+    def handle_data(self, data):
+        self.data += data
+
+
+def test_a_hostile_name_is_escaped(make_run, tmp_path):
+    run = tmp_path / "<script>alert(1)<" / "script>\x1b[2J"
+    run.parent.mkdir()
+    make_run().path.rename(run)
+    shown = Tags(dpaudit.audit(run)._repr_html_())
+    assert shown.found == {"div", "b", "table", "tr", "th", "td"}
+    assert "<script>" in shown.data
+    assert "\x1b" not in repr(dpaudit.audit(run)) + shown.data
+
+
+def test_save_writes_the_reports(found, tmp_path):
+    files = found.save(tmp_path / "report")
+    assert {name: file.name for name, file in files.items()} == {
+        "html": "report.html",
+        "json": "report.json",
+        "markdown": "report.md",
+        "junit": "junit.xml",
+    }
+    assert files["json"].read_text(encoding="utf-8") == found.to_json()
+    assert files["html"].read_text(encoding="utf-8") == found.to_html()
+    assert found.save()["html"].parent == found.run / "report"
+
+
+def test_the_record_is_not_written_into(found):
+    with pytest.raises(dpaudit.InputError):
+        found.save(found.run / "steps")
+
+
+def test_the_public_form_has_no_private_parts(found):
+    assert found.public().result.audience == "public"
+    assert found.public().result.samples == ()
+
+
+def test_checks_as_a_dataframe(found):
+    pytest.importorskip("pandas")
+    frame = found.to_dataframe()
+    assert list(frame["id"]) == [check.id for check in found.checks]
+    assert list(frame["status"]) == [check.status for check in found.checks]
+
+
+def test_a_run_that_is_not_there_is_an_error(tmp_path):
+    found = dpaudit.audit(tmp_path / "nowhere")
+    assert (found.verdict, found.claim, found.epsilon) == ("error", None, None)
+    with pytest.raises(dpaudit.AuditError):
+        found.raise_for_failure()
+    with pytest.raises(dpaudit.InputError):
+        dpaudit.open_run(tmp_path / "nowhere")
+
+
+# --- several runs -----------------------------------------------------------------------------------------------------
+
+
+def test_compare(make_run, tmp_path):
+    pytest.importorskip("pandas")
+    one, two = make_run(), make_run(aggregator="mean", contexts=True)
+    found = dpaudit.compare(one.path, dpaudit.audit(two.path))
+    assert list(found.audits) == [str(one.path), str(two.path)]
+    frame = found.to_dataframe()
+    assert list(frame["epsilon"]) == [audit.epsilon for audit in found.audits.values()]
+    assert len(repr(found).splitlines()) == 3
+    page = found.save(tmp_path / "comparison.html")
+    assert page.read_text(encoding="utf-8") == found.to_html()
+    with pytest.raises(dpaudit.InputError):
+        found.save(one.path / "run.json")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_compare_needs_two_runs(make_run, count):
+    with pytest.raises(dpaudit.InputError):
+        dpaudit.compare(*[make_run().path][:count])
+
+
+def test_no_run_is_named_twice(make_run):
+    run = make_run().path
+    with pytest.raises(dpaudit.InputError):
+        dpaudit.compare(run, run)
+
+
+def test_compose(make_run):
+    runs = [make_run(aggregator="mean", contexts=True, key=key * 16).path for key in ("5eed", "beef")]
+    found = dpaudit.compose(*runs)
+    apart = [dpaudit.audit(run).epsilon for run in runs]
+    assert max(apart) <= found.result.approximate.figure.epsilon <= sum(apart) + 1e-9
+    assert len(repr(found).splitlines()) == 3
+
+
+def test_a_failing_run_is_not_composed(make_run):
+    good, bad = make_run().path, make_run(key="beef" * 16).path
+    (bad / "samples.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(dpaudit.AuditError):
+        dpaudit.compose(good, bad)
+
+
+# --- one run, opened --------------------------------------------------------------------------------------------------
+
+
+def test_steps_give_arrays(make_run):
+    made = make_run(aggregator="mean", contexts=True)
+    run = dpaudit.open_run(made.path)
+    assert len(run.batches) == run.manifest.batches
+    batch = run.batches[1]
+    assert batch.tokens.dtype == np.int32
+    assert len(batch.steps) == len(batch.tokens) == len(batch.log_probabilities)
+    for step, token, log_probability in zip(batch.steps, batch.tokens, batch.log_probabilities, strict=True):
+        assert step.token == token
+        assert step.probabilities.sum() == pytest.approx(1)
+        assert np.log(step.probabilities[token]) == pytest.approx(log_probability, abs=1e-5)
+        assert step.contributions.shape == (batch.contexts, len(step.aggregate))
+        lower, upper = step.bounds
+        assert (lower <= step.aggregate).all()
+        assert (step.aggregate <= upper).all()
+    assert batch.costs == batch.inspect().costs
+    assert batch.steps[1].cost == batch.costs[1]
+    for missing in (len(batch.steps), -1):
+        with pytest.raises(dpaudit.InputError):
+            batch.steps[missing]
+    with pytest.raises(dpaudit.InputError):
+        run.batches[len(run.batches)]
+
+
+def test_texts_are_the_samples(make_run):
+    run = dpaudit.open_run(make_run().path)
+    assert len(run.texts) == sum(len(batch.texts) for batch in run.batches)
+    assert run.texts[0] == run.batches[0].texts[0]
+    assert run.commitment == run.manifest.commitment
+    assert len(run.head) == 64
+    assert len(repr(run).splitlines()) == len(repr(run.texts).splitlines()) == 1
+
+
+def test_texts_as_a_dataframe_and_a_dataset(make_run):
+    texts = dpaudit.open_run(make_run().path).texts
+    pytest.importorskip("pandas")
+    frame = texts.to_dataframe()
+    assert list(frame["text"]) == [text.text for text in texts]
+    pytest.importorskip("datasets")
+    dataset = texts.to_dataset()
+    assert dataset["text"] == list(frame["text"])
+
+
+# --- a release --------------------------------------------------------------------------------------------------------
+
+
+def test_release(make_run, tmp_path):
+    pytest.importorskip("pyarrow")
+    run = make_run()
+    found = dpaudit.release(run.path, tmp_path / "texts", unsigned=True)
+    assert found.audit.verdict == "pass"
+    assert found.result.signer is None
+    assert dpaudit.verify_release(tmp_path / "texts").verdict == "pass"
+    with pytest.raises(dpaudit.InputError):
+        dpaudit.release(run.path, tmp_path / "texts", unsigned=True)
+
+
+def test_a_failing_run_is_not_released(make_run, tmp_path):
+    pytest.importorskip("pyarrow")
+    with pytest.raises(dpaudit.AuditError):
+        dpaudit.release(make_run().path, tmp_path / "texts", unsigned=True, epsilon=0.0)
+    assert not (tmp_path / "texts").exists()
+
+
+@pytest.mark.parametrize("signing", [{}, {"key": "key", "unsigned": True}])
+def test_a_release_says_whether_it_is_signed(make_run, tmp_path, signing):
+    with pytest.raises(dpaudit.InputError):
+        dpaudit.release(make_run().path, tmp_path / "texts", **signing)
