@@ -51,7 +51,7 @@ class Kind(NamedTuple):
 #: By the name of the schema.
 SCHEMAS = {
     "run": Kind(Manifest, FORMAT_VERSION, "validation"),
-    "report": Kind(AuditResult, 1, "serialization"),
+    "report": Kind(AuditResult, 2, "serialization"),
     "comparison": Kind(Comparison, 1, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
     "policy": Kind(Policy, 1, "validation"),
