@@ -60,7 +60,7 @@ from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import StepCheck, Worded, printable, registered
+from dpaudit.checks.registry import Outcome, StepCheck, printable, registered
 from dpaudit.checks.release import stop_problems, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
@@ -368,8 +368,10 @@ def _summary(facts: Facts) -> dict[str, Any]:
 
 
 def _unreadable(path: str, error: InputError, evidence: int) -> AuditResult:
-    unread = Worded("skip", "not run", "a run that can be read", "The run cannot be read.")
-    failed = Worded("fail", "unreadable", "a run directory of format 1", str(error))
+    unread, failed = (
+        Outcome("skip", "run-unread"),
+        Outcome("fail", "run-unreadable", {"problem": printable(str(error))}),
+    )
     context = context_of(path)
     checks = tuple(
         check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Finding, Place, Value
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -108,15 +108,15 @@ def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]
 
 
 def test_sarif_leads_to_the_named_file_of_the_run(samples: Samples) -> None:
-    for measured, uri in [
-        ("/home/me/run/steps/00000003.zip is cut short", "steps/00000003.zip"),
-        ("line 3 of samples.jsonl is not the one that the record implies", "samples.jsonl"),
-        ("nothing", "run.json"),
-    ]:
+    named: list[tuple[dict[str, Value], str]] = [
+        ({"place": Place(batch=3, step=1)}, "steps/00000003.zip"),
+        ({"problem": Finding(code="record.x", values={"file": "samples.jsonl"})}, "samples.jsonl"),
+        ({"file": "/home/me/run/samples.jsonl"}, "run.json"),
+        ({}, "run.json"),
+    ]
+    for values, uri in named:
         result = samples["failed"]()
-        failed = next(check for check in result.checks if check.status == "fail").model_copy(
-            update={"measured": measured}
-        )
+        failed = next(check for check in result.checks if check.status == "fail").model_copy(update={"values": values})
         (found,) = _sarif(result.model_copy(update={"checks": (failed,)}))["results"]
         assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 
