@@ -184,8 +184,9 @@ def _reason(check: CheckResult) -> str:
     """Return what checks have in common that one command makes, or that were not made for the same reason."""
     if check.made_with:
         return check.made_with
-    said = Finding(code=check.code or check.id, values=check.values | {"notes": check.notes})
-    return said.model_dump_json()
+    if not check.code:  # to go away with `Worded`
+        return check.detail
+    return Finding(code=check.code, values=check.values | {"notes": check.notes}).model_dump_json()
 
 
 def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:

@@ -12,6 +12,7 @@ import re
 import xml.etree.ElementTree as ET  # only written here, never parsed
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -165,7 +166,7 @@ def _files_in(values: Mapping[str, Value]) -> Iterator[str]:
                 yield from _files_in(each.values)
             elif isinstance(each, Place):
                 yield f"steps/{each.batch:08d}.zip"
-            elif name == "file" and isinstance(each, str):
+            elif name == "file" and isinstance(each, str) and not PurePath(each).is_absolute():
                 yield each
 
 

@@ -249,7 +249,7 @@ CLAIM = ClaimResult(epsilon=2.5, delta=0.0, kind="ex-post", relation="add_remove
 
 def said(words: str, code: str = "caveat.declared") -> Message:
     """Words that stand where an audit's own would."""
-    return Message(code=code, words=words)
+    return Message(code=code, values={"words": words}, words=words)
 
 
 def median_run(count: int = 40, **changes: Any) -> AuditResult:

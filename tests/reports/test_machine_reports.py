@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.results import AuditResult, Finding
+from dpaudit.results import AuditResult, Finding, Place, Value
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -109,13 +109,17 @@ def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]
 
 def test_sarif_leads_to_the_named_file_of_the_run(samples: Samples) -> None:
     nested = Finding(code="release.other-line", values={"file": "samples.jsonl", "line": 3})
-    for values, uri in [
+    named: list[tuple[dict[str, Value], str]] = [
         ({"file": "steps/00000003.zip"}, "steps/00000003.zip"),
+        ({"place": Place(batch=3, step=1)}, "steps/00000003.zip"),
         ({"differences": 1, "first": nested}, "samples.jsonl"),
         ({"found": (Finding(code="other.finding"), nested)}, "samples.jsonl"),
         ({"file": "a note?.txt"}, "a%20note%3F.txt"),
         ({"field": "samples.jsonl"}, "run.json"),
-    ]:
+        ({"file": "/home/me/run/samples.jsonl"}, "run.json"),
+        ({}, "run.json"),
+    ]
+    for values, uri in named:
         result = samples["failed"]()
         failed = next(check for check in result.checks if check.status == "fail").model_copy(update={"values": values})
         (found,) = _sarif(result.model_copy(update={"checks": (failed,)}))["results"]
