@@ -171,7 +171,7 @@ def test_a_replay_finds_the_run_as_it_is(generated, data_file):
     run = generated(**ASKED)
     found = replay_run(run, str(data_file), steps=20, left_out=3, trials=1)
     assert found.assignment is None
-    assert all(step.difference <= step.tolerance and not step.problem for step in found.steps)
+    assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
     assert failed(run, replay=found).keys() <= {"mechanism.randomness"}
 
 

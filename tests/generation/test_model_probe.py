@@ -190,7 +190,7 @@ def test_a_state_space_generates_and_is_replayed(
     run = generate(make_config(model={"name": str(folder)}), tmp_path / "run")
     assert RunReader(run).manifest.model.isolation == "shared"
     found = replay_run(run, str(data_file), steps=4, left_out=0, trials=0)
-    assert all(step.difference <= step.tolerance and not step.problem for step in found.steps)
+    assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
 
 
 def test_a_run_says_what_keeps_contexts_apart(make_config: Callable[..., Any], data_file: Path, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_run_says_what_keeps_contexts_apart(make_config: Callable[..., Any], d
         run = Path(generate(make_config(model={"name": folder, "coupled_rows": coupled}), tmp_path / coupled))
         assert RunReader(run).manifest.model.isolation == said
         found = replay_run(run, str(data_file), steps=3, left_out=1, trials=0)
-        assert all(step.difference <= step.tolerance and not step.problem for step in found.steps)
+        assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
     manifest = json.loads((run / "run.json").read_text())
     manifest["model"]["isolation"] = "shared"
     (run / "run.json").write_text(json.dumps(manifest))

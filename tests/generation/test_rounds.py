@@ -58,7 +58,7 @@ def test_honest_runs_pass_and_their_replay_finds_them_so(
     assert manifest.batching.allocation is not None and manifest.batching.allocation.secret
     found = replay_run(run, str(data_file), steps=200, left_out=2, trials=0)
     assert found.assignment is None
-    assert all(not step.problem and step.difference <= step.tolerance for step in found.steps)
+    assert all(not step.problems and step.difference <= step.tolerance for step in found.steps)
     assert failed(run, replay=found) == {}
 
 
