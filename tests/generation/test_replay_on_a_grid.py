@@ -193,6 +193,6 @@ def test_a_run_on_a_grid_passes_its_audit_and_its_replay(generated: Callable[...
                 assert step.contexts is not None
                 assert (step.contexts * 64 % 1 == 0).all()
         found = replay_run(run, str(data_file), steps=100, left_out=3, trials=1)
-        assert {(step.difference, step.problem) for step in found.steps} == {(0.0, "")}
+        assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
         failed = {check.id for check in audit_run(run, replay=found).checks if check.status in ("fail", "error")}
         assert failed == {"mechanism.randomness"}  # tests generate with a seed
