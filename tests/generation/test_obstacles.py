@@ -83,7 +83,7 @@ def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_pat
         assert not any(canary in str(each) for each in found)
         run = Path(generate(config, tmp_path / str(number)))
         result = audit_run(run, replay=replay_public(run))
-        assert result.verdict == "fail"
+        assert result.verdict in ("fail", "not_verified")
         unseen = {each.id for each in result.checks if each.status == "fail"}
         unseen |= {each.id for each in result.checks if each.status == "skip" and each.applicable and each.evidence < 3}
         # Without noise no claim holds; and where both levels are equal, so are what is claimed of them.
