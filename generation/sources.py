@@ -76,7 +76,9 @@ def installed_model(name: str, run: Path | None) -> str | None:
     Returns:
         A path that `--model` takes; None where the model, or what loads it, is not here.
     """
-    if not name or any(importlib.util.find_spec(needed) is None for needed in ("torch", "transformers", "huggingface_hub")):
+    if not name or any(
+        importlib.util.find_spec(needed) is None for needed in ("torch", "transformers", "huggingface_hub")
+    ):
         return None
     try:
         found = locate(name, "") if name.startswith(PACKAGE) or Path(name).expanduser().exists() else _cached(name)

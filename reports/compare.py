@@ -417,7 +417,11 @@ def _run_cells(run: ComparedRun) -> tuple[Cell, ...]:
     amounts = [ABSENT if run.verdict == "error" or count is None else f"{count:,}" for count in counts]
     mechanism = _mechanism(run) or ABSENT
     settings = (or_absent(run.clip, stated), or_absent(run.temperature, stated))
-    return (Cell(VERDICT_NAMES[run.verdict].upper(), words=True), Cell(mechanism, words=True), *_cells((*settings, *amounts)))
+    return (
+        Cell(VERDICT_NAMES[run.verdict].upper(), words=True),
+        Cell(mechanism, words=True),
+        *_cells((*settings, *amounts)),
+    )
 
 
 def _mechanism(run: ComparedRun) -> str:
