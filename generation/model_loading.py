@@ -48,7 +48,7 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
             problem = f"{config.name!r} lacks weights of a causal language model."
             raise InputError(FIELD, problem, "Name one that has them.")
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)

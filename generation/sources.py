@@ -66,26 +66,29 @@ def _package(path: str) -> tuple[str, Path | None]:
     return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def installed_model(name: str, run: Path | None) -> str | None:
-    """Return where the model that a run names is on this machine. Nothing is downloaded, and no code is run.
+def installed_model(name: str) -> Path | None:
+    """Return the folder of the model that a run names, where it is installed on this machine.
+
+    Nothing is downloaded, and no code is run. A path is never followed: whoever wrote the run chose it, and what is
+    there would vouch for their texts.
 
     Args:
-        name: `model.name` of the run: of a package, a folder, a file, or on the Hugging Face hub.
-        run: the run directory, whose own files are no evidence of what it says; None where it is not on this machine.
-
-    Returns:
-        A path that `--model` takes; None where the model, or what loads it, is not here.
+        name: `model.name` of the run: of a package, or on the Hugging Face hub.
     """
-    if not name or any(
-        importlib.util.find_spec(needed) is None for needed in ("torch", "transformers", "huggingface_hub")
-    ):
+    libraries = ("torch", "transformers", "huggingface_hub")
+    if any(importlib.util.find_spec(needed) is None for needed in libraries):
         return None
     try:
-        found = locate(name, "") if name.startswith(PACKAGE) or Path(name).expanduser().exists() else _cached(name)
-        inside = found is not None and run is not None and Path(os.path.realpath(found)).is_relative_to(run.resolve())
+        return _packaged(name) if name.startswith(PACKAGE) else _cached(name)
     except (InputError, OSError, RuntimeError, ValueError):  # such as a name that no path has
         return None
-    return None if found is None or inside else str(found)
+
+
+def _packaged(name: str) -> Path | None:
+    """Return a folder in an installed package; None where the name leads out of it."""
+    found, (_, package) = locate(name, ""), _package(name)
+    inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
+    return found if inside else None
 
 
 def _cached(name: str) -> Path | None:

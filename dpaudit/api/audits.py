@@ -16,6 +16,7 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.run import EVIDENCE
 from dpaudit.results import AuditResult
 from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
@@ -124,6 +125,10 @@ class Audit(Shown[AuditResult]):
     def checks(self) -> tuple[CheckResult, ...]:
         """The outcomes of all checks."""
         return self.result.checks
+
+    def __bool__(self) -> bool:
+        """Refuse to be taken for a verdict: every audit would be true. Raises TypeError."""
+        raise TypeError("an audit is neither true nor false: look at .verdict, or call .raise_for_failure()")
 
     def check(self, check_id: str) -> CheckResult:
         """Return the outcome of one check, such as "claim.epsilon". Raises InputError where there is no such check."""
@@ -401,13 +406,13 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
     """Return what a replay with the installed model finds; None where the model is not here or cannot be used."""
     from dpaudit.generation.sources import installed_model
 
-    model = installed_model(RunReader(run).manifest.model.name, run if isinstance(run, Path) else None)
+    model = installed_model(RunReader(run).manifest.model.name)
     if model is None:
         return None
     monitor.note("A required check needs the run's model, which is installed here (--no-model leaves it out)")
     try:
-        return _replay(run, None, model, question, {}, False, monitor)
-    except InputError:  # what stops it may quote the run, and readers outside may see what is said here
+        return _replay(run, None, str(model), question, {}, False, monitor)
+    except Exception:  # whatever stops it may quote the run, and readers outside may see what is said here
         monitor.warn("the installed model cannot be used; with --model the reason is said.")
         return None
 
@@ -485,6 +490,9 @@ def audits_of(
     given: dict[Location, str | os.PathLike[str] | Audit] = {}
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)
+        if isinstance(run, Audit) and run.result.evidence < EVIDENCE and run.verdict != "error":
+            problem = f"its audit asked for evidence level {run.result.evidence} alone."
+            raise InputError(str(where), problem, f"Give an audit of level {EVIDENCE} or more, or the run itself.")
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run

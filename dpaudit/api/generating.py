@@ -226,7 +226,7 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
 
     places.require_runs(tuple(spent), monitor)
     for run in spent:
-        verdict = audit(run, monitor=monitor).verdict
+        verdict = audit(run, find_model=False, monitor=monitor).verdict
         if verdict == "not_verified" and RunReader(run).manifest.public_parts:
             verdict = audit(run, model=model, monitor=monitor).verdict
         if verdict != "pass":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from dpaudit.catalogue import is_public
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
-from dpaudit.results import CheckResult, Finding, Message, Place, Quantity, Value
+from dpaudit.results import CheckResult, Finding, Place, Quantity, Value
 
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
 _MOST_TELLING = 10
@@ -85,11 +84,6 @@ def rows_held(held: int, rows: int) -> Finding:
     if not held:
         return Finding(code="caveat.rows-empty", values={"rows": rows})
     return Finding(code="caveat.rows-held", values={"held": held, "rows": rows})
-
-
-def public_caveats(found: Iterable[Message]) -> Iterator[Message]:
-    """Yield those of an audit's caveats that the catalogue lets readers outside see."""
-    yield from filter(is_public, found)
 
 
 def _about_users(facts: Facts) -> Finding:

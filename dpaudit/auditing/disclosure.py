@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.auditing.caveats import empty_bound, public_caveats
+from dpaudit.auditing.caveats import empty_bound
 from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
@@ -70,7 +70,8 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: Finding
     if passed and claim is not None and withheld is None:
         # The claim is public here, and its size with it.
         yield from map(message, empty_bound(claim.epsilon))
-    yield from public_caveats(result.caveats)
+    # In words anew: those of readers inside may name the run.
+    yield from (message(found, _CONTEXT) for found in filter(is_public, result.caveats))
     if result.asked:
         yield message(Finding(code="caveat.claim-given"))
     if passed and withheld is not None:

@@ -96,18 +96,19 @@ def catalogue() -> Catalogue:
     Raises:
         ValueError: an entry is there twice.
     """
-    own = [
-        file.read_text("utf-8") for file in sorted(files(__package__).iterdir(), key=str) if file.name.endswith(".toml")
-    ]
-    return _merged([*own, *_FROM_PLUG_INS])
+    return _merged([*_own(), *_FROM_PLUG_INS])
+
+
+def _own() -> list[str]:
+    named = sorted(files(__package__).iterdir(), key=str)
+    return [file.read_text("utf-8") for file in named if file.name.endswith(".toml")]
 
 
 def register(text: str) -> None:
     """Add a plug-in's entries, in TOML. Raises ValueError where it is none, or repeats an entry."""
-    _merged([text])
+    _merged([*_own(), *_FROM_PLUG_INS, text])
     _FROM_PLUG_INS.append(text)
     catalogue.cache_clear()
-    catalogue()
 
 
 def _merged(texts: Iterable[str]) -> Catalogue:

@@ -106,7 +106,7 @@ class Embedder:
             # A pooler's weights may be random: it comes after the last layer, and is not used.
             if any("pooler" not in key for key in missing):
                 raise InputError(field, f"{name!r} lacks weights of an encoder.", "Name a sentence-embedding model.")
-            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin)
+            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
             stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get("max_seq_length")
             self.max_tokens = token_limit(self._network, self._tokenizer, stated)
             self.digest = digest_of(identity_files(origin, field))

@@ -1,27 +1,33 @@
-"""Where the model that a run names is on this machine: found without a download, and never in the run itself."""
+"""Where the model that a run names is on this machine: found without a download, and by no path."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import pytest
 
 from dpaudit.generation.sources import installed_model
 
 
-def test_finds_a_folder_outside_the_run_alone(tmp_path: Path) -> None:
-    run, model = tmp_path / "run", tmp_path / "model"
-    (run / "model").mkdir(parents=True)
-    model.mkdir()
-    (tmp_path / "link").symlink_to(run / "model")
-    assert installed_model(str(model), run) == str(model)
-    for inside in (run, run / "model", tmp_path / "link", model / ".." / "run" / "model"):
-        assert installed_model(str(inside), run) is None
+def test_follows_no_path_that_a_run_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote the run chose the path: a model there would vouch for their texts."""
+    for place in ("model", "some/model"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    outside = "/".join([".."] * 24)
+    for name in (str(tmp_path / "model"), "model", "./model", "some/model", f"package:numpy/{outside}{tmp_path}/model"):
+        assert installed_model(name) is None
+
+
+def test_finds_a_model_in_a_package() -> None:
+    assert installed_model("package:numpy/linalg") == Path(numpy.linalg.__file__).parent
 
 
 @pytest.mark.parametrize("name", ["", "nobody/has-this-model", "package:no_such_package/model", "../..//x", "a\0b"])
-def test_finds_nothing_where_nothing_is_installed(tmp_path: Path, name: str) -> None:
-    assert installed_model(name, tmp_path / "run") is None
+def test_finds_nothing_where_nothing_is_installed(name: str) -> None:
+    assert installed_model(name) is None
 
 
 def test_finds_a_model_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,4 +37,4 @@ def test_finds_a_model_in_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.Mon
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("a" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert installed_model("some/model", tmp_path / "run") == str(snapshot)
+    assert installed_model("some/model") == snapshot
