@@ -132,6 +132,11 @@ class Audit(Shown[AuditResult]):
         return by_id[check_id]
 
     @cached_property
+    def quality(self) -> tuple[Quality | None, str]:
+        """The run's evaluation, read once, and why it cannot be shown; both empty where there is none. Private."""
+        return quality_of(self.run)
+
+    @cached_property
     def report(self) -> AuditResult:
         """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
         if self.result.verdict == "error" or self.result.audience == "public":
@@ -143,7 +148,7 @@ class Audit(Shown[AuditResult]):
         """Return the result and the run's evaluation with the digests of its private texts, for comparisons."""
         if self.result.verdict == "error":
             return self.result
-        quality, problem = quality_of(self.run)
+        quality, problem = self.quality
         if problem:
             self._monitor.warn(problem)
         return self.result.model_copy(update={"quality": quality})
@@ -309,7 +314,10 @@ def audit(
             held=Held(_digest("commitment", commitment), _digest("head", head)),
             seed=seed,
         )
-    return Audit(where, _held_to(result, where, rules, signer), monitor)
+    audited = Audit(where, result, monitor)
+    if rules is not None:
+        audited.result = _held_to(audited, rules, signer)
+    return audited
 
 
 def asked_claim(
@@ -374,15 +382,13 @@ def _replay(
     return found
 
 
-def _held_to(result: AuditResult, run: Location, policy: PolicyFile | None, signer: str | None) -> AuditResult:
-    """Return the result with the policy's rules; as it is where there is no policy."""
-    if policy is None:
-        return result
+def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditResult:
+    """Return the result with the policy's rules."""
     from dpaudit.releasing.policy import held_to
 
-    wanted = policy.policy.quality is not None and result.verdict != "error"
-    quality, problem = quality_of(run) if wanted else (None, "")
-    return held_to(result, policy, quality, problem, signer)
+    wanted = policy.policy.quality is not None and audited.verdict != "error"
+    quality, problem = audited.quality if wanted else (None, "")
+    return held_to(audited.result, policy, quality, problem, signer)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:
