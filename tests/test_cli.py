@@ -1084,7 +1084,7 @@ def test_internal_error_quotes_nothing(dpaudit, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a private record")
 
-    monkeypatch.setattr("dpaudit.auditing.audit_run", broken)
+    monkeypatch.setattr("dpaudit.api.audits.audit_run", broken)
     code, out, err = dpaudit("verify", "anything")
     assert (code, out) == (3, "")
     assert "a private record" not in err

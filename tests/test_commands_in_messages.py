@@ -132,11 +132,11 @@ PARSED = {
         _RELEASE,
     ),
     "dpaudit verify texts --key release-key.pub --level 4": ("", _RELEASE),
-    "dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {evidence}": (
+    "dpaudit verify {argument(str(out), 'FOLDER')} {gate} --level {result.evidence}": (
         "dpaudit verify texts --key release-key.pub --policy FILE.yaml --level 2",
         _RELEASE,
     ),
-    "dpaudit verify {argument(str(path), 'RUN_DIR')}{by_model}": ("dpaudit verify run --model NAME", _MODEL),
+    "dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}": ("dpaudit verify run --model NAME", _MODEL),
     "dpaudit verify {argument(str(run), 'RUN_DIR')}": ("dpaudit verify run", "one with a claim runs here"),
     "dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}": (
         "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data FILE",

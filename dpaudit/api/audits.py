@@ -139,6 +139,11 @@ class Audit(Shown[AuditResult]):
         return by_id[check_id]
 
     @cached_property
+    def quality(self) -> tuple[Quality | None, str]:
+        """The run's evaluation, read once, and why it cannot be shown; both empty where there is none. Private."""
+        return quality_of(self.run)
+
+    @cached_property
     def report(self) -> AuditResult:
         """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
         if self.result.verdict == "error" or self.result.audience == "public":
@@ -150,7 +155,7 @@ class Audit(Shown[AuditResult]):
         """Return the result and the run's evaluation with the digests of its private texts, for comparisons."""
         if self.result.verdict == "error":
             return self.result
-        quality, problem = quality_of(self.run)
+        quality, problem = self.quality
         if problem:
             self._monitor.warn(problem)
         return self.result.model_copy(update={"quality": quality})
@@ -328,7 +333,10 @@ def audit(
     if found is None and find_model and _model_verifies(result, rules):
         found = _installed_replay(where, question, monitor)
         result = result if found is None else audited(found)
-    return Audit(where, _held_to(result, where, rules, signer), monitor)
+    made = Audit(where, result, monitor)
+    if rules is not None:
+        made.result = _held_to(made, rules, signer)
+    return made
 
 
 def asked_claim(
@@ -417,15 +425,13 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
         return None
 
 
-def _held_to(result: AuditResult, run: Location, policy: PolicyFile | None, signer: str | None) -> AuditResult:
-    """Return the result with the policy's rules; as it is where there is no policy."""
-    if policy is None:
-        return result
+def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditResult:
+    """Return the result with the policy's rules."""
     from dpaudit.releasing.policy import held_to
 
-    wanted = policy.policy.quality is not None and result.verdict != "error"
-    quality, problem = quality_of(run) if wanted else (None, "")
-    return held_to(result, policy, quality, problem, signer)
+    wanted = policy.policy.quality is not None and audited.verdict != "error"
+    quality, problem = audited.quality if wanted else (None, "")
+    return held_to(audited.result, policy, quality, problem, signer)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:

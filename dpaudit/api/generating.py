@@ -127,7 +127,7 @@ def generate(
     """
     if out is None:
         raise InputError("out", "there is none.", "Name a run directory to write.")
-    place = _place(out)
+    place = place_for_run(out)
     with _ready(config, records, engine) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
@@ -157,7 +157,7 @@ def generate_public(
     Raises:
         InputError: a setting, the model or the directory cannot be used.
     """
-    place = _place(out)
+    place = place_for_run(out)
     asked = read_config(config)
     from dpaudit.generation.algorithm import silent
     from dpaudit.generation.public import generate_public as write_baseline
@@ -190,11 +190,11 @@ def plan(
         return planned(asked, known, earlier)
 
 
-def _place(out: str | os.PathLike[str]) -> places.Location:
+def place_for_run(out: str | os.PathLike[str]) -> places.Location:
     """Return where to write. Raises InputError where nothing may be written, or nothing of it would last."""
     place = places.location_of(out)
     if str(place).startswith("memory:"):
-        raise InputError(str(place), "this lives no longer than this process.", "Name a folder, or a URL of a store.")
+        raise InputError(str(place), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with
         places.spare_runs(place.parent, (), "Name another directory with --out.")
     return place

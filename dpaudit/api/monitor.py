@@ -27,6 +27,10 @@ class Monitor:
     def note(self, message: str) -> None:
         """Say what begins now."""
 
+    def problem(self, message: str) -> None:
+        """Say what is wrong beside the error that is raised."""
+        self.warn(message)
+
     def warn(self, message: str) -> None:
         """Warn of something that does not stop the call."""
         warnings.warn(message, UserWarning, stacklevel=4)

@@ -64,7 +64,7 @@ def location_of(run: str | os.PathLike[str]) -> Location:
 
 
 def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
-    """Raise InputError where something is no run, such as a mistyped path; warn of all but the last of several."""
+    """Raise InputError where something is no run, such as a mistyped path; all but the last of several are told."""
     problems = []
     for run in runs:
         try:
@@ -72,7 +72,7 @@ def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
         except InputError as error:
             problems.append(error)
     for problem in problems[:-1]:
-        monitor.warn(str(problem))
+        monitor.problem(str(problem))
     if problems:
         raise problems[-1]
 

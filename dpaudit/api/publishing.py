@@ -14,7 +14,6 @@ from dpaudit.api.audits import (
     AuditOptions,
     asked_claim,
     audit,
-    quality_of,
     spare_findings,
     write_findings,
 )
@@ -123,7 +122,8 @@ def release(
         write_findings(public_form(found.result), junit=junit, sarif=sarif)
     if found.verdict != "pass":
         raise AuditError(found)
-    quality, problem = quality_of(where)
+    # Read once: the card shows the evaluation that the policy was held against.
+    quality, problem = found.quality
     if problem:
         monitor.warn(problem)
     with places.writing(folder, "--out"):

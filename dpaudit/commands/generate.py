@@ -91,6 +91,12 @@ def generate(
         raise click.UsageError("Give --out, or --dry-run without it.")
     if dry_run and (public_only or stop_after or engine):
         raise click.UsageError("--dry-run takes --spent and --unverified alone.")
+    from dpaudit.api.generating import place_for_run, plan, read_config
+    from dpaudit.api.places import last_part
+    from dpaudit.reports.planning import print_plan
+
+    if out is not None:
+        place_for_run(out)
     if not config.exists():
         remedy = f"Write one with `dpaudit init {argument(str(config), 'CONFIG')}`."
         raise InputError(str(config), "there is no such file.", remedy)
@@ -100,10 +106,6 @@ def generate(
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
-    from dpaudit.api.generating import plan, read_config
-    from dpaudit.api.places import last_part
-    from dpaudit.reports.planning import print_plan
-
     settings = read_config(config)
     if out is None:
         planned = plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)

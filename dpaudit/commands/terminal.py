@@ -201,6 +201,10 @@ class TerminalMonitor(Monitor):
         """Say what begins, where no bar shows it."""
         note_in_log(message)
 
+    def problem(self, message: str) -> None:
+        """Say an error."""
+        tell(f"dpaudit: {message}")
+
     def warn(self, message: str) -> None:
         """Say a warning, in one line."""
         tell(f"dpaudit: warning: {' '.join(message.splitlines())}")

@@ -360,7 +360,7 @@ def test_the_card_has_the_evaluation_that_the_policy_was_held_against(
     (tmp_path / "policy.yaml").write_text("policy_version: 1\nquality: public-baseline\n")
     (tmp_path / "about.yaml").write_text("public_reference: true\n")
     found = iter([(measured, "")])
-    monkeypatch.setattr("dpaudit.commands.release.quality_of", lambda _: next(found))
+    monkeypatch.setattr("dpaudit.api.audits.quality_of", lambda _: next(found))
     options = ("--policy", "policy.yaml", "--about", "about.yaml", "--unsigned")
     code, _, err = dpaudit("release", make_run(aggregator="mean").path, "--out", "texts", *options)
     assert code == 0, err
