@@ -184,7 +184,7 @@ def _reason(check: CheckResult) -> str:
     """Return what checks have in common that one command makes, or that were not made for the same reason."""
     if check.made_with:
         return check.made_with
-    if not check.code:  # to go away with `Worded`
+    if not check.code:  # readers outside are not told
         return check.detail
     return Finding(code=check.code, values=check.values | {"notes": check.notes}).model_dump_json()
 

@@ -111,7 +111,7 @@ def release(
         problem = "a release folder holds what is attested alone."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError("release", "pyarrow is not installed.", f"{installing('release')}.")
+        raise InputError("release", "pyarrow is not installed.", f"{installing('release')} to write releases.")
     if test_share is not None:
         if not 0 < test_share < 1:
             raise InputError("test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1.")

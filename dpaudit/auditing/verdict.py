@@ -158,8 +158,6 @@ def _reason(check: CheckResult) -> Finding:
 
 
 def _found(check: CheckResult) -> Finding:
-    if not check.code:  # to go away with `Worded`
-        return Finding(code="step.said", values={"words": check.measured})
     return Finding(code=f"{check.id}:{check.code}", values=check.values)
 
 

@@ -167,10 +167,8 @@ def test_the_command_line_says_the_same_for_any_number_of_workers(empty_figures,
         assert CliRunner().invoke(cli, [command, str(run.path), "--workers", "0"]).exit_code == 2
 
 
-def test_an_error_keeps_nothing_of_what_was_read_before_it(make_run):
-    """Its traceback would hold each such batch's arrays until the run's audit is done."""
+def test_a_batch_that_cannot_be_read_is_named(make_run):
     run = make_run()
     run.steps_file(1).write_bytes(b"no archive")
-    error = BatchAuditor(RunReader(run.path).location, None)(1).error
-    assert error is not None and "00000001.zip" in str(error)
-    assert error.__traceback__ is error.__context__ is error.__cause__ is None
+    unreadable = BatchAuditor(RunReader(run.path).location, None)(1).unreadable
+    assert unreadable is not None and unreadable.values["file"] == "steps/00000001.zip"
