@@ -81,14 +81,16 @@ def digests_match(facts: Facts) -> Outcome:
     missing = sorted(recorded.keys() - set(present))
     added = sorted(set(present) - recorded.keys())
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
-    found = [_about("integrity.altered", name) for name in altered]
-    found += [Finding(code="integrity.other-run")] * since
-    found += [_about("integrity.missing", name) for name in missing]
-    found += [_about("integrity.added", name) for name in added]
-    found += [_about("integrity.foreign", name) for name in unknown if name in recorded]
+    found = [("integrity.altered", name) for name in altered]
+    found += [("integrity.other-run", "")] * since
+    found += [("integrity.missing", name) for name in missing]
+    found += [("integrity.added", name) for name in added]
+    found += [("integrity.foreign", name) for name in unknown if name in recorded]
     if found:
+        code, name = found[0]
+        first = _about(code, name) if name else Finding(code=code)
         mend = _RESTORE if altered or missing or not recorded else Finding(code="integrity.remove")
-        return Outcome("fail", "different", {"differences": len(found), "first": found[0]}, (mend,))
+        return Outcome("fail", "different", {"differences": len(found), "first": first}, (mend,))
     return Outcome("pass", "equal", {"files": len(compared)})
 
 

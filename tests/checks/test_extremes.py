@@ -41,4 +41,5 @@ def test_fixed_columns_that_tie_for_the_first_place_have_their_probability(make_
     step = Step(0, -np.log(tied), aggregate_digest(aggregate), arrays)
     assert aggregate_is_defined(StepView(spec.manifest, BatchHeader(0, contexts), step)) is None
     wrong = Step(0, -np.log(tied) - 1e-6, aggregate_digest(aggregate), arrays)
-    assert "log-probability" in aggregate_is_defined(StepView(spec.manifest, BatchHeader(0, contexts), wrong))
+    found = aggregate_is_defined(StepView(spec.manifest, BatchHeader(0, contexts), wrong))
+    assert found is not None and found.code == "record.other-probability"

@@ -364,7 +364,8 @@ def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: 
 def test_a_run_without_batch_costs_is_refused_by_its_path(
     make_run: Any, dpaudit: Command, tmp_path: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpaudit.auditing.audit_run", lambda *_, **__: samples["approximate only"]())
+    monkeypatch.setattr("dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]())
+    make_run().path.rename(tmp_path / "mean")
     code, printed, err = dpaudit("figures", tmp_path / "mean", "--out", tmp_path / "out")
     assert (code, printed) == (2, "")
     assert "mean: this run has no ex-post cost" in err and "(epsilon, delta)" in err

@@ -336,7 +336,7 @@ LARGE = {f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "st
     "terabytes before a zip": (padded_zip, 2, "00000000.zip"),
     "400 gigabytes in hashes": (sparse_under_a_recorded_name, 2, "half-written or foreign files"),
     "a directory of two gigabytes in hiding": (large_directory_behind_a_small_one, 2, "are to be read at once"),
-    "many digests": (many_digests, 1, "100000 differences"),
+    "many digests": (many_digests, 1, "100,000 differences"),
 }
 LONG_FILES = {
     "line of 100 megabytes": (
@@ -511,4 +511,5 @@ def test_known_decoders_are_run(make_run):
     for name, decoder in DECODERS.items():
         checks = {check.id: check for check in with_tokenizer(make_run(), {"decoder": decoder}).audit().checks}
         assert checks["integrity.format"].status == "pass", name
-        assert checks["release.text"].values["first"].code == "release.not-its-tokens", name
+        first = checks["release.text"].values.get("first")
+        assert first is None or first.code != "release.undecodable", name
