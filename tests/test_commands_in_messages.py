@@ -9,9 +9,11 @@ import ast
 import re
 import shlex
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +62,10 @@ PARSED = {
     "dpaudit compare median-run mean-run --out comparison.html": ("", "needs a second run; tests/test_cli.py runs it"),
     "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": ("", "needs runs; tests/test_cli.py"),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
-    "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR": ("", _MODEL),
+    "dpaudit evaluate {run} --reference DATA --baseline DIR": (
+        "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
+        _MODEL,
+    ),
     "dpaudit evaluate RUN --reference DATA --baseline FOLDER": ("", _MODEL),
     "dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline public",
@@ -75,6 +80,7 @@ PARSED = {
         "tests/reports/test_figure_files.py reads it off a figure",
     ),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
+    "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
     "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
@@ -95,13 +101,21 @@ PARSED = {
         "dpaudit replay RUN --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
     ),
-    "dpaudit replay RUN_DIR --data FILE --without ROW -- PYTHON SCRIPT": (
+    "dpaudit replay {run} --data FILE --without ROW -- PYTHON SCRIPT": (
         "dpaudit replay RUN_DIR --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
     ),
     "dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt": ("", "needs a script"),
     "dpaudit replay run --data records.csv --steps 20": ("", _MODEL),
-    "dpaudit report RUN_DIR --data FILE --evidence 4": ("", _MODEL),
+    "dpaudit report {run}{question} --data FILE --evidence 4": (
+        "dpaudit report run --epsilon 3 --data FILE --evidence 4",
+        _MODEL,
+    ),
+    "dpaudit report {run}{question} --evidence {level}": (
+        "dpaudit report run --epsilon 3 --evidence 2",
+        "tests/releasing/test_policy.py runs the like",
+    ),
+    "dpaudit report {run}{question} {options}": ("dpaudit report run --epsilon 3 --model NAME --evidence 3", _MODEL),
     "dpaudit report {argument(str(out), 'RUN_DIR')}": ("dpaudit report run", "the example of its help runs here"),
     "dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}": (
         "dpaudit report run --audience public --epsilon 3 --evidence 3 --data FILE",
@@ -117,10 +131,7 @@ PARSED = {
     "dpaudit verify FOLDER": ("", _RELEASE),
     "dpaudit verify FOLDER --key FILE.pub": ("", _RELEASE),
     "dpaudit verify RUN_DIR --commitment HEX": (f"dpaudit verify RUN_DIR --commitment {DIGEST}", "as the next"),
-    "dpaudit verify RUN_DIR --model {argument(facts.manifest.model.name, 'NAME')}": (
-        "dpaudit verify RUN_DIR --model NAME",
-        _MODEL,
-    ),
+    "dpaudit verify {run}{question} --model {model}": ("dpaudit verify run --epsilon 3 --model NAME", _MODEL),
     'dpaudit verify run --commitment "$(cat ticket.txt)"': (f"dpaudit verify run --commitment {DIGEST}", "as the next"),
     "dpaudit verify run --epsilon 3 && publish run/samples.jsonl": (
         "dpaudit verify run --epsilon 3",
@@ -154,9 +165,8 @@ LISTED = {
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
-    "dpaudit verify RUN_DIR{' --seed-file FILE' * parts}": "opens FILE; tests/generation runs it",
+    "dpaudit verify {run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
-    "dpaudit replay )?{_RUN_DIR}": "a pattern, by which a run's name gets into remedies",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
     "dpaudit {escaped(result.run['dpaudit'])} audited the run before these texts were released, and it passed. "
     "{findings.tally(result)}. {findings.evidence_asked(result)}": "prose: a version",
@@ -181,6 +191,9 @@ def shown_commands() -> dict[str, str]:
             if not any(part.is_symlink() for part in file.relative_to(ROOT).parents if str(part) != "."):
                 for text in _messages(ast.parse(file.read_text("utf-8"))):
                     found |= dict.fromkeys(_commands(text), str(file.relative_to(ROOT)))
+        for file in sorted((ROOT / folder).rglob("*.toml")):
+            for text in _texts(tomllib.loads(file.read_text("utf-8"))):
+                found |= dict.fromkeys(_commands(text), file.name)
         for file in sorted((ROOT / folder).rglob("*.j2")):
             found |= dict.fromkeys(_commands(file.read_text("utf-8")), file.name)
     for name, command in cli.commands.items():
@@ -189,6 +202,15 @@ def shown_commands() -> dict[str, str]:
             if line.startswith(("dpaudit ", "eval ")):
                 found.setdefault(line, f"dpaudit {name} --help")
     return found
+
+
+def _texts(entry: Any) -> Iterator[str]:
+    """Yield the texts of the catalogue's entries."""
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, dict):
+        for value in entry.values():
+            yield from _texts(value)
 
 
 def _messages(tree: ast.AST) -> Iterator[str]:

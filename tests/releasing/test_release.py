@@ -608,7 +608,7 @@ def test_the_command_line_is_held_to_be_clear(
     make_run: Callable[..., Run], tmp_path: Path, dpaudit: Command, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(aggregator="mean")
-    monkeypatch.setattr("dpaudit.auditing.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
+    monkeypatch.setattr("dpaudit.api.audits.audit_run", lambda *_, **__: pytest.fail("an audit was spent"))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "attestation.intoto.jsonl").touch()
     (tmp_path / "file").write_text("")
