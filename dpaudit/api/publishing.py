@@ -153,8 +153,11 @@ def verify_release(
     Args:
         folder: as it was received.
         key: the public key that must have signed; None looks at no signature.
-        epsilon, batch_epsilon, delta: the most that the attested claim may say, in nats.
-        relation, unit: what it must be about.
+        epsilon: the most that the attested claim may say at the release level, in nats.
+        batch_epsilon: the most that it may say at the batch level, in nats.
+        delta: the most that it may say of delta.
+        relation: the neighbours that it must be about.
+        unit: the privacy unit that it must be about.
         evidence: the level that the audit must rest on at least.
         policy: that the run must have been held to, and whose signers must have signed.
         commitment: that the run's must be, in hexadecimal.
