@@ -346,7 +346,11 @@ def test_texts_of_one_batch_do_not_show_that_what_they_share_is_public(make_run)
     for sizes, level in (((6,), 1), ((6, 6), 3)):
         result = make_run(**kind, sizes=sizes).audit()
         (check,) = (check for check in result.checks if check.id == "mechanism.support-public")
-        assert (check.status, check.evidence, result.verdict) == ("skip", level, "not_verified" if level == 1 else "pass")
+        assert (check.status, check.evidence, result.verdict) == (
+            "skip",
+            level,
+            "not_verified" if level == 1 else "pass",
+        )
     result = make_run(**kind, sizes=(6,), private_anchor=True).audit()
     (check,) = (check for check in result.checks if check.id == "mechanism.support-public")
     assert check.status != "pass"

@@ -1676,9 +1676,9 @@ _CHECKS = (
     Mutant(
         "disclosure-caveats-by-their-figures",
         "What a caveat tells of records is published where its number is one that was declared.",
-        "dpaudit/auditing/caveats.py",
-        "yield from filter(is_public, found)",
-        "yield from (each for each in found if is_public(each) or 2 in each.values.values())",
+        "dpaudit/auditing/disclosure.py",
+        "filter(is_public, result.caveats))",
+        "(each for each in result.caveats if is_public(each) or 2 in each.values.values()))",
         ("tests/checks/test_equal_contexts.py",),
     ),
     Mutant(
