@@ -74,6 +74,7 @@ UNRUN = {
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit figures laptop/agnews/*/run": TABLES,
+    "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
