@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Iterator
 
-from dpaudit.checks.registry import Outcome, command_for, described, listed, registered
+import pytest
 
-ABOUT = registered()
+from dpaudit.catalogue import catalogue, register, render
+from dpaudit.checks.registry import Outcome, described, listed, registered
+from dpaudit.results.shell import context_of
+
+ABOUT = [catalogue().check[check.id] for check in registered()]
+#: What every sentence may show.
+CONTEXT = {"run", "question"}
+
+
+def templates() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each template of the catalogue, where it stands, and the values beside it that readers outside may see."""
+    found = catalogue()
+    for code, sentence in found.sentence.items():
+        yield code, sentence.text, sentence.public
+    outcomes = [(code, words, "") for code, words in found.outcome.items()]
+    for name, each in found.check.items():
+        outcomes += [(f"{name}:{code}", words, each.expected) for code, words in each.outcome.items()]
+    for code, words, expected in outcomes:
+        due = expected if words.expected is None else words.expected
+        yield code, f"{words.found} {due} {words.detail}", words.public
 
 
 def test_why_it_matters_is_a_sentence_or_two() -> None:
@@ -22,11 +43,26 @@ def test_no_two_checks_matter_for_the_same_reason() -> None:
 
 
 def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the_run() -> None:
-    about = ABOUT[0]
+    check, about = registered()[0], ABOUT[0]
     for status in ("pass", "fail", "skip"):
-        found = about.entry(Outcome(status, "measured", "expected", "what is known of this run"))
-        assert (found.why, found.remedy, found.detail) == (about.why, about.remedy, "what is known of this run")
-    assert about.entry(Outcome("fail", "measured", "expected")).detail == about.remedy
+        found = check.in_words(Outcome(status, "origin-undeclared", {"field": "settings"}), context_of("run"))
+        assert (found.why, found.remedy, found.values) == (about.why, about.remedy, {"field": "settings"})
+        assert "origins.settings" in found.detail
+    assert check.in_words(Outcome("fail", "origin-private"), context_of("run")).detail == about.remedy
+
+
+def test_templates_are_whole_and_show_the_values_that_are_public() -> None:
+    for code, template, public in templates():
+        assert template.count("[[") == template.count("]]"), code
+        named = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        assert all(name.isidentifier() for name in named), code
+        assert {*public} <= named - CONTEXT, code
+
+
+def test_entries_of_plug_ins_come_along_and_repeat_none() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        register('[sentence."claim.supported"]\ntext = "another"')
+    assert catalogue().sentence["claim.supported"].text.startswith("Do not release")
 
 
 def test_the_catalogue_explains_why() -> None:
@@ -36,22 +72,22 @@ def test_the_catalogue_explains_why() -> None:
 
 def test_no_remedy_asks_for_another_run_because_of_a_figure() -> None:
     for about in ABOUT:
-        assert "other settings" not in about.remedy, about.id
-    (cost,) = [about for about in ABOUT if about.id == "claim.epsilon"]
-    assert "a choice that no epsilon pays for" in cost.remedy
+        assert "other settings" not in about.remedy, about.title
+    assert "a choice that no epsilon pays for" in catalogue().check["claim.epsilon"].remedy
 
 
 def test_words_say_no_more_than_the_mathematics() -> None:
-    why = {about.id: about.why for about in ABOUT}
+    why = {name: about.why for name, about in catalogue().check.items()}
     assert "by more where a batch is smaller than the divisor" in why["mechanism.divisor"]
     assert "can cost more" in why["sampling.distribution"]
     assert "The bound or the record is wrong" in why["neighbors.removal"]
     assert "its own ex-post bound" in why["replay.lower-bound"]
 
 
-def test_commands_name_the_run_as_a_shell_takes_it():
-    command = "dpaudit verify RUN_DIR --model m"
+def test_commands_name_the_run_as_a_shell_takes_it() -> None:
+    command = "dpaudit verify {run}{question} --model m"
     for run, named in (("runs/a b", "'runs/a b'"), ("-x", "./-x"), ("it's", "'it'\"'\"'s'"), ("s3://a/b", "s3://a/b")):
-        assert command_for(command, run) == f"dpaudit verify {named} --model m"
+        assert render(command, {}, context_of(run)) == f"dpaudit verify {named} --model m"
     for run in ("a\nb", "a\u202eb", "a\x1bb", "b\udcff"):
-        assert command_for(command, run) == command, "what cannot be shown as it is cannot be pasted"
+        found = render(command, {}, context_of(run))
+        assert found == "dpaudit verify RUN_DIR --model m", "what cannot be shown as it is cannot be pasted"
