@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.caveats import public_caveats
+from dpaudit.catalogue import is_public
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
 from dpaudit.generation.sampling import CommittedStream, sample
@@ -138,7 +138,7 @@ def test_without_the_seed_nothing_is_passed_and_readers_are_told(make_run):
         assert (SEEDED in result.guarantee.values.get("checks", ())) == (evidence > 2)
     result = audit_run(run.path)
     (told,) = [caveat for caveat in result.caveats if caveat.code == "caveat.no-seed"]
-    assert told in list(public_caveats(result.caveats))
+    assert told in list(filter(is_public, result.caveats))
 
 
 def test_a_run_of_the_operating_systems_randomness_has_nothing_to_hold(make_run):
