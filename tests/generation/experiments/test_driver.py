@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from dpaudit.api.evaluating import Evaluation
 from dpaudit.auditing import audit_run
 from dpaudit.cli import cli, main
 from dpaudit.generation.algorithm import generate, require_made_with
@@ -374,11 +375,11 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
     table_file.write_text(yaml.safe_dump(values))
     measured: list[tuple[str, Path | None]] = []
 
-    def evaluate_run(run: Path, data: Any, cache: Any, engine: Any, options: Any, baseline: Path | None) -> Any:
+    def evaluate(run: Path, reference: Any, *, baseline: Path | None, **_: Any) -> Evaluation:
         measured.append((run.parent.name, baseline))
-        return quality, run
+        return Evaluation(run, quality, run)
 
-    monkeypatch.setattr("dpaudit.commands.table.evaluate_run", evaluate_run)
+    monkeypatch.setattr("dpaudit.api.evaluating.evaluate", evaluate)
     made = []
     for _ in range(2):
         assert command(table_file, "--out", out)[0] == 0
@@ -395,7 +396,7 @@ def test_the_exit_code_follows_the_audit() -> None:
             "failed": (),
             "claim": None,
             "theorem1": None,
-            "equal": "",
+            "equal": None,
             "texts": 0,
             "tokens": 0,
         }
