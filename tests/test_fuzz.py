@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from dpaudit.cli import main
+from dpaudit.results import EXIT_CODES
 from dpaudit.runs import RunReader, without_stop
 from dpaudit.runs.text import Decode
 
@@ -32,7 +33,6 @@ KINDS = {
 #: With digests as they were and with forged ones. `make test-slow` goes on where `make test` stops.
 TRIALS = {False: range(12), True: range(30)}
 MORE_TRIALS = {False: range(12, 40), True: range(30, 80)}
-EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 #: Fields of run.json that a record cannot contradict, and why not.
 DECLARED = {

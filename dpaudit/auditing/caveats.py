@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
+from dpaudit.checks.disclosure import in_common
 from dpaudit.results import CheckResult, Finding, Place, Quantity, Value
 
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
@@ -39,12 +40,7 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
         more: dict[str, Value] = {"more": len(facts.equal) - 1} if len(facts.equal) > 1 else {}
         yield Finding(code="caveat.equal-contexts", values=values | more)
     for shared in (facts.replay.shared or ()) if facts.replay is not None else ():
-        found: dict[str, Value] = {
-            "setting": shared.setting,
-            "letters": shared.letters,
-            "records": shared.records,
-        }
-        yield Finding(code="caveat.text-in-common", values=found)
+        yield Finding(code="caveat.text-in-common", values={"found": in_common(shared)})
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
         yield Finding(code="caveat.public-parts")

@@ -10,16 +10,15 @@ from dpaudit.commands.terminal import tell
 if TYPE_CHECKING:
     from dpaudit.api.audits import Audit
 
-EXIT_CODES = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
-
 
 def leave(*audits: Audit) -> None:
     """Leave with the worst verdict's exit code; say on stderr why a run could not be judged."""
     from dpaudit.reports.findings import causes
+    from dpaudit.results import EXIT_CODES
 
     for found in audits:
         for check in causes(found.result):
             # What is for readers outside holds neither what was measured nor where.
             said = (check.id, check.measured or check.title, check.detail)
             tell(f"dpaudit: {' '.join(': '.join(filter(None, said)).splitlines())}")
-    sys.exit(max(EXIT_CODES[found.verdict] for found in audits))
+    sys.exit(max(EXIT_CODES[found.result.verdict] for found in audits))

@@ -4,6 +4,7 @@ from dpaudit.mechanisms import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
+from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
 from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative

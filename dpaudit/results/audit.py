@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +16,8 @@ from dpaudit.runs.assignment import KEY_BYTES
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "not_verified", "fail", "error"]
+#: What a command leaves with.
+EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
 Asked = Literal["epsilon", "batch_epsilon", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.

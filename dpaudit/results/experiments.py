@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dpaudit.results import AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
+from dpaudit.results import EXIT_CODES, AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
 from dpaudit.results.quality import PRIVATE
 
 #: The worst thing that happened to a row decides the command's exit code.
@@ -220,5 +220,4 @@ class TableResult(Result):
 def _exit_code(row: RowResult) -> int:
     if row.failure is not None:
         return 3 if row.failure.kind == "internal" else 2
-    codes: dict[Verdict, int] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
-    return 2 if row.audited is None else codes[row.audited.verdict]
+    return 2 if row.audited is None else EXIT_CODES[row.audited.verdict]

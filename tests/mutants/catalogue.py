@@ -2489,7 +2489,7 @@ _COMMANDS = (
     Mutant(
         "cli-failure-exits-with-0",
         "a failed audit leaves with exit code 0",
-        "dpaudit/commands/audits.py",
+        "dpaudit/results/audit.py",
         '{"pass": 0, "not_verified": 1, "fail": 1, "error": 2}',
         '{"pass": 0, "not_verified": 1, "fail": 0, "error": 2}',
         (_CLI,),
