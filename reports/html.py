@@ -43,7 +43,7 @@ def render_html(result: AuditResult) -> str:
         figures={drawing.name: in_page(drawing) for drawing in figures.of_run(result)},
         failed=findings.checks_with(result, "fail", "error"),
         anchor=lambda check: anchors[id(check)],
-        path=one_line(result.run.get("path") or "", LABEL_LENGTH),
+        path=one_line(result.run.path or "", LABEL_LENGTH),
     )
 
 

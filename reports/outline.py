@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from dpaudit.catalogue import sentence
 from dpaudit.reports import wording
@@ -28,6 +28,7 @@ from dpaudit.results import (
     LedgerEntry,
     Message,
     RunEpsilon,
+    RunSummary,
     Spread,
     Value,
 )
@@ -366,7 +367,7 @@ def neighbours_of(
 
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
-    path = argument(result.run.get("path") or "RUN_DIR", "RUN_DIR")
+    path = argument(result.run.path or "RUN_DIR", "RUN_DIR")
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
     return (report, f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}")
@@ -389,21 +390,16 @@ def rests_on(result: AuditResult) -> str:
 
 
 def _model_name(result: AuditResult) -> str:
-    name = _part(_part(result.run, "manifest"), "model").get("name")
-    return name if isinstance(name, str) and not name.startswith(WITHHELD_NAME) else "NAME"
+    settings = result.run.settings
+    name = None if settings is None else settings.model.name
+    return "NAME" if name is None or name.startswith(WITHHELD_NAME) else name
 
 
 def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
     """The files that whoever accepts the run signs for, with their digests."""
-    digests = _part(result.run, "digests")
+    digests = result.run.digests
     files = () if is_public(result) else ("run.json", "samples.jsonl")
     return tuple((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
-
-
-def _part(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of a run's summary; empty where there is none."""
-    part = run.get(name)
-    return part if isinstance(part, Mapping) else {}
 
 
 def claim_origin(result: AuditResult) -> str:
@@ -416,19 +412,18 @@ def claim_origin(result: AuditResult) -> str:
     if result.claim is None:
         return ""
     when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
-    return f"The claim is the run's own{when.get(str(_part(result.run, 'manifest').get('claim_stated')), '')}."
+    settings = result.run.settings
+    return f"The claim is the run's own{when.get(str(settings and settings.claim_stated), '')}."
 
 
-def settings(run: Mapping[str, Any]) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
+def settings(run: RunSummary) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
     """The run's summary as trees of printable text, bounded in depth and breadth: configuration, versions, digests."""
-    manifest = _part(run, "manifest")
-    versions = {name: run[name] for name in _VERSIONS if name in run}
-    versions |= {"generated with": manifest["software"]} if "software" in manifest else {}
-    configuration = {name: value for name, value in run.items() if name not in (*_VERSIONS, "digests", "manifest")}
-    configuration |= {name: value for name, value in manifest.items() if name != "software"}
-    if isinstance(prompt := configuration.get("prompt"), Mapping):  # token ids of a prompt say nothing to a reader
-        configuration["prompt"] = {name: value for name, value in prompt.items() if name != "public"}
-    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", _part(run, "digests")))
+    configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
+    configuration |= configuration.pop("settings", {})
+    configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
+    versions = {name: configuration.pop(name, None) for name in _VERSIONS}
+    versions["generated with"] = configuration.pop("software", None)
+    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
     return tuple((title, _entries(list(held.items()), depth=1)) for title, held in parts if held)
 
 

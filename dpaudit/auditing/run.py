@@ -84,7 +84,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
-from dpaudit.results.values import printable
+from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
     BatchReader,
     Claim,
@@ -361,24 +361,18 @@ def _claim_result(facts: Facts) -> ClaimResult:
     return ClaimResult.model_validate(facts.claim.model_dump() | neighbours(facts))
 
 
-def _summary(facts: Facts) -> dict[str, Any]:
-    manifest = facts.manifest.model_dump(mode="json")
-    # With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
-    # guesses of all that is settled against a commitment that was published.
-    manifest["batching"].pop("key")
-    manifest.pop("nonce")
-    manifest.pop("claim")
-    return {
-        "path": printable(facts.reader.name),
-        "dpaudit": dpaudit.__version__,
-        "dp_accounting": importlib.metadata.version("dp-accounting"),
-        "manifest": manifest,
-        "batches": len(facts.headers),
-        "contexts": sum(header.contexts for header in facts.headers.values()),
-        "texts": sum(map(len, facts.sample_digests.values())),
-        "steps": facts.steps,
-        "digests": {printable(name): digest for name, digest in facts.digests.items() if not name.startswith("steps/")},
-    }
+def _summary(facts: Facts) -> RunSummary:
+    return RunSummary(
+        path=facts.reader.name,
+        dpaudit=dpaudit.__version__,
+        dp_accounting=importlib.metadata.version("dp-accounting"),
+        settings=Settings.of(facts.manifest),
+        batches=len(facts.headers),
+        contexts=sum(header.contexts for header in facts.headers.values()),
+        texts=sum(map(len, facts.sample_digests.values())),
+        steps=facts.steps,
+        digests={name: digest for name, digest in facts.digests.items() if not name.startswith("steps/")},
+    )
 
 
 def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
@@ -399,7 +393,7 @@ def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
         tokens=None,
         checks=checks,
         not_checked=tuple(check.id for check in checks if check.status == "skip"),
-        run={"dpaudit": dpaudit.__version__},
+        run=RunSummary(dpaudit=dpaudit.__version__),
     )
 
 

@@ -199,7 +199,8 @@ def _signers(facts: Facts) -> Outcome:
 
 
 def _trained(facts: Facts) -> Outcome:
-    stated = facts.result.run["manifest"]["model"]["trained_on_records"]
+    settings = facts.result.run.settings
+    stated = "unknown" if settings is None else settings.model.trained_on_records
     values: dict[str, Value] = {"stated": stated}
     if stated == facts.policy.trained_on_records:
         return Outcome("pass", "as-asked", values)
