@@ -350,7 +350,7 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         )
         raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared
-    approximate = config.mechanism.claim_kind == "approximate"
+    approximate = config.claim_kind.beforehand
     worked_out = approximate and config.claim is None and config.privacy.delta is None
     return Privacy(
         unit=config.privacy.unit,
@@ -517,7 +517,7 @@ def _claim(config: Config, epsilon: float, delta: float, batch_epsilon: float | 
         epsilon=epsilon,
         batch_epsilon=batch_epsilon,
         delta=delta,
-        kind=config.mechanism.claim_kind,
+        kind=config.claim_kind.id,
         relation=privacy.relation,
         unit=privacy.unit,
     )

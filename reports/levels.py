@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost, Finding
-from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
+from dpaudit.results.rounding import bound, digits_against, stated
+from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
@@ -44,10 +46,7 @@ class Level(NamedTuple):
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
     """The recomputed figures of the claim's kind; None where there are none, or no claim."""
-    if result.claim is None:
-        return None
-    found = result.guarantees
-    return found.ex_post if result.claim.kind == "ex-post" else found.approximate
+    return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
 def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
@@ -69,7 +68,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
     They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
     """
-    kind = "ex-post" if isinstance(found, ExPost) else "approximate"
+    kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
     pairs = [(found.epsilon, claim.epsilon)]
@@ -109,13 +108,17 @@ def not_covered(claim: ClaimResult | None) -> str:
 
 def _says(claim: ClaimResult, who: str) -> str:
     """What an epsilon of a claim says to `who`, for somebody who reads no formula."""
-    most = f" with at most {counted(claim.records_per_user, 'record')}" if claim.records_per_user else ""
-    changed = f"with one {claim.unit}{most} {_CHANGES[claim.relation]}"
-    what = "these very texts become more or less probable"
-    if claim.kind == "approximate":
-        what = "whatever they conclude about a person from all texts together becomes more or less probable"
-    beside = f", plus {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""
-    return f"{who}: {changed}, {what} by at most a factor {factor(claim.epsilon)}{beside}."
+    values: dict[str, Value] = {
+        "who": who,
+        "unit": claim.unit,
+        "change": _CHANGES[claim.relation],
+        "epsilon": Quantity(value=claim.epsilon, unit="nats"),
+    }
+    if claim.records_per_user:
+        values["most"] = claim.records_per_user
+    if claim.delta:
+        values["delta"] = claim.delta
+    return sentence(Finding(code=CLAIM_KINDS[claim.kind].risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:

@@ -9,6 +9,7 @@ from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, RunSummary, Value
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
@@ -22,7 +23,7 @@ def public_form(result: AuditResult) -> AuditResult:
     """
     withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
-    approximate = result.guarantees.approximate if stated is not None else None
+    public = () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
     return AuditResult(
         audience="public",
         verdict=result.verdict,
@@ -30,8 +31,10 @@ def public_form(result: AuditResult) -> AuditResult:
         guarantee=_guarantee(result, withheld),
         caveats=tuple(_caveats(result, withheld)),
         claim=stated,
-        guarantees=NOTHING.model_copy(update={"approximate": approximate}),
-        ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
+        guarantees=NOTHING.model_copy(
+            update={kind.guarantee: getattr(result.guarantees, kind.guarantee) for kind in public}
+        ),
+        ledger=tuple(tree for tree in result.ledger if tree.kind in {kind.id for kind in public}),
         batches=(),
         tokens=None,
         checks=_checks(result, show_values=withheld is None and _fit(result)),

@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar, NamedTuple, Protocol
 import numpy as np
 from pydantic import Field
 
+from dpaudit.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
-    ClaimKind,
     Doubles,
     Fields,
     FixedColumns,
@@ -85,7 +85,7 @@ class Draw(Fields, ABC):
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support, where those of the aggregator are these."""
-        return of_aggregator if self.ex_post else ("approximate",)
+        return of_aggregator if self.ex_post else (ApproximateClaim.id,)
 
     def arrays(self) -> dict[str, StepArray]:
         """What a step records of the draw, by name."""

@@ -2012,8 +2012,8 @@ _CHECKS = (
         "check-claim-approximate-median",
         "a median run may claim an approximate guarantee",
         "dpaudit/mechanisms/median.py",
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)',
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post", "approximate")',
+        "kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)",
+        'kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id, "approximate")',
         (_FAULT_TABLE, _FAULTS, _AUDIT, _CONFORMANCE),
     ),
     Mutant(
