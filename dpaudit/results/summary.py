@@ -123,6 +123,7 @@ class ModelSettings(Section):
     rows: int | None = None
     trained_on_records: TrainedOnRecords
     isolation: Isolation | None = None
+    public_logits: str | None = None
 
 
 class PromptSettings(Section):
