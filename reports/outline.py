@@ -77,7 +77,7 @@ _OPTIONS = {
     "Neighbours": {"relation", "unit"},
 }
 #: Entries of the run's summary that say which software audited it.
-_VERSIONS = ("dpaudit", "dp_accounting")
+_VERSIONS = ("dpaudit", "dp_accounting", "plugins")
 #: The evidence level that the commands ask for unless told, and the first that needs the private data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
 #: The checks that hold a run against its model and its data.

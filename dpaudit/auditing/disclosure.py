@@ -13,6 +13,9 @@ from dpaudit.checks.disclosure import public_settings
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, Value
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
+#: Which software audited a run. It hangs on no record, and a reader must know whose code judged.
+VERSIONS = ("dpaudit", "dp_accounting", "plugins")
+
 
 def public_form(result: AuditResult) -> AuditResult:
     """The same result without anything that was worked out from private records or found on the run's machine.
@@ -25,7 +28,7 @@ def public_form(result: AuditResult) -> AuditResult:
     withheld = why_withheld(result, manifest)
     stated = result.claim if withheld is None else None
     approximate = result.guarantees.approximate if stated is not None else None
-    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
+    versions: dict[str, Any] = {name: result.run[name] for name in VERSIONS if name in result.run}
     return AuditResult(
         audience="public",
         verdict=result.verdict,
