@@ -176,6 +176,18 @@ class Registry(Mapping[str, type[Kind]]):
             raise found.unusable(problem)
         return cast("type[Kind]", loaded)
 
+    def require_unclaimed(self, name: str) -> None:
+        """Refuse a name of dpaudit's own that another package has, too: who installed it may mean the other.
+
+        Raises:
+            InputError: names that package.
+        """
+        found = plug_in(self._group, name)
+        if found is not None and (name in self.own or found.is_own):
+            for each in plug_ins(self._group):
+                if each.name == name and not each.is_own:
+                    raise each.unusable(f"the name {name} is dpaudit's own.")
+
     def __iter__(self) -> Iterator[str]:
         yield from self.own
         for name in dict.fromkeys(each.name for each in plug_ins(self._group)):

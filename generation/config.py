@@ -675,6 +675,13 @@ class Config(Fields):
         return self
 
     @model_validator(mode="after")
+    def _names_mean_one_thing(self) -> Self:
+        self.mechanism.require_unclaimed()
+        if self.clustering is not None:
+            CLUSTERINGS.require_unclaimed(self.clustering.method)
+        return self
+
+    @model_validator(mode="after")
     def _clustering_fits_data_and_privacy(self) -> Self:
         if self.clustering is None:
             return self

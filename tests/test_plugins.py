@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,16 +14,18 @@ from pydantic import ValidationError
 
 import dpaudit
 from dpaudit import plugins
+from dpaudit.accounting import CLUSTERINGS
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import Entry, catalogue
 from dpaudit.checks import registered
+from dpaudit.checks.rebalancing import noised_centers_epsilon
 from dpaudit.checks.registry import OWN_CHECKS
 from dpaudit.cli import main
 from dpaudit.mechanisms import AGGREGATORS, DRAWS, Mean, Mechanism
-from dpaudit.plugins import CHECKS, MECHANISMS, PlugIn
+from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, PlugIn
 from dpaudit.recording.generators import Asked, recording
-from dpaudit.runs import InputError
+from dpaudit.runs import Clustering, InputError
 from tests.plug_ins import PACKAGE, installed, plugged_in
 
 RUN_CHECK = """
@@ -277,3 +280,71 @@ def test_entries_of_dpaudits_own_plug_ins_are_whole() -> None:
         assert isinstance(each, PlugIn)
         each.words()
     assert all(isinstance(catalogue().check[check], Entry) for check in registered())
+
+
+# --- clusterings ------------------------------------------------------------------------------------------------------
+
+CENTERS = """
+from dpaudit.accounting.clusterings import Centers
+
+class check(Centers):
+    name, origin, needs = "cells", "{origin}", {needs}
+
+    @classmethod
+    def epsilon(cls, settings, delta, relation):
+        return 2 / settings["scale"]
+
+    @classmethod
+    def fitting(cls, asked):
+        raise ValueError("there are none")
+"""
+
+
+def clustered(method: str, **fields: Any) -> Clustering:
+    """A clustering of noised centres as run.json declares it."""
+    declared = {"method": method, "origin": "noised", "embedding": "words", "normalized": True, "centers": 2, "keep": 2}
+    return Clustering.model_validate({**declared, "delta": 0.0, "settings": {"scale": 4.0}, **fields})
+
+
+def test_a_clustering_costs_what_its_plug_in_says(plug: Plug) -> None:
+    plug(CLUSTERING, "cells", CENTERS.format(origin="noised", needs='("centers", "epsilon")'))
+    assert noised_centers_epsilon(clustered("cells"), "add_remove") == 0.5
+    with pytest.raises(ValueError, match="KeyError"):
+        noised_centers_epsilon(clustered("cells", settings={}), "add_remove")
+    with pytest.raises(ValueError, match="-1"):
+        noised_centers_epsilon(clustered("cells", settings={"scale": -2.0}), "add_remove")
+
+
+@pytest.mark.parametrize(("origin", "needs"), [("private", "()"), ("noised", '("keep",)')], ids=["private", "keeps"])
+def test_a_clustering_that_pays_for_nothing_is_refused(plug: Plug, origin: str, needs: str) -> None:
+    plug(CLUSTERING, "cells", CENTERS.format(origin=origin, needs=needs))
+    with pytest.raises(InputError):
+        CLUSTERINGS["cells"]
+    assert "cells" not in list(CLUSTERINGS)
+
+
+def test_a_clustering_that_nobody_has_is_none() -> None:
+    with pytest.raises(ValidationError):
+        clustered("cells")
+
+
+def test_configs_name_what_is_one_thing_alone(plug: Plug, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from dpaudit.generation.config import load_config
+
+    config = Path(__file__).parents[1] / "examples" / "bbc-median.yaml"
+    load_config(config)
+    plug(MECHANISMS, "median", AGGREGATOR.format(name="median", body=""))
+    with pytest.raises(InputError) as raised:
+        load_config(config)
+    assert raised.value.where.startswith("acme-other 0.1")
+
+
+def test_the_page_shows_the_package() -> None:
+    page = (PACKAGE.parents[1] / "docs" / "plugins.md").read_text()
+    files = [*(PACKAGE / "acme_dpaudit").iterdir(), PACKAGE / "pyproject.toml"]
+    texts = [file.read_text() for file in files if file.is_file()]
+    shown = re.findall(r"^```(?:python|text)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(shown) == 3
+    for block in shown:
+        assert any(block in text for text in texts)

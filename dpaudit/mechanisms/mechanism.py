@@ -331,13 +331,16 @@ class Mechanism(Fields):
     @property
     def plug_ins(self) -> tuple[PlugIn, ...]:
         """What its parts came by that are not of dpaudit's core."""
-        parts: tuple[tuple[Registry[Any], str], ...] = (
-            (CONTRIBUTIONS, self.contribution.name),
-            (AGGREGATORS, self.aggregator.name),
-            (DRAWS, self.draw.name),
-        )
-        found = [plug_in(MECHANISMS, name) for known, name in parts if name not in known.own]
+        names = [
+            getattr(self, part).name for part, known in _PARTS.items() if getattr(self, part).name not in known.own
+        ]
+        found = [plug_in(MECHANISMS, name) for name in names]
         return tuple(each for each in found if each is not None)
+
+    def require_unclaimed(self) -> None:
+        """Raise InputError where another package has the name of a part that is dpaudit's own."""
+        for part, known in _PARTS.items():
+            known.require_unclaimed(getattr(self, part).name)
 
     def inapplicable_reason(self, check: str) -> str:
         """Return why a check is not about it, as a code of the catalogue; empty where it is."""
