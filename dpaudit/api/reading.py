@@ -507,7 +507,7 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
 def _objections(view: StepView, position: int) -> list[Objection]:
     return [
         Objection(check=check, step=position, problem=problem, message=sentence(problem))
-        for check, problem in objections(view)
+        for check, problem in objections(view, {})
     ]
 
 

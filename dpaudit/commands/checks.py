@@ -35,5 +35,6 @@ def checks(check_id: str | None, as_json: bool) -> None:
 
         if check_id is None:
             print_checks(rows, stdout())
+            registry.require_loaded()
         else:
             print_check(str(rows[0]["title"]), registry.described(rows[0]), stdout())

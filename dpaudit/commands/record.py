@@ -23,7 +23,7 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
 
 
 @click.command(cls=TitledCommand)
-@click.argument("generator", type=click.Choice(["invink"]))
+@click.argument("generator")
 @click.option("--out", type=RUN_DIR, required=True, help="Run directory to write: a path or a URL.")
 @click.option(
     "--mend",
@@ -72,7 +72,7 @@ def record(
     """
     from dpaudit.auditing.caveats import rows_held
     from dpaudit.catalogue import sentence
-    from dpaudit.recording.generators import Asked
+    from dpaudit.recording.generators import Asked, find_recorder
     from dpaudit.results import Amplification
     from dpaudit.results.shell import argument
     from dpaudit.runs import InputError, NotSecret, RunReader, secret_batches
@@ -84,6 +84,7 @@ def record(
         max_tokens is None
     ):
         raise click.UsageError("--mend lengths goes with --texts and --max-tokens, which are for nothing else.")
+    find_recorder(generator)
     interpreter, *arguments = script_of(command)
     _require_place(out)
     asked = Asked(out, mended, texts, max_tokens, claim, trained_on_records)

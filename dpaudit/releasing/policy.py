@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpaudit.catalogue import message
-from dpaudit.checks import CATALOGUE
+from dpaudit.checks import registered
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
@@ -42,8 +42,8 @@ def read_policy(path: Path) -> PolicyFile:
     """
     policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
-        if check not in CATALOGUE:
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, CATALOGUE, n=1))
+        if check not in registered():
+            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, registered(), n=1))
             raise InputError(
                 f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
             )

@@ -1140,7 +1140,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-tests-cost-half",
         "the noise of the distance costs nothing",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "return 2 / (divisor * self.threshold_noise)",
         "return 1 / (divisor * self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1148,7 +1148,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-one-round-for-all",
         "private tokens are paid for once",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "self.private_tokens * float(costs.sum())",
         "float(costs.sum())",
         (_SPARSE_TESTS,),
@@ -1156,7 +1156,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-distance-over-the-contexts",
         "distances are of a mean over as many contexts as there are",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "np.abs(total / divisor",
         "np.abs(total / max(1, len(contributions))",
         (_SPARSE_TESTS,),
@@ -1172,7 +1172,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-renewed-for-free",
         "a threshold may be drawn anew at any time",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is not None and test.threshold_noise != self._noise:",
         "if self._noise is not None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1180,7 +1180,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-kept-after-private-token",
         "a threshold may outlive its private token",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is None and test.threshold_noise == self._before:",
         "if self._noise is None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1188,7 +1188,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-tokens-without-end",
         "a batch may have any number of private tokens",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         'return None if test == NO_TEST else Problem("mechanisms.test-after-last"',
         'return None if test else Problem("mechanisms.test-after-last"',
         (_FAULT_TABLE,),
@@ -1196,7 +1196,7 @@ _SPARSE = (
     Mutant(
         "check-test-distance-unseen",
         "a test may be of any distance",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:",
         "if abs(test.distance - right) <= 9:",
         (_FAULT_TABLE,),
@@ -1204,7 +1204,7 @@ _SPARSE = (
     Mutant(
         "check-noise-of-tests-twice-as-wide",
         "the noise of a test is looked at in the threshold's scale",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "_quantile(tested.query_noise / (2 * self.threshold_noise))",
         "_quantile(tested.query_noise / self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1268,7 +1268,7 @@ _SPARSE = (
     Mutant(
         "draw-odds-of-the-mean-alone",
         "the odds of a noisy maximum forget that others are highest",
-        "dpaudit/mechanisms/draws.py",
+        "dpaudit/contrib/tang/noisy_argmax.py",
         "logsumexp(below - log_ndtr(gaps) - gaps**2 / 2, axis=1)",
         "logsumexp(below - gaps**2 / 2, axis=1)",
         ("tests/mechanisms/test_draws.py",),
