@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from dpaudit.api.audits import Audit as Audit
     from dpaudit.api.audits import AuditError as AuditError
     from dpaudit.api.audits import audit as audit
+    from dpaudit.api.budgeting import Budget as Budget
+    from dpaudit.api.budgeting import plan_budget as plan_budget
     from dpaudit.api.comparing import RunComparison as RunComparison
     from dpaudit.api.comparing import RunComposition as RunComposition
     from dpaudit.api.comparing import compare as compare
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Audit": "api.audits",
     "AuditError": "api.audits",
+    "Budget": "api.budgeting",
     "Config": "api.generating",
     "Evaluation": "api.evaluating",
     "InputError": "runs.errors",
@@ -54,6 +57,7 @@ _MODULES = {
     "generate_public": "api.generating",
     "open_public": "api.reading",
     "open_run": "api.reading",
+    "plan_budget": "api.budgeting",
     "release": "api.publishing",
     "verify_release": "api.publishing",
 }

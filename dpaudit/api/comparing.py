@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpaudit.api import places
 from dpaudit.api.audits import Audit, AuditError, audits_of
+from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
@@ -127,12 +128,11 @@ class RunComposition(Shown[JointCost]):
 
     Attributes:
         audits: the audit of each run, by the name that it was given.
-        most_records: how many private records the largest run has, which delta is to be held against. Private.
     """
 
-    def __init__(self, result: JointCost, audits: dict[str, Audit], most_records: int) -> None:
+    def __init__(self, result: JointCost, audits: dict[str, Audit]) -> None:
         super().__init__(result)
-        self.audits, self.most_records = audits, most_records
+        self.audits = audits
 
     def _title(self) -> str:
         return f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per {self.result.unit})"
@@ -189,5 +189,7 @@ def compose(
     if any(each.verdict != "pass" for each in found.values()):
         raise AuditError(*found.values())
     joint = compose_runs({run: each.result for run, each in found.items()}, statements, delta)
-    most = max(RunReader(run).manifest.data.records for run in found)
-    return RunComposition(joint, {str(run): each for run, each in found.items()}, most)
+    if joint.approximate.figure is not None:
+        most = max(RunReader(run).manifest.data.records for run in found)
+        warn_of_delta(joint.approximate.figure.delta, most, monitor)
+    return RunComposition(joint, {str(run): each for run, each in found.items()})
