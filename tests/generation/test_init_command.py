@@ -418,7 +418,11 @@ def test_what_records_do_not_give_is_refused_with_numbers_that_do(dpaudit: Dpaud
     for many in (["--texts", 1 << 40], ["--texts", 1 << 24, "--records", 1 << 40], ["--records", 1 << 40]):
         code, _, err = dpaudit("init", "own.yaml", *own, *many, "--label-value", "west")
         assert code == 2 and "16,777,216 batches" in err
-    assert "16,384" in dpaudit("init", "own.yaml", *own, "--epsilon", 1e-6)[2]
+    for wish in ([], ["--records", "1200"], ["--records", "1200", "--texts", "9"]):
+        code, _, err = dpaudit("init", "own.yaml", *own, *wish, "--epsilon", 1e-6)
+        assert code == 2 and "16,384" in err
+        (least,) = re.findall(r"--epsilon ([\d.]+\d)", err)
+        assert dpaudit("init", "do.yaml", *own, *wish, "--epsilon", least, "--force")[0] == 0, (wish, least)
     assert "known once" in dpaudit("init", "own.yaml", *own, "--epsilon", 1, "--aggregator", "central")[2]
 
 
