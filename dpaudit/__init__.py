@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import Texts as Texts
     from dpaudit.api.reading import open_public as open_public
     from dpaudit.api.reading import open_run as open_run
+    from dpaudit.api.recording import record as record
     from dpaudit.releasing.folder import RefusedError as RefusedError
     from dpaudit.runs.errors import InputError as InputError
 
@@ -58,6 +59,7 @@ _MODULES = {
     "open_public": "api.reading",
     "open_run": "api.reading",
     "plan_budget": "api.budgeting",
+    "record": "api.recording",
     "release": "api.publishing",
     "verify_release": "api.publishing",
 }

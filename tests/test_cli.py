@@ -1347,11 +1347,11 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     script, own = tmp_path / "script.py", ["--out", tmp_path / "run"]
-    numbers = "--mend lengths goes with --texts and --max-tokens"
+    numbers = "dpaudit: mend: "
     for arguments, said in (
-        ([*own, "--", sys.executable], "There is no script: the command must be"),
-        ([*own, "--", sys.executable, tmp_path / "none.py"], "none.py' is no file: the command must be"),
-        ([*own, "--", "no-such-python", script], "'no-such-python' is no program here: the command must be"),
+        ([*own, "--", sys.executable], "dpaudit: command: "),
+        ([*own, "--", sys.executable, tmp_path / "none.py"], f"dpaudit: command: '{tmp_path / 'none.py'}'"),
+        ([*own, "--", "no-such-python", script], "dpaudit: command: 'no-such-python'"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),
@@ -1384,7 +1384,7 @@ def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch,
         shutil.copytree(run.path, tmp_path / "run")
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("dpaudit.commands.record.subprocess.run", recorded)
+    monkeypatch.setattr("dpaudit.api.recording.subprocess.run", recorded)
     code, _, err = dpaudit("record", "invink", "--out", tmp_path / "run", "--", sys.executable, script)
     assert code == 0
     assert "9 of 14 rows hold a private record" in err

@@ -509,3 +509,10 @@ def audits_of(
         else audit(run, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
         for where, run in given.items()
     }
+
+
+def list_checks() -> list[dict[str, str | int]]:
+    """Return every check of the catalogue in its order: id, title, evidence level, and what it compares and why."""
+    from dpaudit.checks.registry import listed
+
+    return listed()

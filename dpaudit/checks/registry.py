@@ -7,14 +7,13 @@ from the whole run and returns an outcome. Both are small functions in their fam
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from dpaudit.catalogue import Entry, entry, render, sentence, wording
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.results import CheckResult, Finding, Status, Value
-from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -258,11 +257,3 @@ def listed() -> list[dict[str, str | int]]:
     """Every check of the catalogue, in its order."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
     return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered()]
-
-
-def described(row: dict[str, str | int]) -> Iterator[tuple[str, str]]:
-    """What is said of one check below its title, each behind its name."""
-    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else str(row[name])
-        if shown:
-            yield name, shown

@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from benchmarks.tiny import byte_tokenizer
+from dpaudit.api.generating import unknown_tokenizer
+from dpaudit.api.reading import open_run
 from dpaudit.cli import main
-from dpaudit.commands.generate import _own_tokenizer
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
@@ -246,17 +247,17 @@ def test_a_run_of_a_model_that_audits_do_not_know_names_its_tokenizer(
     generated: Callable[..., Path], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, model = generated(decoding={"test_seed": None}), str(tiny_folder)
-    assert _own_tokenizer(model, run) == ""
+    assert unknown_tokenizer(open_run(run), model) is None
     monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(run))
-    option, file = _own_tokenizer(model, run).split()
-    assert (option, Path(file)) == ("--tokenizer", tiny_folder / "tokenizer.json")
-    for given, code in (([option, file], "0"), ([], "1")):
+    file = unknown_tokenizer(open_run(run), model)
+    assert file == tiny_folder / "tokenizer.json"
+    for given, code in ((["--tokenizer", str(file)], "0"), ([], "1")):
         with pytest.raises(SystemExit, match=code):
             main(["verify", str(run), "-q", *given])
     other = tmp_path / "other"
     shutil.copytree(tiny_folder, other)
     (other / "tokenizer.json").write_text(byte_tokenizer().backend_tokenizer.to_str().replace('"a"', '"a2"'))
-    assert _own_tokenizer(str(other), run) == ""
+    assert unknown_tokenizer(open_run(run), str(other)) is None
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)
