@@ -177,7 +177,7 @@ class Audit(Shown[AuditResult]):
 
     def to_html(self) -> str:
         """Return report.html as text: one page that needs no other file."""
-        from dpaudit.reports.html import render_html
+        from dpaudit.reports.audit_document import render_html
 
         return render_html(self.report)
 

@@ -3423,7 +3423,7 @@ _REPORTS = (
     Mutant(
         "reports-html-not-escaped",
         "the HTML report's templates escape nothing",
-        "reports/html.py",
+        "reports/writers/html.py",
         "autoescape=True",
         "autoescape=False",
         (_HTML,),
@@ -3439,7 +3439,7 @@ _REPORTS = (
     Mutant(
         "reports-markdown-tags-not-escaped",
         "Markdown passes tags on",
-        "reports/markdown.py",
+        "reports/writers/markdown.py",
         '.replace("<", "&lt;")',
         "",
         (_MARKDOWN,),
@@ -3479,7 +3479,7 @@ _REPORTS = (
     Mutant(
         "reports-fall-column-shows-rise",
         "the column of falls shows rises",
-        "reports/outline.py",
+        "reports/engineers.py",
         'Column("Fall", lambda batch: cost(batch.fall))',
         'Column("Fall", lambda batch: cost(batch.rise))',
         (_GOLDEN,),
@@ -3487,7 +3487,7 @@ _REPORTS = (
     Mutant(
         "reports-html-path-not-escaped",
         "a path in the HTML report is not escaped",
-        "reports/html.py",
+        "reports/writers/html.py",
         'Markup("/<wbr>").join(path.split("/"))',
         'Markup("/<wbr>".join(path.split("/")))',
         (_HTML, "tests/reports/test_clusters_report.py"),
@@ -3511,7 +3511,7 @@ _REPORTS = (
     Mutant(
         "reports-headline-passes-a-failed-claim",
         "a run whose cost exceeds its claim gets another failure's headline",
-        "reports/outline.py",
+        "reports/findings.py",
         'if "claim.epsilon" in failed:',
         'if "claim.delta" in failed:',
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3519,7 +3519,7 @@ _REPORTS = (
     Mutant(
         "reports-caution-forgotten",
         "figures of a record that was found wrong stand without a caution",
-        "reports/outline.py",
+        "reports/findings.py",
         'if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):',
         "if not failed and result.claim is None:",
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3527,9 +3527,9 @@ _REPORTS = (
     Mutant(
         "reports-private-report-said-public",
         "an internal report says that it is public",
-        "reports/outline.py",
-        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
-        'return "Public.", wording.PUBLIC_REPORT',
+        "reports/audit_document.py",
+        'return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)',
+        'return Banner("Public.", wording.PUBLIC_REPORT)',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(
