@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from dpaudit.catalogue import Entry, entry, render, sentence, wording
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.facts import Facts, StepView, input_problem
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.runs import InputError, Manifest
+from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -44,11 +44,6 @@ def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome
     """Return the skip of a check that is not about this run; `why` is a sentence of the catalogue."""
     reason = Finding(code=why, values=dict(values or {}))
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
-
-
-def unusable(status: Status, error: InputError) -> Outcome:
-    """Return the outcome of a check that something which cannot be used keeps from being made."""
-    return Outcome(status, "unusable", {"where": error.where, "problem": error.problem, "remedy": error.remedy})
 
 
 def not_replayed(manifest: Manifest, values: Mapping[str, Value] | None = None) -> Outcome:
@@ -155,7 +150,9 @@ class StepCheck(Check[StepFunction]):
             )
         if not facts.steps or self.id in facts.unmade:
             lacking = facts.unmade.get(self.id)
-            return Outcome("skip", "no-step") if lacking is None else unusable("skip", lacking)
+            if lacking is None:
+                return Outcome("skip", "no-step")
+            return Outcome("skip", "unusable", {"problem": input_problem(lacking)})
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
             return self.unshown(facts, facts.steps - hidden)
         return Outcome("pass", "steps-hold", {"steps": facts.steps})
