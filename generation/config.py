@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
@@ -570,6 +571,11 @@ class Config(Fields):
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
     @property
+    def claim_kind(self) -> type[KindOfClaim]:
+        """The kind of claim that the run states: the mechanism's own."""
+        return CLAIM_KINDS[self.mechanism.claim_kind]
+
+    @property
     def has_budgets(self) -> bool:
         """Whether every context has a budget of its own."""
         return self.mechanism.budget is not None or self.privacy.epsilon is not None
@@ -722,7 +728,7 @@ class Config(Fields):
         claimed = None if self.claim is None else self.claim.delta
         centers = 0.0 if self.clustering is None else self.clustering.delta or 0.0
         above = f"above clustering.delta, which is {centers:g}"
-        if self.mechanism.claim_kind == "ex-post":
+        if not self.claim_kind.beforehand:
             if delta is not None:
                 raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
             if claimed not in (None, centers):
@@ -749,7 +755,7 @@ class Config(Fields):
             field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
             raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
-        if self.mechanism.claim_kind == "approximate" and self.claim is None and self.privacy.delta is None:
+        if self.claim_kind.beforehand and self.claim is None and self.privacy.delta is None:
             allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
@@ -778,7 +784,7 @@ class Config(Fields):
             raise clash("batching.rounds", rounds, allowed)
         if split and rounds == 1:
             raise clash("privacy.split_delta", True, "false without several batching.rounds")
-        if split and self.mechanism.claim_kind == "ex-post":
+        if split and not self.claim_kind.beforehand:
             raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
         return self
 

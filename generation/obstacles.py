@@ -137,7 +137,7 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
 
 def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
     """As the audit has it: below one over the records, or over the contexts where each is a unit of the claim."""
-    claim, clustering, approximate = config.claim, config.clustering, config.mechanism.claim_kind == "approximate"
+    claim, clustering, approximate = config.claim, config.clustering, config.claim_kind.beforehand
     records = 2 if data is None else max(2, len(data.records))
     delta, field = (config.privacy.delta, "privacy.delta") if claim is None else (claim.delta, "claim.delta")
     if not approximate:

@@ -90,15 +90,15 @@ def test_a_check_takes_part_in_audits_and_stands_on_the_page(make_run: Any, tmp_
         found = dpaudit.audit(make_run().path)
         check = found.check("acme.temperature")
         assert (found.verdict, check.status, check.code) == ("pass", "pass", "moderate")
-        assert found.result.run["plugins"] == {"acme-dpaudit": "0.1"}
+        assert found.result.run.plugins == {"acme-dpaudit": "0.1"}
         public = public_form(found.result)
-        assert public.run["plugins"] == {"acme-dpaudit": "0.1"}
+        assert public.run.plugins == {"acme-dpaudit": "0.1"}
         assert {each.id: each.code for each in public.checks}["acme.temperature"] == "moderate"
         page = found.to_html()
         assert check.title == catalogue().check["acme.temperature"].title
         assert check.title in page
         assert "acme-dpaudit" in page
-    assert "plugins" not in audit_run(make_run().path).run
+    assert audit_run(make_run().path).run.plugins == {}
 
 
 def test_a_check_fails_a_run(make_run: Any, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_run_does_not_pass_without_a_broken_check(make_run: Any, plug: Plug, b
     plug_check(plug, **broken)
     found = audit_run(run)
     assert found.verdict == "not_verified"
-    assert found.run["plugins"] == {"acme-other": "0.1"}
+    assert found.run.plugins == {"acme-other": "0.1"}
     (other,) = (check for check in found.checks if check.id not in OWN_CHECKS and check not in alone)
     assert (other.status, other.code, other.evidence, other.applicable) == ("skip", "unusable", 0, True)
     assert "acme-other 0.1" in str(other.values["where"])

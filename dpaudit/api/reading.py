@@ -18,6 +18,7 @@ from dpaudit.auditing.guarantees import NOTHING, figures
 from dpaudit.auditing.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
+from dpaudit.claims import ExPostClaim
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, shares_spent
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
@@ -271,7 +272,7 @@ class Batch:
             contexts=self.contexts,
             texts=texts,
             neighbours=neighbours,
-            claimed=claim.epsilon if claim is not None and claim.kind == "ex-post" else None,
+            claimed=claim.epsilon if claim is not None and claim.kind == ExPostClaim.id else None,
             **figures(total),
             costs=tuple(costs),
             **_worst(losses.result(self.id)),

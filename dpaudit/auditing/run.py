@@ -82,7 +82,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
-from dpaudit.results.values import printable
+from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
     BatchHeader,
     BatchReader,
@@ -370,32 +370,25 @@ def _claim_result(facts: Facts) -> ClaimResult:
     return ClaimResult.model_validate(facts.claim.model_dump() | neighbours(facts))
 
 
-def _summary(facts: Facts) -> dict[str, Any]:
-    manifest = facts.manifest.model_dump(mode="json")
-    # With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
-    # guesses of all that is settled against a commitment that was published.
-    manifest["batching"].pop("key")
-    manifest.pop("nonce")
-    manifest.pop("claim")
-    return {
-        "path": printable(facts.reader.name),
-        "dpaudit": dpaudit.__version__,
-        "dp_accounting": importlib.metadata.version("dp-accounting"),
-        **_plug_ins(facts.manifest),
-        "manifest": manifest,
-        "batches": len(facts.headers),
-        "contexts": sum(header.contexts for header in facts.headers.values()),
-        "texts": sum(map(len, facts.sample_digests.values())),
-        "steps": facts.steps,
-        "digests": {printable(name): digest for name, digest in facts.digests.items() if not name.startswith("steps/")},
-    }
+def _summary(facts: Facts) -> RunSummary:
+    return RunSummary(
+        path=facts.reader.name,
+        dpaudit=dpaudit.__version__,
+        dp_accounting=importlib.metadata.version("dp-accounting"),
+        plugins=_plug_ins(facts.manifest),
+        settings=Settings.of(facts.manifest),
+        batches=len(facts.headers),
+        contexts=sum(header.contexts for header in facts.headers.values()),
+        texts=sum(map(len, facts.sample_digests.values())),
+        steps=facts.steps,
+        digests={name: digest for name, digest in facts.digests.items() if not name.startswith("steps/")},
+    )
 
 
-def _plug_ins(manifest: Manifest) -> dict[str, dict[str, str]]:
-    """Which other packages took part: those of the run's own parts, and all that bring checks. Nothing without any."""
+def _plug_ins(manifest: Manifest) -> dict[str, str]:
+    """Return the other packages that took part, with versions: those of the run's own parts, and all with checks."""
     took_part = [*manifest.plug_ins, *plug_ins(CHECKS)]
-    found = {each.package: each.version for each in took_part if not each.is_own}
-    return {"plugins": dict(sorted(found.items()))} if found else {}
+    return dict(sorted({each.package: each.version for each in took_part if not each.is_own}.items()))
 
 
 def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
@@ -416,7 +409,7 @@ def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
         tokens=None,
         checks=checks,
         not_checked=tuple(check.id for check in checks if check.status == "skip"),
-        run={"dpaudit": dpaudit.__version__},
+        run=RunSummary(dpaudit=dpaudit.__version__),
     )
 
 

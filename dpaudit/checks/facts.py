@@ -23,6 +23,7 @@ from dpaudit.checks.levels import (
     not_ex_post,
     release_accountant,
 )
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss, Finding, Place, Value, finding_of
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -732,6 +733,11 @@ class Facts:
         if self.ex_post is None or batch in self.unbounded:
             return INFINITE
         return self.ex_post.batch_cost(batch)
+
+    @property
+    def kind(self) -> type[KindOfClaim]:
+        """The kind of claim to test."""
+        return CLAIM_KINDS[self.claim.kind]
 
     @property
     def ex_post_cost(self) -> Cost:

@@ -74,7 +74,7 @@ def report(
     """
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
-    from dpaudit.reports.outline import rests_on
+    from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument, claim_options

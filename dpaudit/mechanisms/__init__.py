@@ -1,5 +1,7 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
+from dpaudit.claims import ClaimKind as ClaimKind
+from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
 from dpaudit.mechanisms.budgets import shares_spent as shares_spent
@@ -22,7 +24,6 @@ from dpaudit.mechanisms.interfaces import TELLING as TELLING
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays
 from dpaudit.mechanisms.interfaces import Box as Box
-from dpaudit.mechanisms.interfaces import ClaimKind as ClaimKind
 from dpaudit.mechanisms.interfaces import Contribution as Contribution
 from dpaudit.mechanisms.interfaces import Deviation as Deviation
 from dpaudit.mechanisms.interfaces import Doubles as Doubles
@@ -30,7 +31,6 @@ from dpaudit.mechanisms.interfaces import Fields as Fields
 from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Floats as Floats
-from dpaudit.mechanisms.interfaces import Kind as Kind
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+from dpaudit.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
-    ClaimKind,
     Doubles,
     Fields,
     FixedColumns,
@@ -64,7 +64,7 @@ class Draw(Fields, ABC):
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support, where those of the aggregator are these."""
-        return of_aggregator if self.ex_post else ("approximate",)
+        return of_aggregator if self.ex_post else (ApproximateClaim.id,)
 
     def arrays(self) -> dict[str, StepArray]:
         """What a step records of the draw, by name."""

@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
+from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
@@ -30,7 +31,6 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Box,
-    ClaimKind,
     Contribution,
     Doubles,
     Fields,
@@ -320,7 +320,7 @@ class Mechanism(Fields):
 
     @property
     def claim_kind(self) -> ClaimKind:
-        """The kind of claim that a run states of itself: "approximate" can be stated before it."""
+        """Return the kind of claim that a run states of itself."""
         return self.kinds[0]
 
     @property

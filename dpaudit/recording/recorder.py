@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
+from dpaudit.claims import ExPostClaim
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
@@ -238,7 +239,7 @@ class Recorder:
         return Claim(
             epsilon=epsilon,
             batch_epsilon=batch_epsilon,
-            kind="ex-post",
+            kind=ExPostClaim.id,
             relation=privacy.relation,
             unit=privacy.unit,
         )

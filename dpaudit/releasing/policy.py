@@ -81,8 +81,7 @@ def _batch(facts: Facts) -> Outcome:
     most, claim = facts.policy.batch_epsilon, facts.result.claim
     assert claim is not None
     assert most is not None
-    guarantees = facts.result.guarantees
-    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    found = facts.result.guarantees.epsilons(claim.kind)
     equal = found is None or bool(found.amplification.reason)
     stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
     values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
@@ -177,10 +176,10 @@ def _quality(facts: Facts) -> Outcome:
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
     """Tell whether the claim holds for readers of the texts alone, who do not know a record's batch."""
-    claim, guarantees = result.claim, result.guarantees
+    claim = result.claim
     if claim is None:
         return False
-    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    found = result.guarantees.epsilons(claim.kind)
     return found is not None and claim.epsilon < found.batch_epsilon
 
 
@@ -199,7 +198,8 @@ def _signers(facts: Facts) -> Outcome:
 
 
 def _trained(facts: Facts) -> Outcome:
-    stated = facts.result.run["manifest"]["model"]["trained_on_records"]
+    settings = facts.result.run.settings
+    stated = "unknown" if settings is None else settings.model.trained_on_records
     values: dict[str, Value] = {"stated": stated}
     if stated == facts.policy.trained_on_records:
         return Outcome("pass", "as-asked", values)

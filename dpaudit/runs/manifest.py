@@ -407,6 +407,8 @@ class Model(Fields):
         isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
             "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
             they did; or with its "batch", whose contexts move each other's last bits, and no other's.
+        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an anchor from public
+            prompts. A machine that computes other logits cannot go on with the run.
     """
 
     name: Name
@@ -416,6 +418,7 @@ class Model(Fields):
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     trained_on_records: TrainedOnRecords = "unknown"
     isolation: Isolation | None = None
+    public_logits: Digest | None = None
 
 
 class Prompt(Fields):

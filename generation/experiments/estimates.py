@@ -56,7 +56,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     if of_tokens is not None and aimed_at is not None and math.isfinite(aimed_at):
         affordable = of_tokens.affordable_tokens(aimed_at, paper_delta)
     delta = None
-    if config.mechanism.claim_kind == "approximate":
+    if config.claim_kind.beforehand:
         stated = privacy.delta if config.claim is None else config.claim.delta
         delta = paper_delta if stated is None else stated
     epsilon, batch_epsilon, equal = _levels(config, delta)

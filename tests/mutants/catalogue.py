@@ -1339,8 +1339,8 @@ _CHECKS = (
         "check-disclosure-words-published",
         "banned words are in a public report",
         "dpaudit/checks/disclosure.py",
-        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")',
-        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
+        'decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram")',
+        'decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
         ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
@@ -2012,8 +2012,8 @@ _CHECKS = (
         "check-claim-approximate-median",
         "a median run may claim an approximate guarantee",
         "dpaudit/mechanisms/median.py",
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)',
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post", "approximate")',
+        "kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)",
+        'kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id, "approximate")',
         (_FAULT_TABLE, _FAULTS, _AUDIT, _CONFORMANCE),
     ),
     Mutant(
@@ -2116,8 +2116,8 @@ _CHECKS = (
         "checks-public-report-shows-own-template",
         "a public report shows the text of a template of the user's own",
         "dpaudit/checks/disclosure.py",
-        '_PROMPT = ("template", "digest",',
-        '_PROMPT = ("template", "text", "digest",',
+        'prompt.only("template", "max_example_tokens",',
+        'prompt.only("template", "text", "max_example_tokens",',
         ("tests/generation/test_own_prompts.py",),
     ),
     Mutant(
@@ -2271,8 +2271,8 @@ _RESULTS = (
         "disclosure-claim-stated-afterwards-shown",
         "a public report shows a claim that follows from the private record",
         "dpaudit/auditing/verdict.py",
-        'if manifest["claim_stated"] != "beforehand" and not given:',
-        'if not manifest["claim_stated"]:',
+        'if settings.claim_stated != "beforehand" and not given:',
+        "if not settings.claim_stated:",
         ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
@@ -2286,17 +2286,17 @@ _RESULTS = (
     Mutant(
         "audit-key-in-report",
         "reports hold the key of the hash",
-        "dpaudit/auditing/run.py",
-        'manifest["batching"].pop("key")',
-        'manifest["batching"].pop("slots")',
+        "dpaudit/results/summary.py",
+        '"batching": {"key"}',
+        '"batching": {"slots"}',
         (_AUDIT, "tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
         "audit-nonce-in-report",
         "reports hold the nonce, with which guesses can be tested against a published commitment",
-        "dpaudit/auditing/run.py",
-        'manifest.pop("nonce")',
-        'manifest.pop("sensitivity")',
+        "dpaudit/results/summary.py",
+        '"nonce": True',
+        '"sensitivity": True',
         (_COMMITMENT, "tests/auditing/test_disclosure.py"),
     ),
     Mutant(
@@ -3391,8 +3391,8 @@ _GENERATION = (
         "likelihood-compared-over-other-supports",
         "likelihoods over different supports stand in one column",
         "dpaudit/auditing/comparison.py",
-        "prompt, rules, mechanism and mechanism.support)",
-        "prompt, rules)",
+        "asked, mechanism and mechanism.support)",
+        "asked)",
         ("tests/reports/test_quality_report.py",),
     ),
 )
@@ -3423,7 +3423,7 @@ _REPORTS = (
     Mutant(
         "reports-html-not-escaped",
         "the HTML report's templates escape nothing",
-        "reports/html.py",
+        "reports/writers/html.py",
         "autoescape=True",
         "autoescape=False",
         (_HTML,),
@@ -3439,7 +3439,7 @@ _REPORTS = (
     Mutant(
         "reports-markdown-tags-not-escaped",
         "Markdown passes tags on",
-        "reports/markdown.py",
+        "reports/writers/markdown.py",
         '.replace("<", "&lt;")',
         "",
         (_MARKDOWN,),
@@ -3479,7 +3479,7 @@ _REPORTS = (
     Mutant(
         "reports-fall-column-shows-rise",
         "the column of falls shows rises",
-        "reports/outline.py",
+        "reports/engineers.py",
         'Column("Fall", lambda batch: cost(batch.fall))',
         'Column("Fall", lambda batch: cost(batch.rise))',
         (_GOLDEN,),
@@ -3487,7 +3487,7 @@ _REPORTS = (
     Mutant(
         "reports-html-path-not-escaped",
         "a path in the HTML report is not escaped",
-        "reports/html.py",
+        "reports/writers/html.py",
         'Markup("/<wbr>").join(path.split("/"))',
         'Markup("/<wbr>".join(path.split("/")))',
         (_HTML, "tests/reports/test_clusters_report.py"),
@@ -3511,7 +3511,7 @@ _REPORTS = (
     Mutant(
         "reports-headline-passes-a-failed-claim",
         "a run whose cost exceeds its claim gets another failure's headline",
-        "reports/outline.py",
+        "reports/findings.py",
         'if "claim.epsilon" in failed:',
         'if "claim.delta" in failed:',
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3519,7 +3519,7 @@ _REPORTS = (
     Mutant(
         "reports-caution-forgotten",
         "figures of a record that was found wrong stand without a caution",
-        "reports/outline.py",
+        "reports/findings.py",
         'if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):',
         "if not failed and result.claim is None:",
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3527,9 +3527,9 @@ _REPORTS = (
     Mutant(
         "reports-private-report-said-public",
         "an internal report says that it is public",
-        "reports/outline.py",
-        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
-        'return "Public.", wording.PUBLIC_REPORT',
+        "reports/audit_document.py",
+        'return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)',
+        'return Banner("Public.", wording.PUBLIC_REPORT)',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(
