@@ -50,7 +50,8 @@ def _summary(result: AuditResult) -> RunSummary:
     """Return the versions of what audited the run, and the settings that are declared public, where they are fit."""
     run = result.run
     shown = None if run.settings is None or not _fit(result) else public_settings(run.settings)
-    return RunSummary(dpaudit=run.dpaudit, dp_accounting=run.dp_accounting, plugins=run.plugins, settings=shown)
+    # What audited a run hangs on no record, and a reader must know whose code judged.
+    return run.only("dpaudit", "dp_accounting", "plugins").model_copy(update={"settings": shown})
 
 
 def _own_claim(result: AuditResult) -> ClaimResult | None:

@@ -386,9 +386,9 @@ def _summary(facts: Facts) -> RunSummary:
 
 
 def _plug_ins(manifest: Manifest) -> dict[str, str]:
-    """Return the other packages that took part, with versions: those of the run's own parts, and all with checks."""
+    """Return versions of the other packages that took part: those of the run's own parts, and all that bring checks."""
     took_part = [*manifest.plug_ins, *plug_ins(CHECKS)]
-    return dict(sorted({each.package: each.version for each in took_part if not each.is_own}.items()))
+    return dict(sorted((each.package, each.version) for each in took_part if not each.is_own))
 
 
 def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:

@@ -9,7 +9,7 @@ is told of that check alone, which then counts as not made, and a run does not p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -358,11 +358,3 @@ def listed() -> list[dict[str, str | int]]:
     """Every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
     return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]
-
-
-def described(row: dict[str, str | int]) -> Iterator[tuple[str, str]]:
-    """What is said of one check below its title, each behind its name."""
-    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else str(row[name])
-        if shown:
-            yield name, shown

@@ -185,8 +185,7 @@ class RunSummary(Section):
     Attributes:
         path: where it was read.
         dpaudit, dp_accounting: versions of what audited it.
-        plugins: other packages that took part, with their versions; none without plug-ins. They hang on no record, and
-            readers outside must know, too, whose code judged.
+        plugins: versions of other packages that took part, by name.
         settings: as the run declares them.
         batches, contexts, texts, steps: how many it has.
         digests: SHA-256 of its files by name, those of steps apart.
