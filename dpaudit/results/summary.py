@@ -15,7 +15,6 @@ from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import (
     Allocation,
     CanaryCoins,
-    ClusteringMethod,
     CountsNoise,
     Data,
     Isolation,
@@ -67,9 +66,9 @@ class BatchingSettings(Section):
 
 
 class ClusteringSettings(Section):
-    """How records were grouped before that."""
+    """How records were grouped before that. A report is read without the plug-in of a method, too."""
 
-    method: ClusteringMethod
+    method: Name
     settings: dict[str, Setting] | None = None
     public_digest: str | None = None
     origin: Literal["public", "noised", "private"] | None = None
