@@ -48,7 +48,7 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "error": "What to do",
     "warn": "Detail",
     "pass": "Detail",
-    "skip": "Missing",
+    "skip": "Reason",
 }
 
 KIND_TITLES: Final[dict[Kind, str]] = {

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -370,6 +371,7 @@ def _summary(facts: Facts) -> dict[str, Any]:
     manifest.pop("claim")
     return {
         "path": printable(facts.reader.name),
+        "audited": datetime.now(UTC).date().isoformat(),
         "dpaudit": dpaudit.__version__,
         "dp_accounting": importlib.metadata.version("dp-accounting"),
         "manifest": manifest,
