@@ -23,6 +23,7 @@ from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.reports.writers.terminal import STYLES, print_document, print_pair, print_paragraph
 from dpaudit.results import AuditResult, CheckResult, Message
+from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import bound, delta_bound, exponential, lower_bound, stated
@@ -196,8 +197,12 @@ def print_checks(rows: Iterable[Mapping[str, str | int]], console: Console) -> N
         print_pair(f"{row['id']:<26} {row['evidence']}", str(row["title"]), console, width=30)
 
 
-def print_check(title: str, said: Iterable[tuple[str, str]], console: Console) -> None:
+def print_check(row: Mapping[str, str | int], console: Console) -> None:
     """One check of the catalogue."""
-    console.print(Text(title, style="bold"))
-    for name, words in said:
-        print_pair(name, words, console, width=10)
+    console.print(Text(str(row["title"]), style="bold"))
+    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
+        said = str(row[name])
+        if name == "evidence":
+            said += f", {EVIDENCE_LEVELS[int(row[name])].compares}"
+        if said:
+            print_pair(name, said, console, width=10)
