@@ -184,6 +184,7 @@ class RunSummary(Section):
 
     Attributes:
         path: where it was read.
+        audited: the day of the audit, in ISO 8601, by Coordinated Universal Time.
         dpaudit, dp_accounting: versions of what audited it.
         plugins: versions of other packages that took part, by name.
         settings: as the run declares them.
@@ -192,6 +193,7 @@ class RunSummary(Section):
     """
 
     path: Name | None = None
+    audited: str | None = None
     dpaudit: str
     dp_accounting: str | None = None
     plugins: dict[Name, str] = {}

@@ -144,9 +144,9 @@ def test_the_card_states_the_promise_of_a_claim_that_holds_whatever_the_data(rel
 def test_a_card_of_a_large_epsilon_says_its_exponent_alone(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
     for epsilon, said in (
-        (3.0, "at most a factor 20.1 (e^3)"),
-        (700.0, "at most a factor e^700"),
-        (1e15, "a factor e^1e+15"),
+        (3.0, "at most a factor of 20.1 (e^3)"),
+        (700.0, "at most a factor of e^700"),
+        (1e15, "a factor of e^1e+15"),
     ):
         claim = result.claim.model_copy(update={"epsilon": epsilon})
         card = card_with(result.model_copy(update={"claim": claim}), None, About())
