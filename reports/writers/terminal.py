@@ -28,6 +28,8 @@ _TONES: dict[d.Tone, str] = {"plain": "", "lead": "bold", "quiet": "dim", "stron
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 #: Columns between those of a table, and of a word that is not cut.
 _GAP, _WIDEST_WORD = 2, 24
+#: Columns that a row's name has at least, where it is longer.
+_NARROWEST_NAME = 10
 
 
 def print_document(document: d.Document, console: Console) -> None:
@@ -120,12 +122,13 @@ def _table(table: d.Table, console: Console) -> None:
     """
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
     texts = list(zip(table.header, *rows, strict=True))
-    needed = [min(_WIDEST_WORD, max(map(cell_len, " ".join(column).split()), default=0)) for column in texts]
-    for columns in _pieces(needed, console.width):
-        shown = RichTable(box=None, pad_edge=False, padding=(0, 0, 0, _GAP))
-        spare = console.width + _GAP - sum(needed[column] + _GAP for column in columns)
+    needed, gap = _layout(table, texts, console.width)
+    for columns in _pieces(needed, gap, console.width):
+        shown = RichTable(box=None, pad_edge=False, padding=(0, 0, 0, gap))
+        spare = console.width + gap - sum(needed[column] + gap for column in columns)
         for column in columns:
-            more = max(0, min(spare, max(map(cell_len, texts[column])) - needed[column]))
+            lines = [line for cell in texts[column] for line in cell.splitlines()]
+            more = max(0, min(spare, _widest(lines) - needed[column]))
             spare -= more
             words = not column or column in table.words
             justify: Literal["left", "right"] = "left" if words else "right"
@@ -136,11 +139,35 @@ def _table(table: d.Table, console: Console) -> None:
         console.print(shown)
 
 
-def _pieces(needed: Sequence[int], width: int) -> list[list[int]]:
+def _layout(table: d.Table, texts: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
+    """Return how wide each column is at least, and how far columns stand apart.
+
+    Figures keep their lines, in the first column or all of them words, whichever spares a second piece.
+    """
+    words = [min(_WIDEST_WORD, _widest(" ".join(column).split())) for column in texts]
+    lines = [
+        least
+        if not at or at in table.words
+        else max(least, _widest(line for cell in cells for line in cell.splitlines()))
+        for at, (least, (_, *cells)) in enumerate(zip(words, texts, strict=True))
+    ]
+    for gap in (_GAP, 1):
+        first = width - sum(each + gap for each in lines[1:])
+        if first >= min(_NARROWEST_NAME, lines[0]):
+            return [min(first, lines[0]), *lines[1:]], gap
+    gap = next((gap for gap in (_GAP, 1) if len(_pieces(words, gap, width)) == 1), _GAP)
+    return words, gap
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
+
+
+def _pieces(needed: Sequence[int], gap: int, width: int) -> list[list[int]]:
     """Return columns of each piece: the first one of the table, and as many more as the width holds."""
     pieces: list[list[int]] = [[0]]
     for column in range(1, len(needed)):
-        if len(pieces[-1]) > 1 and sum(needed[other] + _GAP for other in (*pieces[-1], column)) > width + _GAP:
+        if len(pieces[-1]) > 1 and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap:
             pieces.append([0])
         pieces[-1].append(column)
     return pieces
