@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import open_public as open_public
     from dpaudit.api.reading import open_run as open_run
     from dpaudit.api.recording import record as record
+    from dpaudit.errors import InputError as InputError
     from dpaudit.releasing.folder import RefusedError as RefusedError
-    from dpaudit.runs.errors import InputError as InputError
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,7 @@ _MODULES = {
     "Budget": "api.budgeting",
     "Config": "api.generating",
     "Evaluation": "api.evaluating",
-    "InputError": "runs.errors",
+    "InputError": "errors",
     "RefusedError": "releasing.folder",
     "Release": "api.publishing",
     "Run": "api.reading",

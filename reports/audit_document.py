@@ -27,7 +27,7 @@ from dpaudit.reports.document import (
 )
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.released import ReleasedTexts
-from dpaudit.reports.reproducing import model_name, part_of
+from dpaudit.reports.reproducing import model_name
 from dpaudit.reports.text import LABEL_LENGTH, one_line
 from dpaudit.reports.wording import SECTIONS
 from dpaudit.reports.writers import html, markdown
@@ -56,14 +56,14 @@ def render_markdown(result: AuditResult) -> str:
 
 def build(result: AuditResult) -> Document:
     """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
-    version = f" {one_line(result.run['dpaudit'], LABEL_LENGTH)}" if result.run.get("dpaudit") else ""
+    version = one_line(result.run.dpaudit, LABEL_LENGTH)
     audience = "public" if is_public(result) else "private"
     return Document(
         findings.headline(result),
         [_verdict(result), _audience(result), *_sections(result)],
-        masthead=(f"Privacy audit report · {audience}", one_line(result.run.get("path") or "", LABEL_LENGTH)),
-        footer=f"Written by dpaudit{version}. report.json beside this file holds the same result, with every figure in "
-        "full.",
+        masthead=(f"Privacy audit report · {audience}", one_line(result.run.path or "", LABEL_LENGTH)),
+        footer=f"Written by dpaudit {version}. report.json beside this file holds the same result, with every "
+        "figure in full.",
         contents=True,
     )
 
@@ -118,14 +118,13 @@ def _promise(result: AuditResult) -> Iterator[Block]:
 
 def _facts(result: AuditResult) -> Iterator[Entry]:
     """Yield which run it is, as far as this reader may know."""
-    manifest = part_of(result.run, "manifest")
+    settings = result.run.settings
     named = {
-        "Audited": result.run.get("audited"),
-        "Generated": str(manifest.get("created") or "")[:10],
+        "Generated": "" if settings is None else settings.created[:10],
         "Model": model_name(result),
-        "Private records": part_of(manifest, "data").get("records"),
+        "Private records": None if settings is None or settings.data is None else settings.data.records,
         "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",
-        "Checked with": f"dpaudit {result.run['dpaudit']}" if result.run.get("dpaudit") else "",
+        "Checked with": f"dpaudit {result.run.dpaudit}",
     }
     for name, value in named.items():
         if value:
@@ -216,6 +215,6 @@ def _signed_off(result: AuditResult) -> Iterator[Entry]:
 
 def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
     """Return the files that the person who accepts the run signs for, with their digests."""
-    digests = part_of(result.run, "digests")
+    digests = result.run.digests
     files = () if is_public(result) else ("run.json", "samples.jsonl")
     return tuple((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
 from dpaudit.reports import budgets, costs, figures, wording
@@ -28,10 +28,20 @@ from dpaudit.reports.document import (
 )
 from dpaudit.reports.findings import caution, cited, is_public
 from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
-from dpaudit.reports.reproducing import claim_origin, commands, part_of
+from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, SECTIONS, neighbours, or_absent
-from dpaudit.results import Approximate, Asked, AuditResult, BatchResult, ClaimResult, ExPost, Kind, LedgerEntry
+from dpaudit.results import (
+    Approximate,
+    Asked,
+    AuditResult,
+    BatchResult,
+    ClaimResult,
+    ExPost,
+    Kind,
+    LedgerEntry,
+    RunSummary,
+)
 from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving, stated
 
 NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
@@ -53,7 +63,7 @@ _OPTIONS: dict[str, set[Asked]] = {
     "Neighbours": {"relation", "unit"},
 }
 #: Entries of the run's summary that say which software audited it.
-_VERSIONS = ("dpaudit", "dp_accounting")
+_VERSIONS = ("dpaudit", "dp_accounting", "plugins")
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 
@@ -520,16 +530,14 @@ def _settings(result: AuditResult) -> list[Block]:
     return [Paragraph(lead), *(Section(title, [Definitions(entries)]) for title, entries in parts)]
 
 
-def settings(run: Mapping[str, Any]) -> list[tuple[str, list[Entry]]]:
+def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
     """Return the run's summary as printable text, bounded in depth and breadth: configuration, versions, digests."""
-    manifest = part_of(run, "manifest")
-    versions = {name: run[name] for name in _VERSIONS if name in run}
-    versions |= {"generated with": manifest["software"]} if "software" in manifest else {}
-    configuration = {name: value for name, value in run.items() if name not in (*_VERSIONS, "digests", "manifest")}
-    configuration |= {name: value for name, value in manifest.items() if name != "software"}
-    if isinstance(prompt := configuration.get("prompt"), Mapping):  # token ids of a prompt say nothing to a reader
-        configuration["prompt"] = {name: value for name, value in prompt.items() if name != "public"}
-    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", part_of(run, "digests")))
+    configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
+    configuration |= configuration.pop("settings", {})
+    configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
+    versions = {name: configuration.pop(name, None) for name in _VERSIONS}
+    versions["generated with"] = configuration.pop("software", None)
+    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
     return [(title, _entries(list(held.items()), depth=1)) for title, held in parts if held]
 
 

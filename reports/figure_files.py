@@ -177,7 +177,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {headline(result)}. {evidence_asked(result)}"
-    yield f"- dpaudit: {escaped(one_line(result.run.get('dpaudit') or 'unknown', _LABEL_LENGTH))}"
+    yield f"- dpaudit: {escaped(one_line(result.run.dpaudit, _LABEL_LENGTH))}"
     yield f"- Claim: {escaped(claim_sentence(result))}"
     yield f"- Ex-post, recomputed: {escaped(total)}"
     yield f"- Batches: {escaped(series.costs.described())}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import neighbours
@@ -19,11 +20,13 @@ from dpaudit.results import (
     BudgetPanel,
     ClaimResult,
     ExPost,
+    Finding,
     RunEpsilon,
     Spread,
 )
 from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
+from dpaudit.results.rounding import bound, digits_against, stated
+from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
@@ -34,13 +37,12 @@ _MOST_GROUPS = 3
 _READERS = "For readers of the texts, even if they know every other record and its batch"
 _EVERYBODY = "For everybody, even people who know every other record and every batch"
 _INSIDERS = "For people who have the key, the assignment or the run directory, and so know each record's batch"
-_CHANGES: dict[Relation, str] = {
-    "add_remove": "adding or removing one {unit}",
-    "replace": "replacing one {unit} by another",
+_CHANGES: dict[Relation, dict[str, Value]] = {
+    "add_remove": {"change": "Adding or removing"},
+    "replace": {"change": "Replacing", "instead": "by another"},
 }
 _TO_BE_COUNTED = "Other releases from the same records add to this."
 _PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
-_THESE_ALONE = " The number is about these texts only: others would have had another."
 
 
 class Level(NamedTuple):
@@ -74,10 +76,7 @@ class Level(NamedTuple):
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
     """The recomputed figures of the claim's kind; None where there are none, or no claim."""
-    if result.claim is None:
-        return None
-    found = result.guarantees
-    return found.ex_post if result.claim.kind == "ex-post" else found.approximate
+    return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
 def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
@@ -99,7 +98,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
     They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
     """
-    kind = "ex-post" if isinstance(found, ExPost) else "approximate"
+    kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
     pairs = [(found.epsilon, claim.epsilon)]
@@ -134,13 +133,16 @@ def not_covered(claim: ClaimResult | None) -> str:
 
 def _promise(claim: ClaimResult) -> str:
     """Say what an epsilon of a claim promises, for a reader of no formula."""
-    most = f" with at most {counted(claim.records_per_user, 'record')}" if claim.records_per_user else ""
-    changed = _CHANGES[claim.relation].format(unit=f"{claim.unit}{most}").capitalize()
-    what, limits = "would have changed the probability of these very texts", _THESE_ALONE
-    if claim.kind == "approximate":
-        what, limits = "changes the probability of any conclusion from all texts together", ""
-    beside = f", plus {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""
-    return f"{changed} {what} by at most a factor of {factor(claim.epsilon)}{beside}.{limits}"
+    values: dict[str, Value] = {
+        **_CHANGES[claim.relation],
+        "unit": claim.unit,
+        "epsilon": Quantity(value=claim.epsilon, unit="nats"),
+    }
+    if claim.records_per_user:
+        values["most"] = claim.records_per_user
+    if claim.delta:
+        values["delta"] = claim.delta
+    return sentence(Finding(code=CLAIM_KINDS[claim.kind].risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:

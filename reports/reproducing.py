@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from typing import get_args
 
 from dpaudit.reports.findings import is_public
 from dpaudit.results import Asked, AuditResult
@@ -19,7 +18,7 @@ _REPLAYS = ("replay.logits", "replay.lower-bound", "neighbors.regenerated")
 
 def commands(result: AuditResult) -> tuple[str, ...]:
     """What to type to get this report again and to use its claim as a release gate."""
-    path = argument(result.run.get("path") or "RUN_DIR", "RUN_DIR")
+    path = argument(result.run.path or "RUN_DIR", "RUN_DIR")
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
     return (report, f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}")
@@ -43,14 +42,9 @@ def rests_on(result: AuditResult) -> str:
 
 def model_name(result: AuditResult) -> str:
     """Return the name of the run's model; empty where it is not told."""
-    name = part_of(part_of(result.run, "manifest"), "model").get("name")
-    return name if isinstance(name, str) and not name.startswith(WITHHELD_NAME) else ""
-
-
-def part_of(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a part of a run's summary; empty where there is none."""
-    part = run.get(name)
-    return part if isinstance(part, Mapping) else {}
+    settings = result.run.settings
+    name = None if settings is None else settings.model.name
+    return "" if name is None or name.startswith(WITHHELD_NAME) else name
 
 
 def claim_origin(result: AuditResult) -> str:
@@ -63,4 +57,5 @@ def claim_origin(result: AuditResult) -> str:
     if result.claim is None:
         return ""
     when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
-    return f"The claim is the run's own{when.get(str(part_of(result.run, 'manifest').get('claim_stated')), '')}."
+    settings = result.run.settings
+    return f"The claim is the run's own{when.get(str(settings and settings.claim_stated), '')}."

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim
+from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
+from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Kind, Status, Verdict
+from dpaudit.results import Status, Verdict
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS, lower_bound
 
@@ -49,18 +52,6 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "warn": "Detail",
     "pass": "Detail",
     "skip": "Missing",
-}
-
-KIND_TITLES: Final[dict[Kind, str]] = {
-    "ex-post": "Ex-post epsilon",
-    "approximate": "Approximate DP",
-    "empirical": "Empirical losses",
-}
-
-KIND_MEANINGS: Final[dict[Kind, str]] = {
-    "ex-post": "Worked out after the run, for the text that did come out. It depends on the private data.",
-    "approximate": "Fixed by public settings and δ beforehand. It covers every text that could come out.",
-    "empirical": "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
 }
 
 PRIVATE_FIGURES: Final = (
@@ -224,9 +215,9 @@ GLOSSARY: Final[dict[str, str]] = {
     "Round": "One pass over all records under a secret key of its own, which puts every record into one batch.",
     "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
     "none, but for what noised cluster centres spent.",
-    "Ex-post": KIND_MEANINGS["ex-post"] + " The number must not be published as it is.",
-    "Approximate": KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP.",
-    "Empirical": KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one.",
+    "Ex-post": ExPostClaim.meaning + " The number must not be published as it is.",
+    "Approximate": ApproximateClaim.meaning + " Written (ε, δ)-DP.",
+    "Empirical": KIND_MEANINGS[EMPIRICAL] + " A small empirical loss is no guarantee; a large one can refute one.",
     "Relation": "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps "
     "one unit for another and keeps the size.",
     "Unit": "What one unit of that change is: a record of the private data, a context, or a user with all records of "

@@ -13,6 +13,7 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.runs import InputError, RunReader
@@ -147,10 +148,10 @@ class RunComposition(Shown[JointCost]):
 
     def _rows(self) -> list[tuple[str, str]]:
         totals = {
-            "approximate": (self.result.approximate, self.result.batch_approximate),
-            "ex-post": (self.result.ex_post, self.result.batch_ex_post),
+            ApproximateClaim.id: (self.result.approximate, self.result.batch_approximate),
+            ExPostClaim.id: (self.result.ex_post, self.result.batch_ex_post),
         }
-        rows = []
+        rows: list[tuple[str, str]] = []
         for kind, both in totals.items():
             levels = zip(("release", "batch"), both, strict=True)
             said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]

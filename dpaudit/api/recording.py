@@ -15,7 +15,7 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, open_run
 from dpaudit.auditing.caveats import rows_held
 from dpaudit.catalogue import sentence
-from dpaudit.recording.generators import Asked
+from dpaudit.recording.generators import Asked, find_recorder
 from dpaudit.recording.rerun import Script
 from dpaudit.recording.rerun import rerun as run_again
 from dpaudit.results import Amplification
@@ -63,6 +63,7 @@ def record(
     Raises:
         InputError: an argument or the directory cannot be used, or the script fails or writes no whole run.
     """
+    find_recorder(generator)
     interpreter, *arguments = script_of(command)
     place = places.location_of(out)
     _require_place(place)

@@ -20,7 +20,7 @@ def checks(check_id: str | None, as_json: bool) -> None:
     Example:
       dpaudit checks sampling.distribution
     """
-    from dpaudit.api.audits import list_checks
+    from dpaudit.api.audits import list_checks, require_checks
 
     rows = list_checks()
     if check_id is not None:
@@ -35,5 +35,6 @@ def checks(check_id: str | None, as_json: bool) -> None:
 
         if check_id is None:
             print_checks(rows, stdout())
+            require_checks()
         else:
             print_check(rows[0], stdout())

@@ -19,7 +19,7 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
 
 
 @click.command(cls=TitledCommand)
-@click.argument("generator", type=click.Choice(["invink"]))
+@click.argument("generator")
 @click.option("--out", type=RUN_DIR, required=True, help="Run directory to write: a path or a URL.")
 @click.option(
     "--mend",

@@ -132,6 +132,7 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
 
 def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     """Say where the folder has no figure, and why, or a larger one than it could have."""
+    from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
     if result.claim is None:
@@ -141,7 +142,7 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
         if own is not None and own.epsilon < result.claim.epsilon and own.delta <= result.claim.delta:
             note("The card states the epsilon that was given. The run's own claim is smaller: it stands there without.")
         return
-    if result.claim.kind == "ex-post":
+    if not CLAIM_KINDS[result.claim.kind].beforehand:
         note("The card states no epsilon, for this run's account is ex-post.")
     else:
         note(f"The card states no epsilon. {public.guarantee}")

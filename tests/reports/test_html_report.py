@@ -21,6 +21,7 @@ from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.wording import SEVERAL_CONTEXTS
 from dpaudit.results import AuditResult, Finding, Message, Place
 from dpaudit.results.rounding import bound, stated
+from tests.reports.conftest import run_summary
 
 Samples = Mapping[str, Callable[[], AuditResult]]
 
@@ -231,7 +232,7 @@ def test_the_ladder_tells_of_every_check_that_did_not_pass(samples: Samples) -> 
 def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
     median = samples["median"]()
     digests = {"run.json": "1a" * 32, "samples.jsonl": "2b" * 32, "assignment": "3c" * 32}
-    result = median.model_copy(update={"run": median.run | {"digests": digests}})
+    result = median.model_copy(update={"run": median.run.model_copy(update={"digests": digests})})
     assert signed_off(result) == (("SHA-256 of run.json", "1a" * 32), ("SHA-256 of samples.jsonl", "2b" * 32))
     html = render_html(result)
     signed = section(html, "sign-off")
@@ -284,10 +285,10 @@ def test_what_was_agreed_stands_beside_the_runs_own_claim(samples: Samples) -> N
 @pytest.mark.usefixtures("undrawn")
 def test_settings_that_are_not_set_are_left_out_and_blanks_can_be_seen(samples: Samples) -> None:
     median = samples["median"]()
-    prompt = {"end": "\n", "text": None, "public": [[31, 41, 59]], "public_examples": {}}
-    run = {**median.run, "manifest": {**median.run["manifest"], "prompt": prompt}}
+    prompt = {"template": "pt", "one_line": False, "end": "\n", "text": None, "public_examples": {}}
+    run = run_summary({"prompt": prompt | {"public": [[31, 41, 59]]}})
     words = section(render_html(median.model_copy(update={"run": run})), "settings")
-    assert 'prompt end "\\n"' in words
+    assert 'end "\\n"' in words
     assert not any(said in words for said in ("not set", "divisor", "public_examples", "31", "empty"))
 
 
@@ -323,7 +324,7 @@ def test_samples_are_shown_inside_and_never_outside(samples: Samples) -> None:
 
 def test_who_stated_the_claim_is_said_with_the_options_that_ask_for_it(samples: Samples) -> None:
     result = samples["median"]()
-    run = {**result.run, "manifest": {**result.run["manifest"], "claim_stated": "afterwards"}}
+    run = run_summary({"claim_stated": "afterwards"})
     own = claim_origin(result.model_copy(update={"run": run}))
     assert own == "The claim is the run's own, stated after it was generated."
     asked = result.model_copy(update={"asked": ("epsilon", "unit")})

@@ -131,4 +131,4 @@ def test_sarif_holds_the_verdict_and_no_path_of_the_run(samples: Samples) -> Non
     run = _sarif(result)
     assert run["properties"]["verdict"] == "fail"
     assert run["tool"]["driver"]["version"] == "0.1.0"
-    assert result.run["path"] not in render_sarif(result)
+    assert result.run.path not in render_sarif(result)

@@ -34,6 +34,7 @@ from dpaudit.results.quality import (
     added_by,
     scores,
 )
+from tests.reports.conftest import MEDIAN, run_summary
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 DIGEST = "ab" * 32
@@ -345,8 +346,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
 def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median: AuditResult) -> None:
     def compared(other: HeldOutLikelihood, **changed: Any) -> list[str]:
         second = with_quality(median, quality().model_copy(update={"likelihood": other}))
-        manifest = {name: {**second.run["manifest"].get(name, {}), **part} for name, part in changed.items()}
-        second = second.model_copy(update={"run": {**second.run, "manifest": {**second.run["manifest"], **manifest}}})
+        second = second.model_copy(update={"run": run_summary(changed)})
         found = compare_runs(
             {"one": with_quality(median, quality().model_copy(update={"likelihood": given(1.5)})), "two": second}
         )
@@ -357,8 +357,8 @@ def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median
 
     name = "Held-out likelihood, nats a token, 8 test texts"
     assert compared(given(0.125)) == [name]
-    assert compared(given(0.125), mechanism={"clip": 0.5}) == [name]
+    assert compared(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == [name]
     numbered = [f"{name} (1)", f"{name} (2)"]
     assert compared(given(0.125, digest="cd" * 32)) == numbered
-    assert compared(given(0.125), mechanism={"support": {"kind": "public-top-k", "size": 5}}) == numbered
-    assert compared(given(0.125), prompt={"template": "own"}) == numbered
+    assert compared(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == numbered
+    assert compared(given(0.125), prompt={"template": "own", "one_line": False}) == numbered
