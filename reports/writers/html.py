@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from dpaudit.reports import wording
 from dpaudit.reports.document import Block, Document, Link, Piece, Section, Text, Verdict, Words, parts_of
 from dpaudit.reports.drawing import in_page
-from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.text import printable
 
 #: Words at whose hyphens a line would break. They fit the narrowest column.
 _HYPHENED = re.compile(r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))")
@@ -58,12 +58,9 @@ def environment() -> Environment:
     script = (Path(__file__).parents[1] / "templates" / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     loaded.filters.update(
-        line=one_line,
-        label=partial(one_line, limit=LABEL_LENGTH),
         words=_words,
         options=_options,
         marked=_marked,
-        breakable=_breakable,
         pages=_pages,
     )
     loaded.globals.update(
@@ -119,11 +116,6 @@ def _options(command: str) -> Markup:
     parts = _HYPHENED.split(command)
     whole = Markup('<span class="whole">{}</span>')
     return Markup().join(whole.format(part) if at % 2 else part for at, part in enumerate(parts))
-
-
-def _breakable(path: str) -> Markup:
-    """Return escaped text that may be broken behind its slashes."""
-    return Markup("/<wbr>").join(path.split("/"))
 
 
 def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text, ...]]]:

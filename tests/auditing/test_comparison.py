@@ -676,7 +676,7 @@ def test_a_run_whose_checks_failed_is_starred_wherever_its_epsilon_stands() -> N
     for drawing in drawings:
         assert "run 2*" in drawing
         assert not re.search(r"run 2\b(?!\*)", drawing)
-    assert '<th scope="row">2* <bdi>' in page
+    assert '<th scope="row"><bdi>2* ' in page
     printed = shown(comparison)
     assert re.search(r"^2\* .* 0\.5000", printed, re.MULTILINE)
     assert printed.count(REFUTED) == 1 and f"Run 2* {REFUTED}." in printed
@@ -776,9 +776,9 @@ def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG})
     page, printed = render_comparison_html(comparison), shown(comparison)
     assert '<td class="number"><bdi>0.6000</bdi></td>' in page
-    assert "<td><bdi>add or remove one record</bdi></td>" in page
+    assert '<td class="words"><bdi>add or remove one record</bdi></td>' in page
     assert '<th scope="col" class="number">Exact</th>' in page
-    assert '<th scope="col">Neighbours</th>' in page
+    assert '<th scope="col" class="words">Neighbours</th>' in page
     heading, row = next(pair for pair in pairwise(printed.splitlines()) if "Tokens" in pair[0])
     assert heading.index("Tokens") + len("Tokens") == len(row.rstrip())
     assert heading.index("Mechanism") == row.index("median")
@@ -787,7 +787,7 @@ def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
 def test_the_glossary_sends_nobody_to_a_file_that_is_not_there() -> None:
     page = render_comparison_html(compare_runs({"short": SHORT, "long": LONG}))
     assert "report.json" not in page
-    assert "dpaudit compare --json" in page
+    assert "dpaudit compare" in page and "--json" in page
 
 
 def test_json_is_strict_and_complete() -> None:
