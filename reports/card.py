@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dpaudit.mechanisms import ClaimKind
+from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.reports import findings, levels, outline, quality
 from dpaudit.reports.markdown import code, escaped, table
 from dpaudit.reports.text import counted
@@ -98,7 +98,7 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
     """Whether readers outside are told an epsilon: of a claim that holds whatever the data are, and is public."""
-    return kind == "approximate" and result.claim is not None
+    return CLAIM_KINDS[kind].beforehand and result.claim is not None
 
 
 def _front_matter(released: Released) -> dict[str, Any]:
@@ -212,13 +212,18 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def promise(result: AuditResult, kind: ClaimKind) -> str:
     """What is promised, in one sentence; or that no epsilon is stated, and why."""
-    if kind == "ex-post":
+    if not CLAIM_KINDS[kind].beforehand:
         return EX_POST
     claim = result.claim
     if claim is None:
         return _WITHHELD
+    if claim.rho is not None:
+        return (
+            f"**The making of these texts is {exactly(claim.rho)}-zero-concentrated differentially private "
+            f"({escaped(outline.neighbours_of(claim))}).**"
+        )
     return (
-        f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
+        f"**The making of these texts is ({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private "
         f"({escaped(outline.neighbours_of(claim))}).**"
     )
 
@@ -266,7 +271,7 @@ def _audit(released: Released) -> Iterator[str]:
         yield f"It was held to {name} (SHA-256 {code(result.policy.sha256)})."
     # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
     shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
-    if released.kind == "ex-post":
+    if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
     yield _items(map(escaped, shown))
     yield (

@@ -21,7 +21,7 @@ from dpaudit.reports import findings
 from dpaudit.reports.figure_files import in_page
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.html import environment
-from dpaudit.reports.levels import are_apart, digits_for, why_equal
+from dpaudit.reports.levels import are_apart, digits_for, promised, why_equal
 from dpaudit.reports.outline import neighbours_of
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.terminal import print_caveats
@@ -442,7 +442,7 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         found, title = _found(run, claim.kind), KIND_TITLES[claim.kind]
         apart = are_apart(claim, found)
         level = ", release level" if apart else ", both levels" * bool(why_equal(found))
-        spent.append(f"{title}{level}: ε ≤ {stated(claim.epsilon)} claimed")
+        spent.append(f"{title}{level}: {promised(claim)} claimed")
         if found is not None:
             spent[-1] += f", {runs.shown(run.name, claim.kind, found.epsilon)} recomputed"
         if apart:

@@ -257,7 +257,7 @@ def _row_notes(row: RowResult) -> Iterator[str]:
     if row.unbounded and claim is not None:
         yield (
             f"{row.config}: its centres come from the records without noise, so nothing bounds its epsilon; it claims "
-            f"{up(claim.epsilon)}, which is what its tokens cost."
+            f"{up(claim.stated)}, which is what its tokens cost."
         )
 
 
@@ -337,7 +337,7 @@ def _claimed(row: RowResult) -> str:
     if row.unbounded:
         return INFINITE
     claim, theorem1 = row.audited.claim, row.audited.theorem1
-    claimed = up(claim.epsilon)
+    claimed = up(claim.stated)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
     return f"{claimed} ({up(theorem1)})" if _kind(row) == "ex-post" and theorem1 is not None else claimed

@@ -6,14 +6,15 @@ whoever does, because they have the key, the assignment or the run directory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost, Finding
-from dpaudit.results.rounding import bound, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -71,7 +72,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
-    pairs = [(found.epsilon, claim.epsilon)]
+    pairs = [(found.epsilon, claim.stated)]
     pairs += [] if claim.batch_epsilon is None else [(found.batch_epsilon, claim.batch_epsilon)]
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
@@ -84,13 +85,15 @@ def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, 
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
-    figure = f"ε ≤ {stated(claim.epsilon)}"
+    if claim.rho is not None:
+        return tuple(_holding_of_rho(result, claim))
+    figure = promised(claim)
     if not are_apart(claim, found):
         equal = why_equal(found)
         beside = None if before is None else before.values.get("beside")
         said = "" if isinstance(beside, Finding) and beside.code == "verdict.levels-equal" else f"{equal} "
-        return (Level(BOTH, figure, f"{said}{_says(claim, _EVERYBODY)}"),) if equal else ()
-    release = Level(RELEASE, figure, _says(claim, _READERS))
+        return (Level(BOTH, figure, f"{said}{_says_epsilon(claim, _EVERYBODY)}"),) if equal else ()
+    release = Level(RELEASE, figure, _says_epsilon(claim, _READERS))
     if claim.batch_epsilon is not None:
         figure, rest = f"ε ≤ {stated(claim.batch_epsilon)}", "."
     elif found is not None:
@@ -101,24 +104,44 @@ def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, 
     return (release, Level(BATCH, figure, f"{_INSIDERS}{rest}"))
 
 
+def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
+    """Yield what a claim of zCDP gives readers at its delta, as recomputed, and then itself, which is of a batch."""
+    found, rho = result.guarantees.approximate, result.guarantees.zcdp
+    if found is not None:
+        apart = are_apart(None, found)
+        epsilon: dict[str, Value] = {"epsilon": Quantity(value=found.epsilon, unit="nats"), "delta": found.delta}
+        says = _says(ApproximateClaim.risk, claim, _READERS if apart else _EVERYBODY, epsilon)
+        figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
+        yield Level(RELEASE if apart else BOTH, figure, f"{says} As recomputed: what is claimed is ρ.")
+    if rho is not None:
+        advantage: dict[str, Value] = {"advantage": rho.advantage}
+        yield Level(BATCH, promised(claim), _says(ZcdpClaim.risk, claim, _EVERYBODY, advantage))
+
+
 def not_covered(claim: ClaimResult | None) -> str:
     """What neither level is about."""
     return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
 
 
-def _says(claim: ClaimResult, who: str) -> str:
-    """What an epsilon of a claim says to `who`, for somebody who reads no formula."""
-    values: dict[str, Value] = {
-        "who": who,
-        "unit": claim.unit,
-        "change": _CHANGES[claim.relation],
-        "epsilon": Quantity(value=claim.epsilon, unit="nats"),
-    }
-    if claim.records_per_user:
-        values["most"] = claim.records_per_user
+def promised(claim: ClaimResult) -> str:
+    """Return what a claim promises, with its symbol, exactly as stated."""
+    return f"{CLAIM_KINDS[claim.kind].symbol} ≤ {stated(claim.stated)}"
+
+
+def _says_epsilon(claim: ClaimResult, who: str) -> str:
+    """Return what the epsilon of a claim says to `who`."""
+    values: dict[str, Value] = {"epsilon": Quantity(value=claim.stated, unit="nats")}
     if claim.delta:
         values["delta"] = claim.delta
-    return sentence(Finding(code=CLAIM_KINDS[claim.kind].risk, values=values))
+    return _says(CLAIM_KINDS[claim.kind].risk, claim, who, values)
+
+
+def _says(risk: str, claim: ClaimResult, who: str, figures: Mapping[str, Value]) -> str:
+    """Return what figures say to `who`, for somebody who reads no formula."""
+    values: dict[str, Value] = {"who": who, "unit": claim.unit, "change": _CHANGES[claim.relation], **figures}
+    if claim.records_per_user:
+        values["most"] = claim.records_per_user
+    return sentence(Finding(code=risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:
@@ -135,11 +158,27 @@ def secret_batches(amplification: Amplification) -> str:
 
 def claimed_words(claim: ClaimResult) -> str:
     """The epsilons of a claim as they were stated, each with its level."""
+    if claim.rho is not None:
+        return f"{promised(claim)} nats (batch level)"
     if claim.batch_epsilon is None:
-        return f"ε ≤ {stated(claim.epsilon)} nats (release level)"
+        return f"{promised(claim)} nats (release level)"
     if claim.batch_epsilon == claim.epsilon:
-        return f"ε ≤ {stated(claim.epsilon)} nats (both levels)"
-    return f"ε ≤ {stated(claim.epsilon)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+        return f"{promised(claim)} nats (both levels)"
+    return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+
+
+def claimed_and_recomputed_rho(result: AuditResult) -> str:
+    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta; empty without."""
+    claim, found, at_delta = result.claim, result.guarantees.zcdp, result.guarantees.approximate
+    if claim is None or claim.rho is None:
+        return ""
+    said = f"{BATCH}: claimed {promised(claim)}"
+    if found is not None:
+        said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
+    if at_delta is not None:
+        batch = f" ({bound(at_delta.batch_epsilon)} of a batch)" if are_apart(None, at_delta) else ""
+        said += f". At δ = {stated(at_delta.delta)}: ε ≤ {bound(at_delta.epsilon)}{batch}"
+    return said
 
 
 def few_batches(batches: int, labels: int) -> str:

@@ -616,7 +616,7 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     """What a claim states, by the name of its line."""
-    epsilon = _nats(stated(claim.epsilon))
+    epsilon = _nats(stated(claim.stated))
     batch = NOT_CLAIMED if claim.batch_epsilon is None else _nats(stated(claim.batch_epsilon))
     return {
         _RELEASE: epsilon,

@@ -224,6 +224,7 @@ CATALOGUE = (
     "amplification.rounds",
     "claim.epsilon",
     "claim.batch-epsilon",
+    "claim.rho",
     "claim.delta",
     "claim.kind",
     "claim.tuning",
