@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
@@ -309,16 +310,6 @@ class BatchingConfig(Fields):
         return self
 
 
-#: The fields that a clustering method needs; the others of these must be null.
-_NEEDED = {
-    "k-means": ("centers",),
-    "chang": ("centers", "epsilon", "delta", "dimension"),
-    "dpm": ("public", "epsilon", "delta"),
-    "public-centers": ("public", "centers"),
-    "public-centers-rebalanced": ("public", "centers", "keep", "epsilon"),
-}
-
-
 _WANTED = {
     "public": "a file or a folder of public texts",
     "centers": "a whole number of at least 1",
@@ -327,6 +318,14 @@ _WANTED = {
     "delta": "a number above 0 and below 1",
     "dimension": "a whole number of at least 1",
 }
+
+
+def _known_clustering(method: str) -> str:
+    if method not in CLUSTERINGS:
+        *others, last = map(repr, CLUSTERINGS)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return method
 
 
 class ClusteringConfig(Fields):
@@ -346,7 +345,7 @@ class ClusteringConfig(Fields):
         dimension: onto which chang projects embeddings.
     """
 
-    method: Literal["k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
+    method: Annotated[str, AfterValidator(_known_clustering)]
     public: Name | None = None
     public_text: Name = "text"
     embedding: Name | None = None
@@ -366,8 +365,9 @@ class ClusteringConfig(Fields):
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Self:
+        needs = CLUSTERINGS[self.method].needs
         for field, wanted in _WANTED.items():
-            value, needed = getattr(self, field), field in _NEEDED[self.method]
+            value, needed = getattr(self, field), field in needs
             if needed and value is None:
                 raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
@@ -698,6 +698,13 @@ class Config(Fields):
         return self
 
     @model_validator(mode="after")
+    def _names_mean_one_thing(self) -> Self:
+        self.mechanism.require_unclaimed()
+        if self.clustering is not None:
+            CLUSTERINGS.require_unclaimed(self.clustering.method)
+        return self
+
+    @model_validator(mode="after")
     def _clustering_fits_data_and_privacy(self) -> Self:
         if self.clustering is None:
             return self
@@ -709,7 +716,7 @@ class Config(Fields):
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
             raise clash("chosen_from.batching", "public", allowed)
-        if method in ("chang", "dpm") and unit == "user":
+        if CLUSTERINGS[method].origin == "noised" and unit == "user":
             raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
         if unit == "context" and self.rule != "hashed-records":
             allowed = "record or user with a section clustering: a context's records are of many counts"
@@ -872,6 +879,8 @@ def input_error(path: Path, error: ValidationError) -> InputError:
     """The first of a config's mistakes, or of a table's, in the words of its author."""
     first, *others = error.errors(include_url=False)
     context, kind = first.get("ctx", {}), first["type"]
+    if isinstance(unusable := context.get("error"), InputError):
+        return unusable  # a plug-in that the config names
     location, given = first["loc"], first["input"]
     if kind == "clash":
         location, given = (*location, context["field"]), context["given"]

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpaudit.accounting import (
+    CLUSTERINGS,
     ApproximateAccountant,
-    CentersMethod,
-    centers_epsilon,
     rebalancing_epsilon,
     rebalancing_events,
     rebalancing_scale,
@@ -212,11 +211,10 @@ def _spent_on_clusters(config: Config, most_per_user: int | None) -> tuple[float
     # Its scales take other libraries to work out.
     from dpaudit.generation.grouping import expected_statement
 
-    method: CentersMethod = "chang" if clustering.method == "chang" else "dpm"
     delta = clustering.delta or 0.0
     unit = Privacy(unit=privacy.unit, relation=privacy.relation)
     settings = expected_statement(config, unit, None).settings
-    return 0.0, centers_epsilon(method, dict(settings), delta, privacy.relation)
+    return 0.0, CLUSTERINGS[clustering.method].epsilon(settings, delta, privacy.relation)
 
 
 def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from dpaudit.claims import CLAIM_KINDS, ClaimKind
-from dpaudit.reports import findings, levels, outline, quality
-from dpaudit.reports.markdown import code, escaped, table
+from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult
+from dpaudit.reports.writers.markdown import code, escaped, table
+from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
 from dpaudit.results.quality import Quality
@@ -186,28 +186,28 @@ def _creation(result: AuditResult) -> Iterator[str]:
     )
     if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
         yield _CANARIES
-    manifest = result.run.get("manifest")
-    if manifest is None:
+    settings = result.run.settings
+    if settings is None:
         yield "The settings are left out, for they were not found fit to publish."
         return
-    rows = [(name, code(value)) for name, value in _settings(manifest) if value is not None]
+    rows = [(name, code(value)) for name, value in _settings(settings) if value is not None]
     yield table(("Setting", "Value"), rows)
 
 
-def _settings(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
     """Those of the public settings that say what was made how."""
-    mechanism, model = manifest.get("mechanism", {}), manifest.get("model", {})
-    yield "Language model", model.get("name")
-    yield "Digest of the model", model.get("digest")
-    for name, value in mechanism.items():
+    yield "Language model", settings.model.name
+    yield "Digest of the model", settings.model.digest
+    for name, value in (settings.mechanism or {}).items():
         if not isinstance(value, Mapping):  # the support
             yield name.replace("_", " ").capitalize(), value
-    yield "Most tokens of a text", manifest.get("stopping", {}).get("max_tokens")
-    yield "Tokens of a batch", manifest.get("stopping", {}).get("tokens_per_batch")
-    yield "How records were grouped", manifest["batching"]["rule"]
-    yield "Clusters", manifest["clustering"]["method"]
-    yield "Made", manifest["created"][:10]
-    yield "Made with", ", ".join(f"{name} {version}" for name, version in manifest["software"].items()) or None
+    if settings.stopping is not None:
+        yield "Most tokens of a text", settings.stopping.max_tokens
+        yield "Tokens of a batch", settings.stopping.tokens_per_batch
+    yield "How records were grouped", settings.batching.rule
+    yield "Clusters", settings.clustering.method
+    yield "Made", settings.created[:10]
+    yield "Made with", ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None
 
 
 def promise(result: AuditResult, kind: ClaimKind) -> str:
@@ -220,11 +220,11 @@ def promise(result: AuditResult, kind: ClaimKind) -> str:
     if claim.rho is not None:
         return (
             f"**The making of these texts is {exactly(claim.rho)}-zero-concentrated differentially private "
-            f"({escaped(outline.neighbours_of(claim))}).**"
+            f"({escaped(levels.neighbours_of(claim))}).**"
         )
     return (
         f"**The making of these texts is ({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private "
-        f"({escaped(outline.neighbours_of(claim))}).**"
+        f"({escaped(levels.neighbours_of(claim))}).**"
     )
 
 
@@ -263,7 +263,7 @@ def _baseline(released: Released) -> Iterator[str]:
 def _audit(released: Released) -> Iterator[str]:
     result = released.result
     yield (
-        f"dpaudit {escaped(result.run['dpaudit'])} audited the run before these texts were released, and it passed. "
+        f"dpaudit {escaped(result.run.dpaudit)} audited the run before these texts were released, and it passed. "
         f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     )
     if result.policy is not None:

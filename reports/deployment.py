@@ -85,7 +85,7 @@ def _entry(result: AuditResult, tested: ClaimResult, about: About, published: da
             ),
             implementation=Implementation(
                 preprocessing_and_hyperparameter_tuning="See origins in the report's settings.",
-                mechanisms=f"{_mechanism(result)} Audited with dpaudit {result.run['dpaudit']} at evidence level "
+                mechanisms=f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at evidence level "
                 f"{result.evidence}.",
             ),
             administrative=Administrative(
@@ -121,17 +121,18 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
 
 def _unprotected(result: AuditResult) -> str:
     """What is released beside the texts without noise; the public form has no setting that was counted in the data."""
-    manifest = result.run.get("manifest", {})
-    if set(manifest.get("origins", {}).values()) != {"public"}:
+    settings = result.run.settings
+    if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
         return "Settings that are not declared public; see the report."
     said = "the settings in the report are declared to be chosen without the private data"
-    if "batches" in manifest["batching"]:
+    if settings.batching.batches is not None:
         return f"None: labels, numbers of batches and {said}."
     return f"None: labels and {said}. Numbers of batches follow from noisy counts, which the account includes."
 
 
 def _mechanism(result: AuditResult) -> str:
-    mechanism = result.run.get("manifest", {}).get("mechanism")
+    settings = result.run.settings
+    mechanism = None if settings is None else settings.mechanism
     if mechanism is None:
         return "Tokens are drawn from aggregated logits of a language model."
     return (

@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.catalogue import sentence
-from dpaudit.reports.markdown import escaped, table
-from dpaudit.reports.terminal import plain_table
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
+from dpaudit.reports.writers.markdown import escaped, table
+from dpaudit.reports.writers.terminal import plain_table
 from dpaudit.results import Finding
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
@@ -210,7 +211,7 @@ def print_estimates(found: Estimates, console: Console) -> None:
 def _estimated(each: Estimate) -> tuple[str, ...]:
     finite = each.epsilon_as_paper is not None and math.isfinite(each.epsilon_as_paper)
     counts = f"+{each.counts_epsilon:g}" if finite and each.counts_epsilon else ""
-    kind = "ex-post" if each.epsilon_as_paper is None else "approximate"
+    kind = ExPostClaim.id if each.epsilon_as_paper is None else ApproximateClaim.id
     approximate, ex_post = _by_kind(kind, _published_epsilon(each.paper), ABSENT)
     return (
         each.method,
@@ -287,7 +288,7 @@ def _kind(row: RowResult) -> str:
 
 def _by_kind(kind: str, epsilon: Value, absent: Value) -> tuple[Value, Value]:
     """An epsilon in the column of its kind: approximate, ex-post."""
-    return (epsilon, absent) if kind == "approximate" else (absent, epsilon)
+    return (epsilon, absent) if kind == ApproximateClaim.id else (absent, epsilon)
 
 
 def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
@@ -340,7 +341,7 @@ def _claimed(row: RowResult) -> str:
     claimed = up(claim.stated)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
-    return f"{claimed} ({up(theorem1)})" if _kind(row) == "ex-post" and theorem1 is not None else claimed
+    return f"{claimed} ({up(theorem1)})" if _kind(row) == ExPostClaim.id and theorem1 is not None else claimed
 
 
 def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:

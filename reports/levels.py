@@ -10,10 +10,24 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost, Finding
+from dpaudit.reports.wording import neighbours
+from dpaudit.results import (
+    Amplification,
+    Approximate,
+    AuditResult,
+    BudgetPanel,
+    ClaimResult,
+    ExPost,
+    Finding,
+    RunEpsilon,
+    RunRho,
+    Spread,
+    Zcdp,
+)
+from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
@@ -23,11 +37,14 @@ BOTH = "Both levels"
 FEWEST_BATCHES = 4
 #: Groups of batches that a line names.
 _MOST_GROUPS = 3
-_READERS = "For readers of the texts, even those who know every other record and its batch"
-_EVERYBODY = "For everybody, even those who know every other record and every batch"
-_CHANGES: dict[Relation, str] = {"add_remove": "more or less", "replace": "exchanged for another"}
-_INSIDERS = "For whoever has the key, the assignment or the run directory, and so knows each record's batch"
-_TO_BE_COUNTED = "Other releases from the same records come on top."
+_READERS = "For readers of the texts, even if they know every other record and its batch"
+_EVERYBODY = "For everybody, even people who know every other record and every batch"
+_INSIDERS = "For people who have the key, the assignment or the run directory, and so know each record's batch"
+_CHANGES: dict[Relation, dict[str, Value]] = {
+    "add_remove": {"change": "Adding or removing"},
+    "replace": {"change": "Replacing", "instead": "by another"},
+}
+_TO_BE_COUNTED = "Other releases from the same records add to this."
 _PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
 
 
@@ -37,12 +54,27 @@ class Level(NamedTuple):
     Attributes:
         name: what it is called.
         figure: its epsilon.
-        holds: whom it holds against, and what it promises them, as whole sentences.
+        readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
+        promise: what it promises them, as a sentence; empty at the batch level.
+        equal: why there is no other level, as a sentence; empty where there is one.
     """
 
     name: str
     figure: str
-    holds: str
+    readers: str
+    promise: str = ""
+    equal: str = ""
+
+    @property
+    def promised(self) -> str:
+        """Whom it holds against, and what it promises them."""
+        promise = f": {self.promise[0].lower()}{self.promise[1:]}" if self.promise else "."
+        return f"{self.readers.removesuffix('.')}{promise}"
+
+    @property
+    def holds(self) -> str:
+        """The same, after why it is the only level."""
+        return f"{self.equal} {self.promised}".strip()
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
@@ -77,11 +109,8 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
 
-def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold.
-
-    Why they are equal is left out where the guarantee, which stands `before`, says so.
-    """
+def holding(result: AuditResult) -> tuple[Level, ...]:
+    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold."""
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
@@ -90,10 +119,8 @@ def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, 
     figure = promised(claim)
     if not are_apart(claim, found):
         equal = why_equal(found)
-        beside = None if before is None else before.values.get("beside")
-        said = "" if isinstance(beside, Finding) and beside.code == "verdict.levels-equal" else f"{equal} "
-        return (Level(BOTH, figure, f"{said}{_says_epsilon(claim, _EVERYBODY)}"),) if equal else ()
-    release = Level(RELEASE, figure, _says_epsilon(claim, _READERS))
+        return (Level(BOTH, figure, f"{_EVERYBODY}.", _promise(claim), equal),) if equal else ()
+    release = Level(RELEASE, figure, f"{_READERS}.", _promise(claim))
     if claim.batch_epsilon is not None:
         figure, rest = f"ε ≤ {stated(claim.batch_epsilon)}", "."
     elif found is not None:
@@ -110,12 +137,12 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
     if found is not None:
         apart = are_apart(None, found)
         epsilon: dict[str, Value] = {"epsilon": Quantity(value=found.epsilon, unit="nats"), "delta": found.delta}
-        says = _says(ApproximateClaim.risk, claim, _READERS if apart else _EVERYBODY, epsilon)
+        readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
         figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
-        yield Level(RELEASE if apart else BOTH, figure, f"{says} As recomputed: what is claimed is ρ.")
+        yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
     if rho is not None:
         advantage: dict[str, Value] = {"advantage": rho.advantage}
-        yield Level(BATCH, promised(claim), _says(ZcdpClaim.risk, claim, _EVERYBODY, advantage))
+        yield Level(BATCH, promised(claim), f"{_EVERYBODY}.", _risk(ZcdpClaim, claim, advantage))
 
 
 def not_covered(claim: ClaimResult | None) -> str:
@@ -128,20 +155,20 @@ def promised(claim: ClaimResult) -> str:
     return f"{CLAIM_KINDS[claim.kind].symbol} ≤ {stated(claim.stated)}"
 
 
-def _says_epsilon(claim: ClaimResult, who: str) -> str:
-    """Return what the epsilon of a claim says to `who`."""
+def _promise(claim: ClaimResult) -> str:
+    """Say what a claim of epsilons promises, for a reader of no formula."""
     values: dict[str, Value] = {"epsilon": Quantity(value=claim.stated, unit="nats")}
     if claim.delta:
         values["delta"] = claim.delta
-    return _says(CLAIM_KINDS[claim.kind].risk, claim, who, values)
+    return _risk(CLAIM_KINDS[claim.kind], claim, values)
 
 
-def _says(risk: str, claim: ClaimResult, who: str, figures: Mapping[str, Value]) -> str:
-    """Return what figures say to `who`, for somebody who reads no formula."""
-    values: dict[str, Value] = {"who": who, "unit": claim.unit, "change": _CHANGES[claim.relation], **figures}
+def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Value]) -> str:
+    """Say what figures of a kind promise for the claim's neighbours, for a reader of no formula."""
+    values: dict[str, Value] = {**_CHANGES[claim.relation], "unit": claim.unit, **figures}
     if claim.records_per_user:
         values["most"] = claim.records_per_user
-    return sentence(Finding(code=risk, values=values))
+    return sentence(Finding(code=kind.risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:
@@ -188,3 +215,24 @@ def few_batches(batches: int, labels: int) -> str:
         f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
         "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
     )
+
+
+def claim_sentence(result: AuditResult) -> str:
+    """The claim in words."""
+    claim = result.claim
+    if claim is None:
+        return "Withheld from this report." if result.audience == "public" else "The run claims no guarantee."
+    return claim_words(claim)
+
+
+def claim_words(claim: ClaimResult) -> str:
+    """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
+    delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
+    return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
+
+
+def neighbours_of(
+    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
+) -> str:
+    """Return what the neighbours differ by that a claim or a figure holds for."""
+    return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

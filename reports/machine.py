@@ -98,8 +98,7 @@ def render_sarif(result: AuditResult) -> str:
         for check in result.checks
     }
     places = {check_id: place for place, check_id in enumerate(rules)}
-    version = result.run.get("dpaudit")
-    named = {"name": "dpaudit"} | ({"version": one_line(version, LABEL_LENGTH)} if version else {})
+    named = {"name": "dpaudit", "version": one_line(result.run.dpaudit, LABEL_LENGTH)}
     notifications = [
         {
             "level": "note",

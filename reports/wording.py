@@ -93,6 +93,11 @@ NOT_COMPARABLE: Final = (
     "with its delta, every set of outputs in advance. The smaller number is not the stronger guarantee."
 )
 
+OF_RHO: Final = (
+    "ρ holds at every δ at once, and against everybody, even those who know a record's batch. Rhos of several releases "
+    "add up. For readers of the texts, who do not know her batch, an ε at the claim's δ follows: see approximate DP."
+)
+
 RISE_AND_FALL: Final = (
     "Rise: how much more probable a neighbour can have made these very texts. Fall: how much less probable. Each is "
     "summed over the tokens on its own, and the exact cost is the larger sum. Theorem 1 adds up the larger of the two "
@@ -136,8 +141,8 @@ GROWTH_MARKS: Final = "Each point is the whole run, had no batch gone beyond tha
 BUDGET_MARKS: Final = "Thick: over all batches. Thin and dashed: in the batch where fewest took part, at each position."
 
 SAMPLES_LEAD: Final = (
-    "As they stand in samples.jsonl, to be read before they are signed for. Whether that is what was sampled, "
-    "release.text says. What is released is all texts or none: to leave out a costly one would give it away."
+    "The texts of samples.jsonl. Read them before you sign. The check release.text confirms that these are the sampled "
+    "texts. Release all of them or none: leaving out an expensive text would give it away."
 )
 
 MARKS_LEAD: Final = (
@@ -146,22 +151,23 @@ MARKS_LEAD: Final = (
     "nothing: a part of a letter, or the end."
 )
 
-TRUSTED: Final = "What this rests on besides"
+TRUSTED: Final = "Other assumptions"
 
-#: The parts of a report after the verdict, in their order, by the id that links lead to.
+#: The sections of a report after the verdict, in their order, by the id that links lead to.
 SECTIONS: Final[dict[str, str]] = {
-    "claimed": "Claimed, recomputed and agreed",
     "samples": "The released texts",
     "not-checked": "What was not checked",
+    "checks": "Evidence and checks",
+    "quality": "Quality of the texts",
     "sign-off": "Sign-off",
+    "engineers": "For engineers",
+    "claimed": "Claimed, recomputed and agreed",
     "tokens": "What each token cost",
     "budgets": "How contexts used their budgets",
     "directions": "Rise and fall",
     "losses": "Losses of left-out contexts against the bound",
     "batches": "What each batch cost",
     "ledger": "How the figures come about",
-    "quality": "Quality of the texts",
-    "checks": "Evidence and checks",
     "settings": "Configuration, versions and digests",
     "reproduce": "How to reproduce this report",
     "glossary": "Glossary",

@@ -183,7 +183,7 @@ class Audit(Shown[AuditResult]):
 
     def to_html(self) -> str:
         """Return report.html as text: one page that needs no other file."""
-        from dpaudit.reports.html import render_html
+        from dpaudit.reports.audit_document import render_html
 
         return render_html(self.report)
 
@@ -528,3 +528,17 @@ def audits_of(
         else audit(run, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
         for where, run in given.items()
     }
+
+
+def list_checks() -> list[dict[str, str | int]]:
+    """Return every check of the catalogue in its order: id, title, evidence level, and what it compares and why."""
+    from dpaudit.checks.registry import listed
+
+    return listed()
+
+
+def require_checks() -> None:
+    """Raise InputError where the check of a plug-in cannot be loaded."""
+    from dpaudit.checks.registry import require_loaded
+
+    require_loaded()

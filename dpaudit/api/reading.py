@@ -137,6 +137,11 @@ class Run:
         """The fingerprint of the finished run: SHA-256 in hexadecimal; None while it is not finished."""
         return self._reader.head_or_none()
 
+    @property
+    def decoding_digest(self) -> str | None:
+        """The fingerprint of the tokenizer that texts are decoded with; None where the run has none."""
+        return self._reader.decoding_digest()
+
     def __repr__(self) -> str:
         found = f"{len(self.batches)} of {self.manifest.batches} batches"
         return f"<run {self.name}: {self.manifest.mechanism.aggregator.title}, {found}>"
@@ -507,7 +512,7 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
 def _objections(view: StepView, position: int) -> list[Objection]:
     return [
         Objection(check=check, step=position, problem=problem, message=sentence(problem))
-        for check, problem in objections(view)
+        for check, problem in objections(view, {})
     ]
 
 

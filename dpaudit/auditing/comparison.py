@@ -12,14 +12,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
-
-from pydantic import BaseModel
+from typing import Any, Literal, TypeAlias, get_args
 
 from dpaudit.accounting import ApproximateAccountant, Method, delta_share, rebalancing_events, rounded_sum
 from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, ExPostClaim
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
     SAMPLE_LENGTH,
     Affordable,
@@ -39,12 +37,10 @@ from dpaudit.results import (
     RunRho,
     RunScore,
     SameLength,
+    Settings,
     Spread,
     TokenCurve,
 )
-from dpaudit.runs.assignment import KEY_BYTES
-from dpaudit.runs.manifest import Batching, Privacy, Prompt
-from dpaudit.runs.rules import DecodingRules
 
 _KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
@@ -54,8 +50,6 @@ _TEXTS = 3
 _NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
 _ANY_NUMBER = "any number of tokens is within it"
 _NO_CURVE = "the record gives no cost by token position"
-
-Part = TypeVar("Part", bound=BaseModel)
 
 
 def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
@@ -285,15 +279,19 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
         delta=found.delta or None,
     )
     if isinstance(found, Approximate):
-        batching, privacy = _batching(result), _part(result, "privacy", Privacy)
-        shares = 1 if batching is None or privacy is None else privacy.shares(batching.rounds)
-        return _ApproximateRun(figure, found, _accountant(result, found), shares)
-    mechanism = _part(result, "mechanism", Mechanism)
+        return _ApproximateRun(figure, found, _accountant(result, found), _delta_shares(result.run.settings))
+    mechanism = _mechanism(result)
     if mechanism is None or mechanism.aggregator.by_theorem1:
         # It is about medians: a mean run has no such figure beside its exact one.
         figure = figure.model_copy(update={"theorem1": rounded_sum(found.theorem1, found.rebalancing)})
     longest = max((batch.steps for batch in result.batches), default=0)
     return _ExPostRun(figure, found, result.tokens, longest, len(result.batches))
+
+
+def _delta_shares(settings: Settings | None) -> int:
+    """Over how many stopping points delta is split."""
+    rounds = None if settings is None or not settings.privacy.split_delta else settings.batching.rounds
+    return rounds or 1
 
 
 def _no_figure(kind: str) -> str:
@@ -302,11 +300,12 @@ def _no_figure(kind: str) -> str:
 
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
     """None where the run states no settings that are valid, or where they bound nothing."""
-    mechanism = _part(result, "mechanism", Mechanism)
-    batching, privacy = _batching(result), _part(result, "privacy", Privacy)
-    if mechanism is None or batching is None or privacy is None:
+    mechanism, settings = _mechanism(result), result.run.settings
+    if mechanism is None or settings is None:
         return None
-    change = privacy.change(batching.rule, found.unit, found.relation)
+    most, shared = settings.privacy.records_per_user, bool(settings.privacy.shared_budgets)
+    rule = settings.batching.rule
+    change = context_change(found.unit, found.relation, rule, records_per_user=most, shared=shared)
     if change is None or not (0 < found.delta < 1 and 0 <= found.rebalancing < math.inf):
         return None
     if not (0 <= found.centers < math.inf and 0 <= found.centers_delta < found.delta):
@@ -324,24 +323,14 @@ def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountan
     return accountant if accountant is None or accountant.delta_left(found.delta) else None
 
 
-def _batching(result: AuditResult) -> Batching | None:
-    """How the run batched its records, under some key: results lack the run's, from which no figure follows."""
-    manifest = result.run.get("manifest")
-    stated = manifest.get("batching") if isinstance(manifest, Mapping) else None
-    if not isinstance(stated, Mapping):
-        return None
-    keyed = {"manifest": {"batching": {**stated, "key": "00" * KEY_BYTES}}}
-    return _part(result.model_copy(update={"run": keyed}), "batching", Batching)
-
-
-def _part(result: AuditResult, name: str, expected: type[Part]) -> Part | None:
-    """A part of the run's manifest, or None where the run states none that is valid."""
-    manifest = result.run.get("manifest")
-    if not isinstance(manifest, Mapping) or name not in manifest:
+def _mechanism(result: AuditResult) -> Mechanism | None:
+    """The run's mechanism, or None where the run states none that is known here."""
+    settings = result.run.settings
+    if settings is None or settings.mechanism is None:
         return None
     try:
-        return expected.model_validate_json(json.dumps(manifest[name]))
-    except (TypeError, ValueError):
+        return Mechanism.model_validate_json(json.dumps(settings.mechanism))
+    except ValueError:
         return None
 
 
@@ -452,15 +441,16 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
             texts, encoder = quality.held_out.test.texts, downstream.encoder.name
             yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
     if (likelihood := quality.likelihood) is not None:
-        prompt, rules = _part(result, "prompt", Prompt), _part(result, "decoding", DecodingRules)
-        mechanism = _part(result, "mechanism", Mechanism)
+        settings = result.run.settings
+        asked = settings and (settings.prompt, settings.decoding)
+        mechanism = _mechanism(result)
         found = RunScore(
             run=name,
             score=likelihood.score,
             ceiling=None,
             public=likelihood.public,
             added=likelihood.added,
-            conditions=_digest((*quality.likelihood_conditions, prompt, rules, mechanism and mechanism.support)),
+            conditions=_digest((*quality.likelihood_conditions, asked, mechanism and mechanism.support)),
         )
         texts, model = likelihood.texts.texts, likelihood.model.name
         yield QualityColumn(measure="likelihood", n=texts, features=model, figures=(found,))
@@ -471,7 +461,7 @@ def _digest(conditions: tuple[Any, ...]) -> str:
 
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
-    mechanism = _part(result, "mechanism", Mechanism)
+    mechanism = _mechanism(result)
     stated = {} if mechanism is None else mechanism.model_dump() | {"aggregator": mechanism.aggregator.title}
     return ComparedRun(
         name=name,

@@ -121,7 +121,7 @@ class _Run:
         Noised centres tell nobody: where noise leaves no leaf, each draw of them gives the origin.
         """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
-        digest = self.result.run["digests"].get(CLUSTERS)
+        digest = self.result.run.digests.get(CLUSTERS)
         if clustering.method == "none" or None in (data, digest, clustering.digest):
             return None
         if clustering.origin != "public" or clustering.counts is None:
@@ -243,7 +243,7 @@ def _require_different(runs: Sequence[_Run]) -> None:
     """Raises InputError for a run that is there twice; also one that was finished twice from one beginning."""
     known: dict[str, str] = {}
     for run in runs:
-        steps = [digest for name, digest in run.result.run["digests"].items() if name not in ("run.json", "hashes")]
+        steps = [digest for name, digest in run.result.run.digests.items() if name not in ("run.json", "hashes")]
         for mark in filter(None, (run.manifest.commitment, json.dumps(sorted(steps)))):
             first = known.setdefault(mark, run.name)
             if first != run.name:

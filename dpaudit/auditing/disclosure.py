@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from dpaudit.auditing.caveats import empty_bound, promised_epsilon
 from dpaudit.auditing.guarantees import NOTHING
@@ -11,7 +10,7 @@ from dpaudit.auditing.verdict import public_guarantee, public_options, why_withh
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.claims import CLAIM_KINDS
-from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, Value
+from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, RunSummary, Value
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
@@ -22,17 +21,15 @@ def public_form(result: AuditResult) -> AuditResult:
     stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
     name it. Everything is named that stays, so that a new field of the result is left out until it is looked at.
     """
-    manifest: Mapping[str, Any] = result.run.get("manifest", {})
-    withheld = why_withheld(result, manifest)
+    withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
     public = () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
-    versions: dict[str, Any] = {name: result.run[name] for name in ("dpaudit", "dp_accounting") if name in result.run}
     return AuditResult(
         audience="public",
         verdict=result.verdict,
         evidence=result.evidence,
         guarantee=_guarantee(result, withheld),
-        caveats=tuple(_caveats(result, manifest, withheld)),
+        caveats=tuple(_caveats(result, withheld)),
         claim=stated,
         guarantees=NOTHING.model_copy(
             update={kind.guarantee: getattr(result.guarantees, kind.guarantee) for kind in public}
@@ -42,19 +39,27 @@ def public_form(result: AuditResult) -> AuditResult:
         tokens=None,
         checks=_checks(result, show_values=withheld is None and _fit(result)),
         not_checked=result.not_checked,
-        run=versions | {"manifest": public_settings(manifest)} if manifest and _fit(result) else versions,
+        run=_summary(result),
         asked=result.asked,
-        own_claim=_own_claim(result, manifest),
+        own_claim=_own_claim(result),
         policy=result.policy,
     )
 
 
-def _own_claim(result: AuditResult, manifest: Mapping[str, Any]) -> ClaimResult | None:
+def _summary(result: AuditResult) -> RunSummary:
+    """Return the versions of what audited the run, and the settings that are declared public, where they are fit."""
+    run = result.run
+    shown = None if run.settings is None or not _fit(result) else public_settings(run.settings)
+    # What audited a run hangs on no record, and a reader must know whose code judged.
+    return run.only("dpaudit", "dp_accounting", "plugins").model_copy(update={"settings": shown})
+
+
+def _own_claim(result: AuditResult) -> ClaimResult | None:
     """The run's own claim beside another that was asked about, where it would stand there by itself."""
     if result.own_claim is None:
         return None
     unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
-    return result.own_claim if why_withheld(unasked, manifest) is None else None
+    return result.own_claim if why_withheld(unasked) is None else None
 
 
 #: What sentences for readers outside show: neither where the run is, nor what was asked of it.
@@ -68,8 +73,8 @@ def _guarantee(result: AuditResult, withheld: Finding | None) -> Message:
     return message(found, _CONTEXT)
 
 
-def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: Finding | None) -> Iterator[Message]:
-    passed, claim = result.verdict == "pass", result.claim
+def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]:
+    passed, claim, settings = result.verdict == "pass", result.claim, result.run.settings
     if passed and claim is not None and withheld is None:
         # The claim is public here, and its size with it.
         found = result.guarantees.epsilons(claim.kind)
@@ -80,11 +85,11 @@ def _caveats(result: AuditResult, manifest: Mapping[str, Any], withheld: Finding
         yield message(Finding(code="caveat.claim-given"))
     if passed and withheld is not None:
         yield message(Finding(code="caveat.no-figure"))
-        if manifest["claim_stated"] != "beforehand":
+        if settings is not None and settings.claim_stated != "beforehand":
             figure = "--epsilon" if claim is None else f"--{CLAIM_KINDS[claim.kind].figures[0]}"
             options = (figure, "--delta") if claim is not None and claim.delta else (figure,)
             yield message(Finding(code="caveat.to-show-figure", values={"options": options}))
-    if manifest and not _fit(result):
+    if settings is not None and not _fit(result):
         yield message(Finding(code="caveat.settings-left-out"))
     yield message(Finding(code="caveat.outcomes-private"))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dpaudit.catalogue import entry
 from dpaudit.checks import Facts
@@ -114,22 +113,23 @@ def public_options(check: CheckResult) -> str:
     return f"{WITH_MODEL} NAME" if check.made_with.startswith(WITH_MODEL) else check.made_with
 
 
-def why_withheld(result: AuditResult, manifest: Mapping[str, Any]) -> Finding | None:
+def why_withheld(result: AuditResult) -> Finding | None:
     """Return why the claim is not for readers outside; None where it is."""
-    if result.claim is None or not manifest:
+    settings = result.run.settings
+    if result.claim is None or settings is None:
         return None
     # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
     kind = CLAIM_KINDS[result.claim.kind]
     given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
-    if manifest["claim_stated"] != "beforehand" and not given:
+    if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")
-    if manifest["origins"]["settings"] != "public":
+    if settings.origins.settings != "public":
         return Finding(code="withheld.settings-private")
     # Noise on counts is scaled by that number too, whatever the audit was asked about.
-    users = "user" in (result.claim.unit, manifest["privacy"]["unit"])
-    if users and manifest["privacy"]["records_per_user_from"] != "declared":
+    users = "user" in (result.claim.unit, settings.privacy.unit)
+    if users and settings.privacy.records_per_user_from != "declared":
         return Finding(code="withheld.users-counted")
-    counted = manifest["privacy"]["delta_from"] == "records" and not given
+    counted = settings.privacy.delta_from == "records" and not given
     if kind.beforehand and counted:
         return Finding(code="withheld.records-counted")
     return None

@@ -10,6 +10,7 @@ from dpaudit.checks.facts import Facts, input_problem
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import CheckResult, Finding, Value
 from dpaudit.results.replay import SharedText
+from dpaudit.results.summary import BatchingSettings, ModelSettings, PromptSettings, Settings
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.layout import ASSIGNMENT
@@ -25,10 +26,10 @@ WITHHELD = "withheld: a path on the machine of the run"
 
 _IN_EVERY_TEXT = Finding(code="disclosure.in-every-text")
 
+#: Fields that are public where the run declares its numbers of batches so.
 _BATCHING = (
     "allocation",
     "rounds",
-    "batches",
     "batches_per_label",
     "generate_per_label",
     "generate_per_cluster",
@@ -36,8 +37,6 @@ _BATCHING = (
     "cells",
     "examples_per_context",
 )
-_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")
-_PROMPT = ("template", "digest", "max_example_tokens", "end", "one_line")
 _VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _DECIMAL = re.compile(r"[0-9]{2,}")
@@ -46,58 +45,69 @@ _NUMBER = re.compile(r"[0-9]{1,7}")
 _LOCAL = ("/", "./", "../", "~", "\\")
 
 
-def public_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What a public report says of run.json, with or without its key and its claim.
-
-    Only named fields, and numbers only if they are declared public.
-    """
-    privacy, batching, origins = manifest["privacy"], manifest["batching"], manifest["origins"]
-    said = {name: manifest[name] for name in ("format_version", "created", "origins")}
-    # Names and versions of a run's own choice could say anything.
-    versions = {name: manifest["software"].get(name, "") for name in SOFTWARE}
-    said["software"] = {name: version for name, version in versions.items() if _VERSION.fullmatch(version)}
-    said["privacy"] = {name: privacy[name] for name in ("unit", "relation", "records_per_user_from")}
-    if privacy["records_per_user_from"] == "declared":
-        said["privacy"]["records_per_user"] = privacy["records_per_user"]
-    said["batching"] = {name: batching[name] for name in ("rule", "labels")}
-    if origins["batching"] == "public":
-        said["batching"] |= {name: batching[name] for name in _BATCHING if name in batching}
-        if manifest["clustering"].get("records_per_batch") is not None:
-            del said["batching"]["batches"]  # follows from noisy counts
-        said |= {name: manifest[name] for name in ("stopped_after",) if name in manifest}
-    said["privacy"] |= {name: privacy[name] for name in ("split_delta",) if name in privacy}
-    clustering = manifest["clustering"]
-    said["clustering"] = {name: clustering[name] for name in ("method", "least_batches") if clustering.get(name)}
-    said["model"] = {"trained_on_records": manifest["model"]["trained_on_records"]}
-    said["sampling"] = {"generator": manifest["sampling"]["generator"]}
-    if origins["settings"] == "public":
-        said |= {name: manifest[name] for name in ("mechanism", "stopping")}
-        # How many values are kept, and what one context may spend, follow from the most records of a user.
-        of_users = privacy["records_per_user_from"] == "declared"
-        record = ("dtype", "vocabulary", "contexts", *["width"] * of_users)
-        said["record"] = {name: manifest["record"][name] for name in record}
-        if not of_users:
-            said["mechanism"] = {name: value for name, value in said["mechanism"].items() if name != "budget"}
+def public_settings(settings: Settings) -> Settings:
+    """Return what a public report says of a run's settings: named fields, and numbers only if declared public."""
+    privacy, origins = settings.privacy, settings.origins
+    # How many values are kept, and what one context may spend, follow from the most records of a user.
+    counted = privacy.records_per_user_from != "declared"
+    users = ("records_per_user",) * (not counted)
+    shown = Settings(
+        format_version=settings.format_version,
+        created=settings.created,
+        origins=origins,
+        software=_versions(settings.software),
+        privacy=privacy.only("unit", "relation", "records_per_user_from", "split_delta", *users),
+        batching=_batching(settings),
+        clustering=settings.clustering.only("method", "least_batches"),
+        model=settings.model.only("trained_on_records"),
+        sampling=settings.sampling.only("generator"),
+        stopped_after=settings.stopped_after if origins.batching == "public" else None,
+    )
+    if origins.settings != "public":
+        return shown
+    mechanism, record, decoding = settings.mechanism or {}, settings.record, settings.decoding
+    said = {
+        "mechanism": {name: value for name, value in mechanism.items() if not (counted and name == "budget")},
+        "stopping": settings.stopping,
+        "record": record and record.only("dtype", "vocabulary", "contexts", *["width"] * (not counted)),
         # A list of banned words is the user's own, and the public prompts' tokens spell the template.
-        said["decoding"] = {name: manifest["decoding"][name] for name in _RULES}
-        said["prompt"] = _prompt(manifest["prompt"])
-        said["model"] |= {name: manifest["model"][name] for name in ("name", "digest", "dtype")}
-        if (isolation := manifest["model"].get("isolation")) is not None:  # a matter of the model and of settings
-            said["model"]["isolation"] = isolation
-        name = said["model"]["name"]
-        # A name of the Hub has one slash at most.
-        if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):
-            said["model"]["name"] = WITHHELD
-    return said
+        "decoding": decoding and decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram"),
+        "prompt": settings.prompt and _prompt(settings.prompt),
+        "model": _model(settings.model),
+    }
+    return shown.model_copy(update=said)
 
 
-def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
+def _versions(software: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of what runs of ours are made with: a run's own names and versions could say anything."""
+    versions = {name: software.get(name, "") for name in SOFTWARE}
+    return {name: version for name, version in versions.items() if _VERSION.fullmatch(version)}
+
+
+def _batching(settings: Settings) -> BatchingSettings:
+    batching = settings.batching
+    if settings.origins.batching != "public":
+        return batching.only("rule", "labels")
+    counted = settings.clustering.records_per_batch is not None  # and the number follows from noisy counts
+    return batching.only("rule", "labels", *_BATCHING, *["batches"] * (not counted))
+
+
+def _model(model: ModelSettings) -> ModelSettings:
+    """Return what a public report says of the model: its name, unless it is a path; a name of the Hub has one slash."""
+    shown = model.only("name", "digest", "dtype", "trained_on_records", "isolation")
+    name = model.name or ""
+    if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):
+        return shown.model_copy(update={"name": WITHHELD})
+    return shown
+
+
+def _prompt(prompt: PromptSettings) -> PromptSettings:
     """A template of the user's own stays inside, and so does its digest, which would confirm a guess of it.
 
     Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
     """
-    own = prompt.get("text") is not None
-    return {name: value for name, value in prompt.items() if name in _PROMPT and not (own and name == "digest")}
+    own = prompt.text is not None
+    return prompt.only("template", "max_example_tokens", "end", "one_line", *["digest"] * (not own))
 
 
 @RunCheck(id="disclosure.sensitive")
@@ -108,7 +118,8 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     may be such a word.
     """
     manifest = facts.manifest
-    said = list(_values(public_settings(manifest.model_dump(mode="json"))))
+    public = public_settings(Settings.of(manifest))
+    said = list(_values(public.model_dump(mode="json", exclude_none=True)))
     published = [(field, value) for field, value in said if isinstance(value, str)]
     places = _digits(said)
     for field, text in published:

@@ -1,7 +1,7 @@
 """What a mechanism is made of: a contribution, which is what one context gives, and an aggregator of contributions.
 
-A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism`. Nothing outside this package asks which
-one a run has: what differs between them is asked of the objects.
+A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism` or an entry point (`dpaudit.plugins`).
+Nothing outside this package asks which one a run has: what differs between them is asked of the objects.
 """
 
 from __future__ import annotations

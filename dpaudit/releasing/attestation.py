@@ -70,7 +70,7 @@ def statements(
     found = found_by(public, kind, commitment)
     held = () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
     summary = Svr(
-        verifier=Verifier(id=verifier(public.run["dpaudit"]), policies=held),
+        verifier=Verifier(id=verifier(public.run.dpaudit), policies=held),
         time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         properties=properties(public.evidence, kind, bool(held)),
     )
@@ -101,7 +101,7 @@ def verifier(version: str) -> str:
 
 
 def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
-    versions = {name: public.run.get(name) for name in ("dpaudit", "dp_accounting")}
+    versions = public.run.model_dump(include={"dpaudit", "dp_accounting"})
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(

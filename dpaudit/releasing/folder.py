@@ -104,13 +104,14 @@ def write_release(
         InputError: there is something at `out`, the texts cannot be written, or cannot be split.
         OSError: the folder cannot be written. Nothing is left of it then.
     """
-    if result.verdict != "pass" or result.claim is None:
+    settings = result.run.settings
+    if result.verdict != "pass" or result.claim is None or settings is None:
         raise RefusedError(f"the audit did not pass: {result.guarantee}")
     now, about, kind = now or datetime.now(UTC), about or About(), result.claim.kind
     public = public_form(result)
     seen = hashlib.sha256()
     rows = rows_of(_seen(reader.samples(), seen), reader.where(SAMPLES))
-    if seen.hexdigest() != result.run["digests"].get(SAMPLES):
+    if seen.hexdigest() != result.run.digests.get(SAMPLES):
         raise RefusedError("samples.jsonl is not what was audited: it was changed since.")
     if not rows:
         raise RefusedError("there are no texts.")
@@ -124,7 +125,7 @@ def write_release(
         **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
     }
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    signed = statements(public, kind, result.run["manifest"]["commitment"], digests, now)
+    signed = statements(public, kind, settings.commitment, digests, now)
     files[ATTESTATION] = envelopes(signed, signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid

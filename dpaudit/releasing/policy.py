@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpaudit.catalogue import message
-from dpaudit.checks import CATALOGUE
+from dpaudit.checks import registered
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.releasing.files import read_fields
@@ -43,8 +43,8 @@ def read_policy(path: Path) -> PolicyFile:
     """
     policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
-        if check not in CATALOGUE:
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, CATALOGUE, n=1))
+        if check not in registered():
+            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, registered(), n=1))
             raise InputError(
                 f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
             )
@@ -213,7 +213,8 @@ def _signers(facts: Facts) -> Outcome:
 
 
 def _trained(facts: Facts) -> Outcome:
-    stated = facts.result.run["manifest"]["model"]["trained_on_records"]
+    settings = facts.result.run.settings
+    stated = "unknown" if settings is None else settings.model.trained_on_records
     values: dict[str, Value] = {"stated": stated}
     if stated == facts.policy.trained_on_records:
         return Outcome("pass", "as-asked", values)

@@ -58,6 +58,8 @@ from dpaudit.results.composition import Shared as Shared
 from dpaudit.results.composition import Total as Total
 from dpaudit.results.composition import TotalRho as TotalRho
 from dpaudit.results.likelihood import Spent as Spent
+from dpaudit.results.summary import RunSummary as RunSummary
+from dpaudit.results.summary import Settings as Settings
 from dpaudit.results.values import Finding as Finding
 from dpaudit.results.values import Message as Message
 from dpaudit.results.values import Number as Number

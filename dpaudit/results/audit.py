@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,6 +11,7 @@ from dpaudit.claims import CLAIM_KINDS, ClaimKind, Kind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
+from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.runs import NoGain, NotSecret
 from dpaudit.runs.assignment import KEY_BYTES
@@ -514,7 +515,7 @@ class AuditResult(Result):
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
-        run: summary of the manifest, software versions and digests.
+        run: its settings, how much there is of it, versions and digests.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
@@ -538,7 +539,7 @@ class AuditResult(Result):
     tokens: TokenCurve | None
     checks: tuple[CheckResult, ...]
     not_checked: tuple[str, ...]
-    run: dict[str, Any]
+    run: RunSummary
     quality: Quality | None = None
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()

@@ -61,4 +61,4 @@ def context_of(run: str, question: str = "") -> dict[str, str]:
 
 def context_for(result: AuditResult) -> dict[str, str]:
     """Return what sentences about an audit may show. Readers outside are not told where the run is."""
-    return context_of(str(result.run.get("path") or RUN_DIR), claim_options(result.claim, result.asked))
+    return context_of(result.run.path or RUN_DIR, claim_options(result.claim, result.asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, TypeAlias, Union, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from dpaudit.mechanisms import Problem
 
@@ -79,7 +79,12 @@ class Message(Finding):
         return self.words
 
 
-_Scalar: TypeAlias = Union[bool, int, Number, Name, Quantity, Place, "Finding"]
+def _typed(value: object) -> object:
+    """Return a value as JSON tells it from a name: infinities and NaN are text there, so they come as a quantity."""
+    return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_Scalar: TypeAlias = Annotated[Union[bool, int, float, Name, Quantity, Place, "Finding"], BeforeValidator(_typed)]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()

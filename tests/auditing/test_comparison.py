@@ -18,7 +18,7 @@ from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.mechanisms import ContextChange, Mechanism
-from dpaudit.reports import outline
+from dpaudit.reports import findings
 from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 from dpaudit.results import (
     Affordable,
@@ -36,9 +36,11 @@ from dpaudit.results import (
     Guarantees,
     Message,
     RunEpsilon,
+    RunSummary,
     SameLength,
     TokenCurve,
 )
+from tests.settings import settings
 
 CHANGE = ContextChange("add_remove")
 SETTINGS = {"clip": 6.0, "temperature": 1.25, "divisor": 64.0}
@@ -93,7 +95,7 @@ def run(
     mean: Approximate | None = None,
     costs: tuple[float | None, ...] = (),
     divisor: float = 64.0,
-    **manifest: Any,
+    **parts: Any,
 ) -> AuditResult:
     steps = len(tokens.position) if tokens else 0
     batches = tuple(
@@ -111,11 +113,7 @@ def run(
         for index, cost in enumerate(costs or (1.0,) * 3)
     )
     aggregator = {"aggregator": "mean", "divisor": divisor} if mean else {"aggregator": "median"}
-    stated = {
-        "mechanism": {"clip": SETTINGS["clip"], "temperature": SETTINGS["temperature"], **aggregator},
-        "privacy": {"unit": "record", "relation": "add_remove"},
-        "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
-    }
+    mechanism = {"clip": SETTINGS["clip"], "temperature": SETTINGS["temperature"], **aggregator}
     return AuditResult(
         verdict="pass",
         evidence=2,
@@ -132,7 +130,7 @@ def run(
         tokens=tokens,
         checks=(),
         not_checked=(),
-        run={"manifest": {**stated, **manifest}},
+        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": mechanism, **parts})),
     )
 
 
@@ -364,13 +362,14 @@ def test_a_shorter_run_costs_no_more_than_the_whole_one() -> None:
 
 
 def test_settings_that_bound_nothing_give_no_figure() -> None:
-    for stated in [
-        {"mechanism": "x"},
-        {"mechanism": {"aggregator": "mean"}},
-        {"privacy": None},
-        {"batching": {"rule": "paper-slices"}},
+    for other in [
+        run(mean=approximate(40), mechanism=None),
+        run(mean=approximate(40), mechanism={"aggregator": "mean"}),
+        run(mean=approximate(40), mechanism={"aggregator": "of a plug-in that is not here"}),
+        run(mean=approximate(40)).model_copy(update={"run": RunSummary(dpaudit="0.1.0")}),
+        run(mean=approximate(40), batching={"rule": "paper-slices", "slots": 3, "labels": []}),
     ]:
-        comparison = compare_runs({"one": run(mean=approximate(40)), "other": run(mean=approximate(40), **stated)})
+        comparison = compare_runs({"one": run(mean=approximate(40)), "other": other})
         same, found = of("approximate", comparison)
         assert same is None
         assert found is not None
@@ -446,7 +445,7 @@ def test_quartiles_are_costs_of_actual_batches() -> None:
 
 
 def test_a_run_that_cannot_be_read_has_a_row_and_no_figures() -> None:
-    unread = run().model_copy(update={"batches": (), "run": {}, "verdict": "error"})
+    unread = run().model_copy(update={"batches": (), "run": RunSummary(dpaudit="0.1.0"), "verdict": "error"})
     comparison = compare_runs({"unread": unread, "short": SHORT})
     row = comparison.runs[0]
     assert (row.aggregator, row.clip, row.batches, row.longest_batch) == (None, None, 0, 0)
@@ -648,7 +647,7 @@ def test_a_run_has_a_caution_where_its_report_has_one() -> None:
     ]:
         skipped = (found.id,) if found.status == "skip" else ()
         result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
-        assert bool(outline.caution(result)) == bool(caution)
+        assert bool(findings.caution(result)) == bool(caution)
         assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
 
 

@@ -21,7 +21,7 @@ from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import print_summary
 from dpaudit.reports.write import write_reports
-from dpaudit.results import AuditResult, CheckResult, Finding, Quantity
+from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, RunSummary
 from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
 
@@ -44,6 +44,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def manifest(run: Run) -> dict[str, Any]:
     return dict(json.loads((run / "run.json").read_text()))
+
+
+def settings(result: AuditResult) -> dict[str, Any]:
+    """The settings that a result tells."""
+    assert result.run.settings is not None
+    return result.run.settings.model_dump(mode="json", exclude_none=True)
 
 
 def keyed(run: Run) -> KeyedHash:
@@ -312,17 +318,17 @@ def test_users_counted_in_the_data_and_the_claim_for_them_are_private(make_run):
     declared = public_form(run.audit())
     assert declared.claim.records_per_user == 7 and declared.budgets is None
     assert "caveat.users-declared" in codes(declared.caveats)
-    assert declared.run["manifest"]["privacy"]["records_per_user"] == 7
+    assert settings(declared)["privacy"]["records_per_user"] == 7
     run.edit_manifest({"privacy.records_per_user_from": "data"})
     run.rehash()
     counted = public_form(run.audit())
     assert counted.claim is None
     assert counted.guarantees.approximate is None
     assert "7 records" not in counted.to_json()
-    assert "records_per_user" not in counted.run["manifest"]["privacy"]
+    assert "records_per_user" not in settings(counted)["privacy"]
     # Nor what was worked out from it.
-    assert "width" in declared.run["manifest"]["record"] and "width" not in counted.run["manifest"]["record"]
-    assert "budget" in declared.run["manifest"]["mechanism"] and "budget" not in counted.run["manifest"]["mechanism"]
+    assert "width" in settings(declared)["record"] and "width" not in settings(counted)["record"]
+    assert "budget" in settings(declared)["mechanism"] and "budget" not in settings(counted)["mechanism"]
 
 
 def test_noise_that_is_scaled_by_counted_users_is_private_whatever_was_asked(make_run):
@@ -341,8 +347,9 @@ def test_noise_that_is_scaled_by_counted_users_is_private_whatever_was_asked(mak
 
 def test_what_is_not_declared_public_is_left_out(make_run):
     run = make_run(aggregator="mean")
-    whole = public_form(run.audit()).run["manifest"]
-    assert whole["batching"].keys() == manifest(run)["batching"].keys() - {"key"}
+    whole = settings(public_form(run.audit()))
+    batching = manifest(run)["batching"]
+    assert whole["batching"].keys() == {name for name, value in batching.items() if value is not None} - {"key"}
     assert whole.keys() == manifest(run).keys() - {
         "data",
         "claim",
@@ -355,7 +362,7 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     run.edit_manifest({"origins": {"batching": None, "settings": "private"}})
     run.rehash()
     public = public_form(run.audit())
-    left = public.run["manifest"]
+    left = settings(public)
     assert left["batching"].keys() == {"rule", "labels"}
     assert not left.keys() & {"mechanism", "stopping", "record", "prompt"}
     assert left["model"] == {"trained_on_records": "unknown"}
@@ -365,7 +372,7 @@ def test_what_is_not_declared_public_is_left_out(make_run):
 
 def test_words_of_the_users_own_stay_in_the_run_directory(make_run):
     rules = DecodingRules(banned_words=("w9",), no_repeated_ngram=3)
-    public = public_form(make_run(top_k=5, rules=rules).audit()).run["manifest"]
+    public = settings(public_form(make_run(top_k=5, rules=rules).audit()))
     assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3}
     assert "public" not in public["prompt"]
 
@@ -386,7 +393,7 @@ def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path):
         secrets |= {recorded["centers"], manifest(run)["clustering"]["digest"]}
         written = documents(public_form(result), tmp_path / "public")
         assert not {secret for secret in secrets for text in written.values() if secret in text}
-        assert public_form(result).run["manifest"]["clustering"] == {"method": "public-centers-rebalanced"}
+        assert settings(public_form(result))["clustering"] == {"method": "public-centers-rebalanced"}
 
 
 def test_checks_say_what_they_compare_and_not_what_they_measured(make_run):
@@ -449,7 +456,7 @@ def test_a_folders_name_for_the_model_stays_on_the_machine(make_run):
         result = run.audit()
         assert check_of(result).status == "pass"
         assert "someone" not in public_form(result).to_json()
-        assert "withheld" in public_form(result).run["manifest"]["model"]["name"]
+        assert "withheld" in settings(public_form(result))["model"]["name"]
 
 
 # --- the check -------------------------------------------------------------------------------------------------------
@@ -567,7 +574,7 @@ def test_what_is_private_in_a_public_setting_fails_and_is_not_repeated(make_run,
         assert secret not in found.model_dump_json()
         # A public report of this run leaves the settings out altogether.
         public = public_form(result)
-        assert public.run.keys() == {"dpaudit", "dp_accounting"}
+        assert public.run == RunSummary(dpaudit=result.run.dpaudit, dp_accounting=result.run.dp_accounting)
         assert "caveat.settings-left-out" in codes(public.caveats)
         for text in documents(public, tmp_path / "public").values():
             assert secret not in text
@@ -584,9 +591,9 @@ def test_rounds_stay_secret(make_run, tmp_path):
         for text in documents(public, tmp_path / "public").values():
             assert not {secret for secret in secrets if secret[:12] in text}
         assert public.batches == () and public.tokens is None and public.budgets is None
-        batching = public.run["manifest"]["batching"]
+        batching = settings(public)["batching"]
         assert batching["rounds"] == 3 and batching["allocation"] == {"kind": "hashed", "secret": True}
-        assert batching.keys() <= {"rule", "labels", *disclosure._BATCHING}
+        assert batching.keys() <= {"rule", "labels", "batches", *disclosure._BATCHING}
         found = public.guarantees
         assert found.ex_post is None and (found.approximate is None) == (not kind)
         if found.approximate is not None:
@@ -629,7 +636,7 @@ def test_versions_of_another_kind_are_not_published(make_run):
     run.rehash()
     result = run.audit()
     assert (check_of(result).status, result.verdict) == ("pass", "pass")
-    assert public_form(result).run["manifest"]["software"] == {"numpy": "2.4.0+cpu"}
+    assert settings(public_form(result))["software"] == {"numpy": "2.4.0+cpu"}
 
 
 def with_records(run: Run, *texts: str) -> None:
@@ -705,7 +712,7 @@ def test_without_an_assignment_it_cannot_be_told(make_run):
         run.rehash()
         result = run.audit()
         assert (check_of(result).status, check_of(result).applicable) == ("skip", True)
-        assert public_form(result).run.keys() == {"dpaudit", "dp_accounting"}
+        assert public_form(result).run.settings is None
 
 
 def test_a_run_per_context_needs_no_assignment(make_run):
@@ -714,7 +721,7 @@ def test_a_run_per_context_needs_no_assignment(make_run):
     run.rehash()
     result = run.audit()
     assert (check_of(result).status, check_of(result).applicable) == ("skip", False)
-    assert "manifest" in public_form(result).run
+    assert public_form(result).run.settings is not None
     run.edit_manifest({"prompt.template": "/home/someone/run"})
     run.rehash()
     assert check_of(run.audit()).status == "fail"

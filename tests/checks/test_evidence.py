@@ -11,7 +11,7 @@ from dpaudit.accounting import LowerBound
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
-from dpaudit.reports.outline import commands
+from dpaudit.reports.reproducing import commands
 from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest
@@ -244,7 +244,7 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
         assert (check.status, result.verdict) == (status, "fail" if status == "fail" else "not_verified")
     assert check.evidence == 1 and "mechanism.support-public" in result.not_checked
     assert check.code == "uncompared"
-    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [2, result.run["steps"], 0]
+    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [2, result.run.steps, 0]
     assert [note.code for note in check.notes] == ["mechanism.shown-by-model"]
     assert check.made_with.startswith("--model") and "mechanism.support-public" in result.guarantee.values["checks"]
     # Some texts part later: that a support is public is seen after a token, and open after more.

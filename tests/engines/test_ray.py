@@ -144,7 +144,7 @@ def require_all_gone(folder: Path) -> None:
 
 def without_path(result: Any) -> Any:
     # Remedies name the run, too.
-    return json.loads(result.to_json().replace(result.run["path"], "AT"))
+    return json.loads(result.to_json().replace(result.run.path, "AT"))
 
 
 def test_results_come_in_order_and_once(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_how_many_records_are_shown_is_in_no_public_report(tmp_path: Path, make_
     forms = [next(c for c in each.checks if c.id == "partition.disjoint") for each in (result, public_form(result))]
     assert forms[0].values == {"records": 10, "shown": 4, "generated": 10}
     assert not forms[1].values and "4 of the" not in forms[1].measured
-    assert public_form(result).run["manifest"]["batching"]["cells"] == 3
+    assert public_form(result).run.settings.batching.cells == 3
 
 
 @pytest.mark.parametrize(("examples", "shown"), [(2, 0.368), (3, 0.271), (4, 0.224)])

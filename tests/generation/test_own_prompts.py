@@ -161,8 +161,9 @@ def test_a_template_that_the_model_has_no_room_for_is_told(tmp_path: Path, make_
 def test_a_public_report_leaves_the_template_out(own_run: MakeRun, unlabelled: dict[str, Any]) -> None:
     run = own_run(**unlabelled)
     published = public_form(audit_run(run)).model_dump_json()
-    prompt = json.loads(published)["run"]["manifest"]["prompt"]
-    assert prompt == {"template": "own", "max_example_tokens": 32, "end": "\n", "one_line": True}
+    prompt = json.loads(published)["run"]["settings"]["prompt"]
+    told = {"template": "own", "max_example_tokens": 32, "end": "\n", "one_line": True}
+    assert {name: value for name, value in prompt.items() if value is not None} == told
     digest = RunReader(run).manifest.prompt.digest
     assert digest is not None
     assert "Notes of a day" not in published and digest[:12] not in published

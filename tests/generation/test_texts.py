@@ -92,7 +92,7 @@ def test_a_batch_writes_texts_until_its_tokens_are_spent(made: Callable[..., Pat
             stops |= {text.stop for text in texts}
         result = audit_run(run)
         assert failed(result) == SEEDED
-        assert sum(batch.texts for batch in result.batches) == len(released) == result.run["texts"]
+        assert sum(batch.texts for batch in result.batches) == len(released) == result.run.texts
         assert {batch.steps for batch in result.batches} == {BUDGET}
         assert result.tokens is not None and result.tokens.position[-1] == BUDGET
         assert [sample.tokens for sample in result.samples] == [len(text.tokens) for text in released]

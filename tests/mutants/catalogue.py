@@ -1140,7 +1140,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-tests-cost-half",
         "the noise of the distance costs nothing",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "return 2 / (divisor * self.threshold_noise)",
         "return 1 / (divisor * self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1148,7 +1148,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-one-round-for-all",
         "private tokens are paid for once",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "self.private_tokens * float(costs.sum())",
         "float(costs.sum())",
         (_SPARSE_TESTS,),
@@ -1156,7 +1156,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-distance-over-the-contexts",
         "distances are of a mean over as many contexts as there are",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "np.abs(total / divisor",
         "np.abs(total / max(1, len(contributions))",
         (_SPARSE_TESTS,),
@@ -1172,7 +1172,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-renewed-for-free",
         "a threshold may be drawn anew at any time",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is not None and test.threshold_noise != self._noise:",
         "if self._noise is not None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1180,7 +1180,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-kept-after-private-token",
         "a threshold may outlive its private token",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is None and test.threshold_noise == self._before:",
         "if self._noise is None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1188,7 +1188,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-tokens-without-end",
         "a batch may have any number of private tokens",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         'return None if test == NO_TEST else Problem("mechanisms.test-after-last"',
         'return None if test else Problem("mechanisms.test-after-last"',
         (_FAULT_TABLE,),
@@ -1196,7 +1196,7 @@ _SPARSE = (
     Mutant(
         "check-test-distance-unseen",
         "a test may be of any distance",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:",
         "if abs(test.distance - right) <= 9:",
         (_FAULT_TABLE,),
@@ -1204,7 +1204,7 @@ _SPARSE = (
     Mutant(
         "check-noise-of-tests-twice-as-wide",
         "the noise of a test is looked at in the threshold's scale",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "_quantile(tested.query_noise / (2 * self.threshold_noise))",
         "_quantile(tested.query_noise / self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1268,7 +1268,7 @@ _SPARSE = (
     Mutant(
         "draw-odds-of-the-mean-alone",
         "the odds of a noisy maximum forget that others are highest",
-        "dpaudit/mechanisms/draws.py",
+        "dpaudit/contrib/tang/noisy_argmax.py",
         "logsumexp(below - log_ndtr(gaps) - gaps**2 / 2, axis=1)",
         "logsumexp(below - gaps**2 / 2, axis=1)",
         ("tests/mechanisms/test_draws.py",),
@@ -1339,8 +1339,8 @@ _CHECKS = (
         "check-disclosure-words-published",
         "banned words are in a public report",
         "dpaudit/checks/disclosure.py",
-        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram")',
-        '_RULES = ("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
+        'decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram")',
+        'decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram", "banned_words")',
         ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
@@ -2132,8 +2132,8 @@ _CHECKS = (
         "checks-public-report-shows-own-template",
         "a public report shows the text of a template of the user's own",
         "dpaudit/checks/disclosure.py",
-        '_PROMPT = ("template", "digest",',
-        '_PROMPT = ("template", "text", "digest",',
+        'prompt.only("template", "max_example_tokens",',
+        'prompt.only("template", "text", "max_example_tokens",',
         ("tests/generation/test_own_prompts.py",),
     ),
     Mutant(
@@ -2287,8 +2287,8 @@ _RESULTS = (
         "disclosure-claim-stated-afterwards-shown",
         "a public report shows a claim that follows from the private record",
         "dpaudit/auditing/verdict.py",
-        'if manifest["claim_stated"] != "beforehand" and not given:',
-        'if not manifest["claim_stated"]:',
+        'if settings.claim_stated != "beforehand" and not given:',
+        "if not settings.claim_stated:",
         ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
@@ -2302,17 +2302,17 @@ _RESULTS = (
     Mutant(
         "audit-key-in-report",
         "reports hold the key of the hash",
-        "dpaudit/auditing/run.py",
-        'manifest["batching"].pop("key")',
-        'manifest["batching"].pop("slots")',
+        "dpaudit/results/summary.py",
+        '"batching": {"key"}',
+        '"batching": {"slots"}',
         (_AUDIT, "tests/auditing/test_disclosure.py", _CLI),
     ),
     Mutant(
         "audit-nonce-in-report",
         "reports hold the nonce, with which guesses can be tested against a published commitment",
-        "dpaudit/auditing/run.py",
-        'manifest.pop("nonce")',
-        'manifest.pop("sensitivity")',
+        "dpaudit/results/summary.py",
+        '"nonce": True',
+        '"sensitivity": True',
         (_COMMITMENT, "tests/auditing/test_disclosure.py"),
     ),
     Mutant(
@@ -3407,8 +3407,8 @@ _GENERATION = (
         "likelihood-compared-over-other-supports",
         "likelihoods over different supports stand in one column",
         "dpaudit/auditing/comparison.py",
-        "prompt, rules, mechanism and mechanism.support)",
-        "prompt, rules)",
+        "asked, mechanism and mechanism.support)",
+        "asked)",
         ("tests/reports/test_quality_report.py",),
     ),
 )
@@ -3439,7 +3439,7 @@ _REPORTS = (
     Mutant(
         "reports-html-not-escaped",
         "the HTML report's templates escape nothing",
-        "reports/html.py",
+        "reports/writers/html.py",
         "autoescape=True",
         "autoescape=False",
         (_HTML,),
@@ -3455,7 +3455,7 @@ _REPORTS = (
     Mutant(
         "reports-markdown-tags-not-escaped",
         "Markdown passes tags on",
-        "reports/markdown.py",
+        "reports/writers/markdown.py",
         '.replace("<", "&lt;")',
         "",
         (_MARKDOWN,),
@@ -3495,7 +3495,7 @@ _REPORTS = (
     Mutant(
         "reports-fall-column-shows-rise",
         "the column of falls shows rises",
-        "reports/outline.py",
+        "reports/engineers.py",
         'Column("Fall", lambda batch: cost(batch.fall))',
         'Column("Fall", lambda batch: cost(batch.rise))',
         (_GOLDEN,),
@@ -3503,7 +3503,7 @@ _REPORTS = (
     Mutant(
         "reports-html-path-not-escaped",
         "a path in the HTML report is not escaped",
-        "reports/html.py",
+        "reports/writers/html.py",
         'Markup("/<wbr>").join(path.split("/"))',
         'Markup("/<wbr>".join(path.split("/")))',
         (_HTML, "tests/reports/test_clusters_report.py"),
@@ -3527,7 +3527,7 @@ _REPORTS = (
     Mutant(
         "reports-headline-passes-a-failed-claim",
         "a run whose cost exceeds its claim gets another failure's headline",
-        "reports/outline.py",
+        "reports/findings.py",
         'if "claim.epsilon" in failed:',
         'if "claim.delta" in failed:',
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3535,7 +3535,7 @@ _REPORTS = (
     Mutant(
         "reports-caution-forgotten",
         "figures of a record that was found wrong stand without a caution",
-        "reports/outline.py",
+        "reports/findings.py",
         'if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):',
         "if not failed and result.claim is None:",
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3543,9 +3543,9 @@ _REPORTS = (
     Mutant(
         "reports-private-report-said-public",
         "an internal report says that it is public",
-        "reports/outline.py",
-        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
-        'return "Public.", wording.PUBLIC_REPORT',
+        "reports/audit_document.py",
+        'return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)',
+        'return Banner("Public.", wording.PUBLIC_REPORT)',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(

@@ -42,7 +42,7 @@ def test_both_statements_say_what_the_public_report_says(passed: AuditResult) ->
     assert (claim.annotations.delta, claim.annotations.unit) == (public.claim.delta, public.claim.unit)
     assert (audit.annotations.evidence, audit.annotations.guarantee) == (2, str(public.guarantee))
     assert set(audit.annotations.not_made) == set(public.not_checked)
-    assert tool.annotations.dpaudit == public.run["dpaudit"]
+    assert tool.annotations.dpaudit == public.run.dpaudit
     assert found.configured(Commitment).digest.sha256 == COMMITMENT
     assert (found.configured(PolicyMet).digest.sha256, found.configured(PolicyMet).annotations.name) == (
         POLICY,

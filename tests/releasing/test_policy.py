@@ -177,7 +177,7 @@ def test_a_policy_can_demand_a_model_that_never_saw_the_records(make_run: Callab
     for audience in (audited, public_form(audited)):
         code = "of-model.not-trained" if said == "no" else "of-model.trained-unknown"
         assert code in {caveat.code for caveat in audience.caveats}
-        assert audience.run["manifest"]["model"]["trained_on_records"] == said
+        assert audience.run.settings.model.trained_on_records == said
     found = held_to(audited, policy(trained_on_records="no"))
     assert (found.verdict, outcome(found, "trained_on_records")) == (("pass",) * 2 if said == "no" else ("fail",) * 2)
 

@@ -6,15 +6,15 @@ import functools
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.html import render_html
 from dpaudit.results import (
     Alternative,
     Amplification,
@@ -36,12 +36,14 @@ from dpaudit.results import (
     Kind,
     LedgerEntry,
     Message,
+    RunSummary,
     SampleText,
     Status,
     TokenBand,
     TokenCosts,
     TokenCurve,
 )
+from tests.settings import settings
 
 HOSTILE = (
     '<script>alert(1)</script> | `tick` | [click](javascript:alert(1)) "><img src=x onerror=alert(1)>\n'
@@ -68,29 +70,32 @@ def check(check_id: str, status: Status = "pass", **fields: Any) -> CheckResult:
     )
 
 
-def run_summary(**mechanism: Any) -> dict[str, Any]:
-    return {
-        "manifest": {
-            "mechanism": {
-                "aggregator": "median",
-                "clip": 6.0,
-                "temperature": 1.25,
-                "divisor": None,
-                "support": {"kind": "full", "size": None},
-                **mechanism,
-            },
-            "privacy": {"unit": "record", "relation": "add_remove"},
-            "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
-            "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
-            "sampling": {"generator": "os-entropy", "seed": None},
-            "model": {"name": "SmolLM2-135M-Instruct", "digest": "ab" * 32},
-            "software": {"python": "3.11.9", "torch": "2.4.0"},
-            "created": "2025-01-02T03:04:05Z",
-        },
+MEDIAN = {
+    "aggregator": "median",
+    "clip": 6.0,
+    "temperature": 1.25,
+    "divisor": None,
+    "support": {"kind": "full", "size": None},
+}
+
+
+def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSummary:
+    """What was read of a run whose settings have these parts in place of the usual ones."""
+    stated = {
+        "mechanism": MEDIAN,
+        "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
+        "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
+        "model": {"name": "SmolLM2-135M-Instruct", "digest": "ab" * 32, "trained_on_records": "unknown"},
+        "software": {"python": "3.11.9", "torch": "2.4.0"},
+        **(parts or {}),
+    }
+    return RunSummary(**{
+        "settings": settings(stated),
         "path": "runs/bbc median",
         "dpaudit": "0.1.0",
         "digests": {"samples.jsonl": "cd" * 32, "steps/0.npz": "ef" * 32},
-    }
+        **fields,
+    })  # fmt: skip
 
 
 def batches(count: int, labels: tuple[str | None, ...] = ("business", "sport")) -> tuple[BatchResult, ...]:
@@ -338,7 +343,7 @@ def public_run() -> AuditResult:
                 each.model_copy(update={"measured": "", "detail": each.detail.replace("'runs/bbc median'", "RUN_DIR")})
                 for each in run.checks
             ),
-            "run": {"dpaudit": "0.1.0"},
+            "run": RunSummary(dpaudit="0.1.0"),
             "samples": (),
         }
     )
@@ -382,7 +387,7 @@ def mean_run(**changes: Any) -> AuditResult:
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
             "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
-            "run": run_summary(aggregator="mean", divisor=32.0),
+            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": "mean", "divisor": 32.0}}),
             **changes,
         }
     )
@@ -474,7 +479,7 @@ def unreadable_run() -> AuditResult:
         tokens=None,
         checks=(check("integrity.format", "fail", measured="format 2", expected="format 1"),),
         not_checked=(),
-        run={},
+        run=RunSummary(dpaudit="0.1.0"),
     )
 
 
@@ -486,12 +491,9 @@ def nested(depth: int) -> LedgerEntry:
 
 
 def hostile_run() -> AuditResult:
-    run = run_summary(aggregator=HOSTILE, clip=HOSTILE)
-    run["path"] = HOSTILE
-    run[HOSTILE] = {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}
-    run["dpaudit"] = HOSTILE
-    run["long"] = "x" * 200_000
-    run["many"] = {str(index): index for index in range(5_000)}
+    mechanism = {**MEDIAN, "aggregator": HOSTILE, "clip": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
+    mechanism |= {"long": "x" * 200_000, "many": {str(index): index for index in range(5_000)}}
+    run = run_summary({"mechanism": mechanism}, path=HOSTILE, dpaudit=HOSTILE)
     return median_run(
         verdict="fail",
         guarantee=said(HOSTILE),
@@ -616,7 +618,7 @@ def comparison_page(comparison: Comparison) -> str:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without figures, for tests that look at words or files alone: drawing takes a while."""
-    monkeypatch.setattr("dpaudit.reports.html.in_page", lambda _: None)
+    monkeypatch.setattr("dpaudit.reports.writers.html.in_page", lambda _: None)
 
 
 GOLDEN = Path(__file__).with_name("golden")

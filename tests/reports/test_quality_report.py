@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.compare import render_comparison_html, tables
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.quality import about, details, rows, shown
 from dpaudit.reports.terminal import print_quality, print_summary
 from dpaudit.results import AuditResult, QualityColumn, RunScore
@@ -35,6 +34,7 @@ from dpaudit.results.quality import (
     added_by,
     scores,
 )
+from tests.reports.conftest import MEDIAN, run_summary
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 DIGEST = "ab" * 32
@@ -114,7 +114,7 @@ def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult
     page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
     for text in (page, markdown, terminal):
         said = " ".join(text.split())
-        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "no epsilon pays" in said
+        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "leak private information" in said
     assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
     assert page.index('id="not-checked"') < page.index('id="quality"') < page.index('id="settings"')
 
@@ -338,7 +338,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
         assert first in said and f"Held-out likelihood, nats a token: {line}" in said
-        assert "no epsilon pays" in said
+        assert "leak private information" in said
     assert rows(found)[-1][1:3] == (shown(likelihood.score), shown(likelihood.public))
     assert rows(found)[0][2] == "–"  # no texts without records were measured
 
@@ -346,8 +346,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
 def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median: AuditResult) -> None:
     def compared(other: HeldOutLikelihood, **changed: Any) -> list[str]:
         second = with_quality(median, quality().model_copy(update={"likelihood": other}))
-        manifest = {name: {**second.run["manifest"].get(name, {}), **part} for name, part in changed.items()}
-        second = second.model_copy(update={"run": {**second.run, "manifest": {**second.run["manifest"], **manifest}}})
+        second = second.model_copy(update={"run": run_summary(changed)})
         found = compare_runs(
             {"one": with_quality(median, quality().model_copy(update={"likelihood": given(1.5)})), "two": second}
         )
@@ -358,8 +357,8 @@ def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median
 
     name = "Held-out likelihood, nats a token, 8 test texts"
     assert compared(given(0.125)) == [name]
-    assert compared(given(0.125), mechanism={"clip": 0.5}) == [name]
+    assert compared(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == [name]
     numbered = [f"{name} (1)", f"{name} (2)"]
     assert compared(given(0.125, digest="cd" * 32)) == numbered
-    assert compared(given(0.125), mechanism={"support": {"kind": "public-top-k", "size": 5}}) == numbered
-    assert compared(given(0.125), prompt={"template": "own"}) == numbered
+    assert compared(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == numbered
+    assert compared(given(0.125), prompt={"template": "own", "one_line": False}) == numbered

@@ -15,7 +15,7 @@ import pytest
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, RunSummary
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
 #: What is in a page is looked at elsewhere.
@@ -113,8 +113,8 @@ def test_a_folder_may_be_a_link(samples: Samples, tmp_path: Path) -> None:
 
 
 def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: Path) -> None:
-    run = samples["median"]().model_copy(update={"run": {"path": "a\ud800b"}})
-    assert json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"] == "a\ud800b"
+    run = samples["median"]().model_copy(update={"run": RunSummary(path="a\ud800b", dpaudit="0.1.0")})
+    assert json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"] == "a\\ud800b"
 
 
 def test_findings_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.results import AuditResult, Empirical, Guarantees, Message
+from dpaudit.results import AuditResult, Empirical, Guarantees, Message, RunSummary
 from dpaudit.results.schemas import SCHEMAS, json_schema, schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def unreadable(loss: float) -> AuditResult:
         tokens=None,
         checks=(),
         not_checked=(),
-        run={},
+        run=RunSummary(dpaudit="0.1.0"),
     )
 
 

@@ -137,7 +137,7 @@ class TestRoundTrip:
             )
             assert there["run"]["path"] == "AT"
             for result in (here, there):
-                del result["run"]["manifest"]["commitment"], result["run"]["digests"]["run.json"]
+                del result["run"]["settings"]["commitment"], result["run"]["digests"]["run.json"]
             assert there == here
             assert there["verdict"] == "pass"
 
