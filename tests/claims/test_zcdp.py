@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import dpaudit
 from dpaudit.accounting import zcdp_epsilon
@@ -20,6 +22,7 @@ from dpaudit.releasing.attestation import found_by
 from dpaudit.releasing.policy import PolicyFile, held_to
 from dpaudit.results.attestation import ClaimTested
 from dpaudit.results.policy import Policy
+from dpaudit.results.publication import REGISTRY
 from dpaudit.runs import Claim, InputError, RunReader
 from dpaudit.runs.statements import Statement
 
@@ -166,3 +169,18 @@ def test_rhos_are_compared_and_add_up(make_run: Callable[..., Any]) -> None:
     assert len(joint.zcdp.releases) == 3 and str(third.path) in joint.zcdp.reason
     assert json.loads(joint.to_json())["zcdp"]["rho"] == joint.zcdp.rho
     assert compose_runs({run.path: results[str(run.path)] for run in (second, third)}, [], 1e-4).zcdp is None
+
+
+def test_a_release_states_its_rho(make_run: Callable[..., Any], dpaudit: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(**BUDGETS)
+    claim_rho(run, 0.9, delta=1e-4)
+    assert dpaudit("report", run.path, "--out", "report")[0] == 0
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["guarantees"]["zcdp"]["rho"] == 0.9
+    assert dpaudit("report", run.path, "--out", "public", "--audience", "public")[0] == 0
+    assert dpaudit("release", run.path, "--out", "texts", "--unsigned")[0] == 0
+    card, registry = ((tmp_path / "texts" / name).read_text() for name in ("README.md", REGISTRY))
+    assert "0.9-zero-concentrated" in card and "Zero-concentrated DP" in registry
+    assert yaml.safe_load(registry)["deployment"]["privacy_loss"]["privacy_parameters"]["rho"] == 0.9
+    for options, code in ((("--rho", "0.9"), 0), (("--rho", "0.89"), 1), (("--epsilon", "99"), 1)):
+        assert dpaudit("verify", "texts", "--unsigned", *options)[0] == code
