@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from dpaudit.api.audits import Audit as Audit
     from dpaudit.api.audits import AuditError as AuditError
     from dpaudit.api.audits import audit as audit
+    from dpaudit.api.budgeting import Budget as Budget
+    from dpaudit.api.budgeting import plan_budget as plan_budget
     from dpaudit.api.comparing import RunComparison as RunComparison
     from dpaudit.api.comparing import RunComposition as RunComposition
     from dpaudit.api.comparing import compare as compare
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import Texts as Texts
     from dpaudit.api.reading import open_public as open_public
     from dpaudit.api.reading import open_run as open_run
+    from dpaudit.api.recording import record as record
+    from dpaudit.errors import InputError as InputError
     from dpaudit.releasing.folder import RefusedError as RefusedError
-    from dpaudit.runs.errors import InputError as InputError
 
 __version__ = "0.1.0"
 
@@ -37,9 +40,10 @@ __version__ = "0.1.0"
 _MODULES = {
     "Audit": "api.audits",
     "AuditError": "api.audits",
+    "Budget": "api.budgeting",
     "Config": "api.generating",
     "Evaluation": "api.evaluating",
-    "InputError": "runs.errors",
+    "InputError": "errors",
     "RefusedError": "releasing.folder",
     "Release": "api.publishing",
     "Run": "api.reading",
@@ -54,6 +58,8 @@ _MODULES = {
     "generate_public": "api.generating",
     "open_public": "api.reading",
     "open_run": "api.reading",
+    "plan_budget": "api.budgeting",
+    "record": "api.recording",
     "release": "api.publishing",
     "verify_release": "api.publishing",
 }

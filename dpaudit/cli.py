@@ -141,7 +141,7 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
 
 def _run(arguments: list[str], session: Session) -> int | None:
     """Run a command. Unusable input is told; all other errors are raised, those of imports among them."""
-    from dpaudit.runs.errors import InputError  # a second's imports, which may fail or be interrupted
+    from dpaudit.errors import InputError  # a second's imports, which may fail or be interrupted
 
     if asked := os.environ.get(COMPLETION):
         return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)

@@ -30,6 +30,7 @@ from dpaudit.generation.manifest import (
     expected_clusters,
     require_apart,
     require_same_clusters,
+    require_same_logits,
     require_same_run,
     revealed_seed,
     with_budget,
@@ -137,6 +138,7 @@ def generate(
             canaries=ready.canaries,
         )
     else:
+        require_same_logits(begun.name, begun.manifest, ready.manifest)
         opened = RunWriter.resume(out, redraw=redraw)
     with opened as writer:
         if writer.manifest.commitment is not None:
@@ -321,6 +323,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     """
     begun = RunReader(location)
     ready = _ready(config, begun)
+    require_same_logits(begun.name, begun.manifest, ready.manifest)
     seed = revealed_seed(config.decoding.randomness, begun.manifest)
     store = BatchStore(location, begun.manifest)
     worker = Worker(store, ready.records.batches, ready.model, ready.prompts, seed)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
@@ -308,16 +310,6 @@ class BatchingConfig(Fields):
         return self
 
 
-#: The fields that a clustering method needs; the others of these must be null.
-_NEEDED = {
-    "k-means": ("centers",),
-    "chang": ("centers", "epsilon", "delta", "dimension"),
-    "dpm": ("public", "epsilon", "delta"),
-    "public-centers": ("public", "centers"),
-    "public-centers-rebalanced": ("public", "centers", "keep", "epsilon"),
-}
-
-
 _WANTED = {
     "public": "a file or a folder of public texts",
     "centers": "a whole number of at least 1",
@@ -326,6 +318,14 @@ _WANTED = {
     "delta": "a number above 0 and below 1",
     "dimension": "a whole number of at least 1",
 }
+
+
+def _known_clustering(method: str) -> str:
+    if method not in CLUSTERINGS:
+        *others, last = map(repr, CLUSTERINGS)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return method
 
 
 class ClusteringConfig(Fields):
@@ -345,7 +345,7 @@ class ClusteringConfig(Fields):
         dimension: onto which chang projects embeddings.
     """
 
-    method: Literal["k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
+    method: Annotated[str, AfterValidator(_known_clustering)]
     public: Name | None = None
     public_text: Name = "text"
     embedding: Name | None = None
@@ -365,8 +365,9 @@ class ClusteringConfig(Fields):
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Self:
+        needs = CLUSTERINGS[self.method].needs
         for field, wanted in _WANTED.items():
-            value, needed = getattr(self, field), field in _NEEDED[self.method]
+            value, needed = getattr(self, field), field in needs
             if needed and value is None:
                 raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
@@ -570,6 +571,11 @@ class Config(Fields):
         return "hashed-records" if self.batching.slots is None else "hashed-slots"
 
     @property
+    def claim_kind(self) -> type[KindOfClaim]:
+        """The kind of claim that the run states: the mechanism's own."""
+        return CLAIM_KINDS[self.mechanism.claim_kind]
+
+    @property
     def has_budgets(self) -> bool:
         """Whether every context has a budget of its own."""
         return self.mechanism.budget is not None or self.privacy.epsilon is not None
@@ -675,6 +681,13 @@ class Config(Fields):
         return self
 
     @model_validator(mode="after")
+    def _names_mean_one_thing(self) -> Self:
+        self.mechanism.require_unclaimed()
+        if self.clustering is not None:
+            CLUSTERINGS.require_unclaimed(self.clustering.method)
+        return self
+
+    @model_validator(mode="after")
     def _clustering_fits_data_and_privacy(self) -> Self:
         if self.clustering is None:
             return self
@@ -686,7 +699,7 @@ class Config(Fields):
         if method == "k-means" and self.chosen_from.batching == "public":
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
             raise clash("chosen_from.batching", "public", allowed)
-        if method in ("chang", "dpm") and unit == "user":
+        if CLUSTERINGS[method].origin == "noised" and unit == "user":
             raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
         if unit == "context" and self.rule != "hashed-records":
             allowed = "record or user with a section clustering: a context's records are of many counts"
@@ -715,7 +728,7 @@ class Config(Fields):
         claimed = None if self.claim is None else self.claim.delta
         centers = 0.0 if self.clustering is None else self.clustering.delta or 0.0
         above = f"above clustering.delta, which is {centers:g}"
-        if self.mechanism.claim_kind == "ex-post":
+        if not self.claim_kind.beforehand:
             if delta is not None:
                 raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
             if claimed not in (None, centers):
@@ -742,7 +755,7 @@ class Config(Fields):
             field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
             raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
-        if self.mechanism.claim_kind == "approximate" and self.claim is None and self.privacy.delta is None:
+        if self.claim_kind.beforehand and self.claim is None and self.privacy.delta is None:
             allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
@@ -771,7 +784,7 @@ class Config(Fields):
             raise clash("batching.rounds", rounds, allowed)
         if split and rounds == 1:
             raise clash("privacy.split_delta", True, "false without several batching.rounds")
-        if split and self.mechanism.claim_kind == "ex-post":
+        if split and not self.claim_kind.beforehand:
             raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
         return self
 
@@ -834,6 +847,8 @@ def input_error(path: Path, error: ValidationError) -> InputError:
     """The first of a config's mistakes, or of a table's, in the words of its author."""
     first, *others = error.errors(include_url=False)
     context, kind = first.get("ctx", {}), first["type"]
+    if isinstance(unusable := context.get("error"), InputError):
+        return unusable  # a plug-in that the config names
     location, given = first["loc"], first["input"]
     if kind == "clash":
         location, given = (*location, context["field"]), context["given"]

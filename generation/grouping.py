@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import rebalancing_scale
+from dpaudit.accounting import CLUSTERINGS, CentersAsked, rebalancing_scale
 from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest, nearest_of
 from dpaudit.generation.clustering.chang import Chang
@@ -92,7 +92,7 @@ def group(
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
     radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
-    public_seed = noise.seed() if settings.method.startswith("public-centers") else None
+    public_seed = noise.seed() if CLUSTERINGS[settings.method].origin == "public" else None
     method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)
     _require_recordable(config, centers)
@@ -202,6 +202,12 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
             return Chang(centers, settings.budget, delta, dimension, radius=radius, relation=relation)
         if settings.method == "dpm":
             return Dpm(settings.budget, delta, relation, radius)
+        if settings.method not in CLUSTERINGS.own:
+            asked = (settings.centers, settings.epsilon, settings.delta, settings.dimension)
+            method: ClusteringMethod = CLUSTERINGS[settings.method].fitting(
+                CentersAsked(*asked, relation, radius, seed)
+            )
+            return method
     except ValueError as error:
         raise InputError("clustering", f"{error}.", "Choose another number.") from None
     return PublicKMeans(centers, seed)

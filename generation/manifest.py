@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
@@ -18,6 +19,7 @@ from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.passes import next_logits
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
@@ -112,6 +114,7 @@ def build_manifest(
             device=model.device.type,
             rows=rows,
             isolation=isolation_of(model),
+            public_logits=_public_logits(config, prompts, stopping),
         ),
         prompt=Prompt(
             template=config.prompt.id,
@@ -124,6 +127,15 @@ def build_manifest(
         canaries=None if canaries is None else canaries.committed,
         claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, batching, clustering),
     )
+
+
+def _public_logits(config: Config, prompts: Prompts, stopping: Stopping) -> str | None:
+    """Return the digest of the first label's public logits; None where no support or anchor is taken from them."""
+    mechanism = config.mechanism
+    if mechanism.support.size is None and not mechanism.contribution.anchored:
+        return None
+    public = prompts.public(config.data.groups[0], stopping.max_tokens)
+    return hashlib.sha256(next_logits(public).tobytes()).hexdigest()
 
 
 def units(config: Config, records: int, batching: Batching) -> int:
@@ -181,10 +193,26 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn", "stopped_after"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
+    for fields in (before, now):
+        fields.pop("model.public_logits", None)  # another machine may round otherwise: see `require_same_logits`
     differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
     if differing:
         problem = f"the run there was started with another {', '.join(differing)}."
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
+
+
+def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None:
+    """Refuse to go on with a run where this machine computes other public logits than the one that began it.
+
+    Its supports and anchors would differ after the same tokens, and the audit would fail the whole run.
+
+    Raises:
+        InputError: the logits differ.
+    """
+    if existing.model.public_logits != wanted.model.public_logits:
+        problem = "this machine or its software computes other public logits than the one that began the run."
+        remedy = "Go on where the run began, with the same software, or name a new directory."
+        raise InputError(f"{path}/run.json: model.public_logits", problem, remedy)
 
 
 def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, config: Config) -> None:
@@ -322,7 +350,7 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         )
         raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared
-    approximate = config.mechanism.claim_kind == "approximate"
+    approximate = config.claim_kind.beforehand
     worked_out = approximate and config.claim is None and config.privacy.delta is None
     return Privacy(
         unit=config.privacy.unit,
@@ -489,7 +517,7 @@ def _claim(config: Config, epsilon: float, delta: float, batch_epsilon: float | 
         epsilon=epsilon,
         batch_epsilon=batch_epsilon,
         delta=delta,
-        kind=config.mechanism.claim_kind,
+        kind=config.claim_kind.id,
         relation=privacy.relation,
         unit=privacy.unit,
     )

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpaudit.accounting import (
+    CLUSTERINGS,
     ApproximateAccountant,
-    CentersMethod,
-    centers_epsilon,
     rebalancing_epsilon,
     rebalancing_events,
     rebalancing_scale,
@@ -138,7 +137,7 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
 
 def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
     """As the audit has it: below one over the records, or over the contexts where each is a unit of the claim."""
-    claim, clustering, approximate = config.claim, config.clustering, config.mechanism.claim_kind == "approximate"
+    claim, clustering, approximate = config.claim, config.clustering, config.claim_kind.beforehand
     records = 2 if data is None else max(2, len(data.records))
     delta, field = (config.privacy.delta, "privacy.delta") if claim is None else (claim.delta, "claim.delta")
     if not approximate:
@@ -206,11 +205,10 @@ def _spent_on_clusters(config: Config, most_per_user: int | None) -> tuple[float
     # Its scales take other libraries to work out.
     from dpaudit.generation.grouping import expected_statement
 
-    method: CentersMethod = "chang" if clustering.method == "chang" else "dpm"
     delta = clustering.delta or 0.0
     unit = Privacy(unit=privacy.unit, relation=privacy.relation)
     settings = expected_statement(config, unit, None).settings
-    return 0.0, centers_epsilon(method, dict(settings), delta, privacy.relation)
+    return 0.0, CLUSTERINGS[clustering.method].epsilon(settings, delta, privacy.relation)
 
 
 def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:

@@ -74,11 +74,8 @@ class Pricing:
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
-        """The fewest contexts, at least FEWEST, whose batch level is within `epsilon`. Raises InputError if none."""
+        """Find the fewest contexts, at least FEWEST and at most MOST, whose batch level is within `epsilon`."""
         low, high = FEWEST - 1, MOST
-        if self.batch_level(high) > epsilon:
-            problem = f"at {stated(epsilon)} a batch would need more than {MOST:,} records."
-            raise InputError("--epsilon", problem, f"The least that can be had is {stated(self.batch_level(MOST))}.")
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.batch_level(middle) <= epsilon else (middle, high)
@@ -128,6 +125,8 @@ class Sizes:
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
         least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
         if least > wish.epsilon:
+            if pricing.batch_level(MOST) > wish.epsilon:
+                raise _too_small(wish, pricing)
             fewest = pricing.contexts(wish.epsilon)
             # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
             sizes = cls._filled(wish, fewest if least == math.inf else max(contexts, fewest))
@@ -161,6 +160,21 @@ class Sizes:
         return self
 
 
+def _most_contexts(wish: Wish, generated: int) -> int:
+    """The most contexts with which so many batches of a label are filled: somewhat fewer round up to one more batch."""
+    return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+
+
+def _too_small(wish: Wish, pricing: Pricing) -> InputError:
+    """No batch is large enough for the epsilon: name one that the same records and texts can have."""
+    problem = f"at {stated(wish.epsilon or 0.0)} a batch would need more than {MOST:,} records."
+    contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
+    remedy = "Ask for fewer texts, or have more records."
+    if contexts >= FEWEST:
+        remedy = f"Give --epsilon {stated(pricing.batch_level(contexts))} or more."
+    return InputError("--epsilon", problem, remedy)
+
+
 def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     """The records give fewer batches than a label needs that are compared."""
     records, least = wish.records or 0, sizes.generated * wish.labels
@@ -169,9 +183,7 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
         f"{records:,} records give {given} of {sizes.contexts:,} records each, and {least:,} are asked for or needed."
     )
     ways = [f"{least * sizes.contexts:,} records or more"]
-    # A batch may have somewhat fewer records than the divisor says, as many as rounding makes of it.
-    fewer = math.floor(records / wish.labels / (sizes.generated - 0.5))
-    if pricing is not None and fewer >= FEWEST:
+    if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
     where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
     return InputError(where, problem, f"What would do: {', or '.join(ways)}.")

@@ -151,7 +151,7 @@ def example_config(aggregator: Demo) -> str:
 
 def promises(aggregator: Demo) -> bool:
     """Whether an aggregator's epsilon is known before its texts are."""
-    return demo_configs()[aggregator].mechanism.claim_kind == "approximate"
+    return demo_configs()[aggregator].claim_kind.beforehand
 
 
 def first_config(aggregator: Demo, own: Own) -> First:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
@@ -163,7 +164,7 @@ class Worker:
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
         change = self._manifest.privacy.change(self._manifest.batching.rule)
-        beforehand = self._manifest.mechanism.claim_kind == "approximate"
+        beforehand = CLAIM_KINDS[self._manifest.mechanism.claim_kind].beforehand
         self.accountant = (
             None
             if beforehand

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from dpaudit.mechanisms import ClaimKind
-from dpaudit.reports import findings, levels, outline, quality
-from dpaudit.reports.markdown import code, escaped, table
+from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.text import counted
+from dpaudit.reports.writers.markdown import code, escaped, table
 from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
@@ -219,7 +219,7 @@ def promise(result: AuditResult, kind: ClaimKind) -> str:
         return _WITHHELD
     return (
         f"**The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
-        f"({escaped(outline.neighbours_of(claim))}).**"
+        f"({escaped(levels.neighbours_of(claim))}).**"
     )
 
 

@@ -9,11 +9,11 @@ import math
 from rich.console import Console
 from rich.text import Text
 
-from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.drawing import in_page
 from dpaudit.reports.figures import cluster_sizes
-from dpaudit.reports.html import environment
-from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.writers.html import environment
+from dpaudit.reports.writers.terminal import plain_table
 from dpaudit.results import ClusterComparison, ClusteredBy
 from dpaudit.results.rounding import bound, delta_bound
 

@@ -18,15 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit.reports import findings
-from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.drawing import in_page
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
-from dpaudit.reports.html import environment
-from dpaudit.reports.levels import are_apart, digits_for, why_equal
-from dpaudit.reports.outline import neighbours_of
+from dpaudit.reports.levels import are_apart, digits_for, neighbours_of, why_equal
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.terminal import print_caveats
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
 from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, VERDICT_NAMES, or_absent
+from dpaudit.reports.writers.html import environment
 from dpaudit.results import (
     VERY_SHORT,
     Affordable,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from dpaudit.reports.terminal import plain_table, print_pair
 from dpaudit.reports.text import one_line, printable
 from dpaudit.reports.wording import ABSENT
+from dpaudit.reports.writers.terminal import plain_table, print_pair
 from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 

@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.catalogue import sentence
-from dpaudit.reports.markdown import escaped, table
-from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
+from dpaudit.reports.writers.markdown import escaped, table
+from dpaudit.reports.writers.terminal import plain_table
 from dpaudit.results import Finding
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals

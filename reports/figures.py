@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpaudit.reports import budgets, costs
 from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
-from dpaudit.reports.outline import neighbours_of
+from dpaudit.reports.levels import neighbours_of
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
 from dpaudit.results.likelihood import MechanismLikelihood, Spent

@@ -8,9 +8,20 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
+from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
-from dpaudit.results import VERY_SHORT, AuditResult, CanaryGuesses, CheckResult, Finding, Status, TextCounts
+from dpaudit.results import (
+    VERY_SHORT,
+    AuditResult,
+    CanaryGuesses,
+    CheckResult,
+    Finding,
+    Message,
+    Status,
+    TextCounts,
+    Value,
+)
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
 from dpaudit.results.shell import context_for, options_making
@@ -28,7 +39,7 @@ LADDER_COLUMNS = (
     "Failed",
     "Warned or could not run",
     "Not made",
-    "Not about this run",
+    "Does not apply",
     "Asked for",
 )
 #: How checks that were made come out, worst first.
@@ -75,14 +86,6 @@ class Family(NamedTuple):
         return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
 
 
-class Statement(NamedTuple):
-    """One thing that a report says of a check: what it is, and the words; `minor` where a reader may skip it."""
-
-    name: str
-    words: str
-    minor: bool = False
-
-
 class Rung(NamedTuple):
     """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
 
@@ -115,10 +118,13 @@ def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
 
 
 def tally(result: AuditResult) -> str:
-    """How many checks came out how, in one line."""
+    """Say how many checks came out how, in one line."""
     named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
     counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
-    counts += [(len(checks_not_made(result)), "not made"), (len(checks_not_about(result)), "not about this run")]
+    required, unmade = len(needed(result)), len(checks_not_made(result))
+    not_about = len(checks_not_about(result))
+    counts += [(required, "not verified"), (unmade - required, "not made")]
+    counts.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
     said = [f"{count} {name}" for count, name in counts if count]
     return "Checks: " + (", ".join(said) if said else "none ran")
 
@@ -200,17 +206,17 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
     """Why a skipped check was not made, and whether a pass needs it, in a line."""
     why = "Not made."
     if check.id not in result.not_checked:
-        why = "Not about this run."
+        why = "Does not apply."
     elif check.required(result.evidence):
         why = f"Not made, and evidence level {result.evidence} was asked for."
     return f"{why} {one_line(check.detail)}".rstrip()
 
 
 def status_name(result: AuditResult, check: CheckResult) -> str:
-    """How a check came out, in a word or a few: what is not about a run was not left unmade."""
+    """How a check came out, in a word or a few: what does not apply was not left unmade."""
     if check.status == "skip" and check.id not in result.not_checked:
-        return "Not about this run"
-    return STATUS_NAMES[check.status]
+        return "Does not apply"
+    return STATUS_NAMES["not_verified" if check.required(result.evidence) else check.status]
 
 
 def needed(result: AuditResult) -> set[str]:
@@ -218,10 +224,11 @@ def needed(result: AuditResult) -> set[str]:
     return {check.id for check in checks_not_made(result) if check.required(result.evidence)}
 
 
-def families(result: AuditResult) -> tuple[Family, ...]:
-    """Every family with a check that ran: those with a failed one first, then in the audit's own order."""
+def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
+    """Return these checks by family: those with a failed one first, then in the audit's own order."""
     # Failed ones first, so their families are met first.
-    found = grouped((check.id.partition(".")[0], check) for check in checks_with(result, *_RAN))
+    worst_first = (check for status in _RAN for check in checks if check.status == status)
+    found = grouped((check.id.partition(".")[0], check) for check in worst_first)
     order = {name: place for place, name in enumerate(FAMILIES)}
     ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
     return tuple(
@@ -231,22 +238,22 @@ def families(result: AuditResult) -> tuple[Family, ...]:
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """What a report says of a check, in order. How to mend it is said where it did not pass."""
+    """Yield what a report says of a check, in order. How to mend it is said where it did not pass."""
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
     for name, words in compared(result, check):
         if check.status != "skip" or name != MEASURED:
-            yield Statement(name, words)
+            yield Statement(name, words, "cell")
     if check.detail and not (check.status == "fail" and check.detail == remedy):
         yield Statement(HERE if mended else DETAIL_NAMES[check.status], cited(check.detail))
     if check.why:
-        yield Statement(WHY, check.why)
+        yield Statement(WHY, check.why, "why")
     if mended:
-        yield Statement(REMEDY, cited(remedy))
-    yield Statement("Evidence", evidence(check.evidence), minor=True)
+        yield Statement(REMEDY, cited(remedy), "remedy")
+    yield Statement("Evidence", evidence(check.evidence), "minor")
     if check.reference:
-        yield Statement("Reference", cited(check.reference), minor=True)
+        yield Statement("Reference", cited(check.reference), "minor")
 
 
 def cited(reference: str) -> str:
@@ -280,10 +287,10 @@ def standing(result: AuditResult) -> str:
     broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
     sentences = [f"This audit asked for {_levels(result.evidence)}."]
     if broken is None:
-        sentences.append("Every check there that is about this run passed.")
+        sentences.append("Every check there that applies to this run passed.")
     else:
         if broken.level:
-            sentences.append(f"Every check of {_levels(broken.level - 1)} that is about this run passed.")
+            sentences.append(f"Every check of {_levels(broken.level - 1)} that applies to this run passed.")
         doubt = "what rests on it, or on a level above, is in doubt"
         sentences.append(f"Not every check of level {broken.level} did: {doubt}.")
     beyond = [rung for rung in found if not rung.asked]
@@ -297,3 +304,56 @@ def standing(result: AuditResult) -> str:
 
 def _levels(top: int) -> str:
     return f"levels 0 to {top}" if top else "level 0"
+
+
+def headline(result: AuditResult) -> str:
+    """Return the verdict in a few words; the first of them, up to the colon, are the verdict itself."""
+    return sentence(_headline(result))
+
+
+def _headline(result: AuditResult) -> Finding:
+    if result.verdict == "error":
+        return Finding(code="headline.error")
+    if result.verdict == "pass":
+        bound: dict[str, Value] = {"bound": Finding(code="headline.empty-bound")} if empty_bounds(result) else {}
+        unstated = "headline.pass-withheld" if is_public(result) else "headline.pass-without-claim"
+        return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
+    if result.verdict == "not_verified":
+        return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
+    failed = [check.id for check in checks_with(result, "fail", "error")]
+    if "claim.epsilon" in failed:
+        return Finding(code="headline.claim-exceeded")
+    return Finding(code="headline.failed", values={"failed": len(failed)})
+
+
+def empty_bounds(result: AuditResult) -> list[Message]:
+    """Return the caveats that say that a guarantee rules out next to nothing."""
+    return [caveat for caveat in result.caveats if caveat.family == "empty-bound"]
+
+
+def model_caveats(result: AuditResult) -> list[Message]:
+    """Return what no check sees of the model."""
+    return [caveat for caveat in result.caveats if caveat.family == "of-model"]
+
+
+def other_caveats(result: AuditResult) -> list[Message]:
+    """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
+    return [caveat for caveat in result.caveats if caveat.family not in ("empty-bound", "of-model")]
+
+
+def caution(result: AuditResult) -> str:
+    """What to mind about the recomputed figures where other checks than the claim's own are no pass; else empty."""
+    if result.guarantees.ex_post is None and result.guarantees.approximate is None:
+        return ""
+    failed = checks_with(result, "fail", "error")
+    if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
+        return (
+            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
+            "so it bounds nothing until they do."
+        )
+    if needed(result):
+        return (
+            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
+            "and they would show whether that is so."
+        )
+    return ""

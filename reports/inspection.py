@@ -18,11 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit.reports.costs import cost_of, costliest_first, percent
-from dpaudit.reports.levels import are_apart, digits_for, why_equal
-from dpaudit.reports.outline import claim_words, neighbours_of
-from dpaudit.reports.terminal import print_pair
+from dpaudit.reports.levels import are_apart, claim_words, digits_for, neighbours_of, why_equal
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import ABSENT, STATUS_NAMES, VERDICT_NAMES, or_absent
+from dpaudit.reports.writers.terminal import print_pair
 from dpaudit.results import Approximate, BatchResult, ExPost
 from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep, StepCost
 from dpaudit.results.rounding import (

@@ -9,10 +9,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Amplification, Approximate, AuditResult, ClaimResult, ExPost, Finding
-from dpaudit.results.rounding import bound, delta_bound, digits_against, factor, stated
+from dpaudit.reports.wording import neighbours
+from dpaudit.results import (
+    Amplification,
+    Approximate,
+    AuditResult,
+    BudgetPanel,
+    ClaimResult,
+    ExPost,
+    Finding,
+    RunEpsilon,
+    Spread,
+)
+from dpaudit.results.inspection import Neighbours
+from dpaudit.results.rounding import bound, digits_against, stated
+from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
@@ -20,11 +34,14 @@ BOTH = "Both levels"
 FEWEST_BATCHES = 4
 #: Groups of batches that a line names.
 _MOST_GROUPS = 3
-_READERS = "For readers of the texts, even those who know every other record and its batch"
-_EVERYBODY = "For everybody, even those who know every other record and every batch"
-_CHANGES: dict[Relation, str] = {"add_remove": "more or less", "replace": "exchanged for another"}
-_INSIDERS = "For whoever has the key, the assignment or the run directory, and so knows each record's batch"
-_TO_BE_COUNTED = "Other releases from the same records come on top."
+_READERS = "For readers of the texts, even if they know every other record and its batch"
+_EVERYBODY = "For everybody, even people who know every other record and every batch"
+_INSIDERS = "For people who have the key, the assignment or the run directory, and so know each record's batch"
+_CHANGES: dict[Relation, dict[str, Value]] = {
+    "add_remove": {"change": "Adding or removing"},
+    "replace": {"change": "Replacing", "instead": "by another"},
+}
+_TO_BE_COUNTED = "Other releases from the same records add to this."
 _PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
 
 
@@ -34,20 +51,32 @@ class Level(NamedTuple):
     Attributes:
         name: what it is called.
         figure: its epsilon.
-        holds: whom it holds against, and what it promises them, as whole sentences.
+        readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
+        promise: what it promises them, as a sentence; empty at the batch level.
+        equal: why there is no other level, as a sentence; empty where there is one.
     """
 
     name: str
     figure: str
-    holds: str
+    readers: str
+    promise: str = ""
+    equal: str = ""
+
+    @property
+    def promised(self) -> str:
+        """Whom it holds against, and what it promises them."""
+        promise = f": {self.promise[0].lower()}{self.promise[1:]}" if self.promise else "."
+        return f"{self.readers.removesuffix('.')}{promise}"
+
+    @property
+    def holds(self) -> str:
+        """The same, after why it is the only level."""
+        return f"{self.equal} {self.promised}".strip()
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
     """The recomputed figures of the claim's kind; None where there are none, or no claim."""
-    if result.claim is None:
-        return None
-    found = result.guarantees
-    return found.ex_post if result.claim.kind == "ex-post" else found.approximate
+    return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
 def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
@@ -69,7 +98,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
     They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
     """
-    kind = "ex-post" if isinstance(found, ExPost) else "approximate"
+    kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
     pairs = [(found.epsilon, claim.epsilon)]
@@ -77,21 +106,16 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
 
-def holding(result: AuditResult, before: Finding | None = None) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold.
-
-    Why they are equal is left out where the guarantee, which stands `before`, says so.
-    """
+def holding(result: AuditResult) -> tuple[Level, ...]:
+    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold."""
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
     figure = f"ε ≤ {stated(claim.epsilon)}"
     if not are_apart(claim, found):
         equal = why_equal(found)
-        beside = None if before is None else before.values.get("beside")
-        said = "" if isinstance(beside, Finding) and beside.code == "verdict.levels-equal" else f"{equal} "
-        return (Level(BOTH, figure, f"{said}{_says(claim, _EVERYBODY)}"),) if equal else ()
-    release = Level(RELEASE, figure, _says(claim, _READERS))
+        return (Level(BOTH, figure, f"{_EVERYBODY}.", _promise(claim), equal),) if equal else ()
+    release = Level(RELEASE, figure, f"{_READERS}.", _promise(claim))
     if claim.batch_epsilon is not None:
         figure, rest = f"ε ≤ {stated(claim.batch_epsilon)}", "."
     elif found is not None:
@@ -107,15 +131,18 @@ def not_covered(claim: ClaimResult | None) -> str:
     return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
 
 
-def _says(claim: ClaimResult, who: str) -> str:
-    """What an epsilon of a claim says to `who`, for somebody who reads no formula."""
-    most = f" with at most {counted(claim.records_per_user, 'record')}" if claim.records_per_user else ""
-    changed = f"with one {claim.unit}{most} {_CHANGES[claim.relation]}"
-    what = "these very texts become more or less probable"
-    if claim.kind == "approximate":
-        what = "whatever they conclude about a person from all texts together becomes more or less probable"
-    beside = f", plus {delta_bound(claim.delta, claim.delta)}" if claim.delta else ""
-    return f"{who}: {changed}, {what} by at most a factor {factor(claim.epsilon)}{beside}."
+def _promise(claim: ClaimResult) -> str:
+    """Say what an epsilon of a claim promises, for a reader of no formula."""
+    values: dict[str, Value] = {
+        **_CHANGES[claim.relation],
+        "unit": claim.unit,
+        "epsilon": Quantity(value=claim.epsilon, unit="nats"),
+    }
+    if claim.records_per_user:
+        values["most"] = claim.records_per_user
+    if claim.delta:
+        values["delta"] = claim.delta
+    return sentence(Finding(code=CLAIM_KINDS[claim.kind].risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:
@@ -146,3 +173,24 @@ def few_batches(batches: int, labels: int) -> str:
         f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
         "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
     )
+
+
+def claim_sentence(result: AuditResult) -> str:
+    """The claim in words."""
+    claim = result.claim
+    if claim is None:
+        return "Withheld from this report." if result.audience == "public" else "The run claims no guarantee."
+    return claim_words(claim)
+
+
+def claim_words(claim: ClaimResult) -> str:
+    """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
+    delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
+    return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
+
+
+def neighbours_of(
+    stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | BudgetPanel | Spread | Neighbours,
+) -> str:
+    """Return what the neighbours differ by that a claim or a figure holds for."""
+    return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.reports import figures
+from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.experiments import equal_levels
-from dpaudit.reports.figure_files import drawable, file_of
-from dpaudit.reports.terminal import plain_table
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
+from dpaudit.reports.writers.terminal import plain_table
 from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, Spent
 from dpaudit.results.quality import PerToken
 from dpaudit.results.rounding import bound, exactly, stated

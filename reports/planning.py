@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.catalogue import sentence
-from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
-from dpaudit.reports.outline import claim_words
-from dpaudit.reports.terminal import print_pair
+from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
+from dpaudit.reports.writers.terminal import print_pair
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpaudit.reports.document import Block, Definitions, Entry, Items, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, SECTIONS
 from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
@@ -17,8 +18,8 @@ METHODS = {
 }
 MEASURES = {"mauve": "MAUVE", **METHODS}
 WARNING = (
-    "These figures were computed from private records, and no epsilon pays for publishing them, not even "
-    "the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
+    "These figures were computed from private records. Publishing them would leak private information that no epsilon "
+    "covers, not even the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
     "(chosen_from: private)."
 )
 NOTE = (
@@ -116,13 +117,31 @@ def about(quality: Quality) -> str:
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
-def brief(quality: Quality) -> tuple[tuple[str, str], ...]:
-    """A line for each measure, for where there is little room, and one for what the records added."""
+def blocks(quality: Quality) -> Iterator[Block]:
+    """Yield all of it: whose figures these are, a table, what the records added, and the settings."""
+    yield Paragraph(WARNING, "caution", "Internal.")
+    yield Paragraph(about(quality))
+    if found := rows(quality):
+        names = header(quality)
+        yield Table.of(TITLE, names, found, range(1, len(names)))
+    if said := added(quality):
+        yield Paragraph(ADDED_NOTE, lead=said[0])
+        yield Items(said[1:])
+    yield Paragraph(NOTE, "quiet")
+    if quality.warnings:
+        yield Items(list(map(one_line, quality.warnings)), tone="caution")
+    yield Definitions([Entry(name, said) for name, said in details(quality)])
+
+
+def brief(quality: Quality) -> Section:
+    """Return a line for each measure, for where there is little room, and one for what the records added."""
     found = []
     for name, synthetic, *public, same, _, of in rows(quality):
         beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)
-        found.append((name.partition(",")[0].lower(), f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()))
-    return (*found, *(("records", said) for said in added(quality)[:1]))
+        said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
+        found.append(Entry(name.partition(",")[0].lower(), said))
+    found += [Entry("records", said) for said in added(quality)[:1]]
+    return Section(TITLE, [Definitions(found)], note="private: no epsilon covers these figures")
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

@@ -6,17 +6,18 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
+from dpaudit.reports.wording import MARKS_LEAD
 from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
 #: Texts that are open at a time, and rows of a text's table.
 PAGE, MOST_ROWS = 50, 10
-#: Where the marks begin, as shares of the dearest token of all that are shown; below the first there is none.
+#: Where the marks begin, as shares of the most expensive token of all that are shown; below the first there is none.
 _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 #: How many tokens of a text are named under its title, and lead to their row.
 _NAMED = 3
@@ -26,40 +27,7 @@ DEAREST_COLUMNS = ("Token", "Exact (nats)", "Rise", "Fall", "Probability", "A ne
 _DIGITS = 3  # of a probability
 
 
-class Piece(NamedTuple):
-    """A token of a text, or several in a row that nothing is to be said of.
-
-    Attributes:
-        mark: 0 for none, to 4 for the dearest.
-        said: what it cost, in a sentence; empty where that is not known in full.
-        row: the id of its row; empty where it has none.
-    """
-
-    words: str
-    mark: int = 0
-    said: str = ""
-    row: str = ""
-
-
-class Row(NamedTuple):
-    """A dear token: an id, and a cell for each of DEAREST_COLUMNS."""
-
-    id: str
-    cells: tuple[str, ...]
-
-
-class ShownText(NamedTuple):
-    """One text: what it is, what it cost, itself, and its dearest tokens. `remark` says what is missing of it."""
-
-    id: str
-    title: str
-    about: str
-    pieces: tuple[Piece, ...]
-    rows: tuple[Row, ...]
-    remark: str
-
-
-class Texts:
+class ReleasedTexts:
     """All texts of a result that are shown. None for readers outside, whatever the result holds."""
 
     def __init__(self, result: AuditResult) -> None:
@@ -68,8 +36,6 @@ class Texts:
         self._batches = {batch.id: batch for batch in result.batches}
         finite = [cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)]
         self._dearest = max(finite, default=0.0)
-        #: Ids of the batches of which a text is shown.
-        self.batches = frozenset(sample.batch for sample in self._samples)
         #: Whether any text's tokens have costs.
         self.marked = any(sample.costs is not None for sample in self._samples)
 
@@ -77,15 +43,10 @@ class Texts:
         """How many texts are shown."""
         return len(self._samples)
 
-    def __iter__(self) -> Iterator[ShownText]:
-        """Each in order."""
-        return map(self._shown, self._samples)
-
-    def pages(self) -> Iterator[tuple[str, Iterator[ShownText]]]:
-        """The texts by PAGE at a time, with what to call them."""
-        for start in range(0, len(self), PAGE):
-            found = self._samples[start : start + PAGE]
-            yield f"Texts {start + 1:,} to {start + len(found):,} of {len(self):,}", map(self._shown, found)
+    def block(self) -> Texts:
+        """Return all of them, with what each mark begins at."""
+        marks = MARKS_LEAD if self.marked else ""
+        return Texts([self._shown(sample) for sample in self._samples], marks, self.legend, PAGE)
 
     @property
     def legend(self) -> tuple[str, ...]:
@@ -105,20 +66,28 @@ class Texts:
         tokens = sum(len(_exact(sample.costs)) for sample in self._samples)
         if told < tokens:
             said.append(
-                f"The {told:,} dearest of {tokens:,} tokens are told in full; `dpaudit inspect` tells of the others."
+                f"The {told:,} most expensive of {tokens:,} tokens are described in full; "
+                "`dpaudit inspect` shows the others."
             )
         return " ".join(said)
 
-    def _shown(self, sample: SampleText) -> ShownText:
-        anchor = f"text-{sample.batch}-{sample.number}"
-        rows = () if sample.costs is None else sample.costs.dearest[:MOST_ROWS]
-        return ShownText(
+    def _shown(self, sample: SampleText) -> Text:
+        anchor, title, table_title, table = f"text-{sample.batch}-{sample.number}", f"Batch {sample.batch}", "", None
+        if self._has_several(sample):
+            title += f", text {sample.number}"
+        if sample.costs is not None and (rows := sample.costs.dearest[:MOST_ROWS]):
+            table_title = "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
+            cells = [Row(_cells(token), f"{anchor}-{token.at}") for token in rows]
+            last = frozenset({len(DEAREST_COLUMNS) - 1})
+            table = Table(f"Most expensive tokens of {title}", DEAREST_COLUMNS, cells, last)
+        return Text(
             id=anchor,
-            title=f"Batch {sample.batch}" + (f", text {sample.number}" if self._has_several(sample) else ""),
+            title=title,
             about=", ".join(self._about(sample)),
             pieces=tuple(self._pieces(sample, anchor)),
-            rows=tuple(Row(f"{anchor}-{token.at}", _cells(token)) for token in rows),
             remark=" ".join(self._remarks(sample)),
+            table_title=table_title,
+            table=table,
         )
 
     def _has_several(self, sample: SampleText) -> bool:
@@ -136,7 +105,7 @@ class Texts:
             yield f"{whole} {shown(batch.exact)} nats"
         if sample.costs is not None and sample.costs.dearest:
             named = (f"{_quoted(token.text)} {bound(token.exact)}" for token in sample.costs.dearest[:_NAMED])
-            yield f"dearest tokens {', '.join(named)}"
+            yield f"most expensive tokens {', '.join(named)}"
 
     def _remarks(self, sample: SampleText) -> Iterator[str]:
         if not sample.text:
@@ -165,7 +134,8 @@ class Texts:
                 yield Piece(_words(plain))
                 plain = ""
             said = _sentence(told[at]) if at in told else ""
-            yield Piece(_words(words) or NO_TEXT, mark, said, f"{anchor}-{at}" if at in linked else "")
+            target = f"{anchor}-{at}" if at in linked else ""
+            yield Piece(_words(words) or NO_TEXT, mark, said, target, stands_in=not _words(words))
         plain += text[costs.ends[-1] if costs.ends else 0 :]
         if plain:
             yield Piece(_words(plain))

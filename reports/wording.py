@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim
+from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
+from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results import Kind, Status, Verdict
+from dpaudit.results import Status, Verdict
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS, lower_bound
 
@@ -49,18 +52,6 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "warn": "Detail",
     "pass": "Detail",
     "skip": "Missing",
-}
-
-KIND_TITLES: Final[dict[Kind, str]] = {
-    "ex-post": "Ex-post epsilon",
-    "approximate": "Approximate DP",
-    "empirical": "Empirical losses",
-}
-
-KIND_MEANINGS: Final[dict[Kind, str]] = {
-    "ex-post": "Worked out after the run, for the text that did come out. It depends on the private data.",
-    "approximate": "Fixed by public settings and δ beforehand. It covers every text that could come out.",
-    "empirical": "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
 }
 
 PRIVATE_FIGURES: Final = (
@@ -145,8 +136,8 @@ GROWTH_MARKS: Final = "Each point is the whole run, had no batch gone beyond tha
 BUDGET_MARKS: Final = "Thick: over all batches. Thin and dashed: in the batch where fewest took part, at each position."
 
 SAMPLES_LEAD: Final = (
-    "As they stand in samples.jsonl, to be read before they are signed for. Whether that is what was sampled, "
-    "release.text says. What is released is all texts or none: to leave out a costly one would give it away."
+    "The texts of samples.jsonl. Read them before you sign. The check release.text confirms that these are the sampled "
+    "texts. Release all of them or none: leaving out an expensive text would give it away."
 )
 
 MARKS_LEAD: Final = (
@@ -155,22 +146,23 @@ MARKS_LEAD: Final = (
     "nothing: a part of a letter, or the end."
 )
 
-TRUSTED: Final = "What this rests on besides"
+TRUSTED: Final = "Other assumptions"
 
-#: The parts of a report after the verdict, in their order, by the id that links lead to.
+#: The sections of a report after the verdict, in their order, by the id that links lead to.
 SECTIONS: Final[dict[str, str]] = {
-    "claimed": "Claimed, recomputed and agreed",
     "samples": "The released texts",
     "not-checked": "What was not checked",
+    "checks": "Evidence and checks",
+    "quality": "Quality of the texts",
     "sign-off": "Sign-off",
+    "engineers": "For engineers",
+    "claimed": "Claimed, recomputed and agreed",
     "tokens": "What each token cost",
     "budgets": "How contexts used their budgets",
     "directions": "Rise and fall",
     "losses": "Losses of left-out contexts against the bound",
     "batches": "What each batch cost",
     "ledger": "How the figures come about",
-    "quality": "Quality of the texts",
-    "checks": "Evidence and checks",
     "settings": "Configuration, versions and digests",
     "reproduce": "How to reproduce this report",
     "glossary": "Glossary",
@@ -223,9 +215,9 @@ GLOSSARY: Final[dict[str, str]] = {
     "Round": "One pass over all records under a secret key of its own, which puts every record into one batch.",
     "Delta (δ)": "The probability that an approximate guarantee allows beside the factor e^ε. An ex-post guarantee has "
     "none, but for what noised cluster centres spent.",
-    "Ex-post": KIND_MEANINGS["ex-post"] + " The number must not be published as it is.",
-    "Approximate": KIND_MEANINGS["approximate"] + " Written (ε, δ)-DP.",
-    "Empirical": KIND_MEANINGS["empirical"] + " A small empirical loss is no guarantee; a large one can refute one.",
+    "Ex-post": ExPostClaim.meaning + " The number must not be published as it is.",
+    "Approximate": ApproximateClaim.meaning + " Written (ε, δ)-DP.",
+    "Empirical": KIND_MEANINGS[EMPIRICAL] + " A small empirical loss is no guarantee; a large one can refute one.",
     "Relation": "What makes two data sets neighbours: “add or remove” changes their size by one unit, “replace” swaps "
     "one unit for another and keeps the size.",
     "Unit": "What one unit of that change is: a record of the private data, a context, or a user with all records of "

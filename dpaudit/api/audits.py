@@ -17,6 +17,7 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.run import EVIDENCE
+from dpaudit.claims import ApproximateClaim
 from dpaudit.results import AuditResult
 from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
@@ -116,10 +117,7 @@ class Audit(Shown[AuditResult]):
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:
-        found = self.result.guarantees
-        if self.claim is None:
-            return None
-        return found.ex_post if self.claim.kind == "ex-post" else found.approximate
+        return None if self.claim is None else self.result.guarantees.epsilons(self.claim.kind)
 
     @property
     def checks(self) -> tuple[CheckResult, ...]:
@@ -177,7 +175,7 @@ class Audit(Shown[AuditResult]):
 
     def to_html(self) -> str:
         """Return report.html as text: one page that needs no other file."""
-        from dpaudit.reports.html import render_html
+        from dpaudit.reports.audit_document import render_html
 
         return render_html(self.report)
 
@@ -345,7 +343,7 @@ def asked_claim(
     """Return what to test. Raises InputError for a value that no claim can have."""
     question = Question(epsilon, delta, relation, unit, batch_epsilon)
     try:
-        question.asked_of(Claim(epsilon=0.0, kind="approximate"))
+        question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
@@ -509,3 +507,17 @@ def audits_of(
         else audit(run, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
         for where, run in given.items()
     }
+
+
+def list_checks() -> list[dict[str, str | int]]:
+    """Return every check of the catalogue in its order: id, title, evidence level, and what it compares and why."""
+    from dpaudit.checks.registry import listed
+
+    return listed()
+
+
+def require_checks() -> None:
+    """Raise InputError where the check of a plug-in cannot be loaded."""
+    from dpaudit.checks.registry import require_loaded
+
+    require_loaded()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpaudit.api import places
 from dpaudit.api.audits import Audit, AuditError, audits_of
+from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.runs import InputError, RunReader
@@ -59,8 +61,12 @@ class RunComparison(Shown[Comparison]):
 
         return render_comparison_html(self.result)
 
-    def save(self, file: str | os.PathLike[str]) -> Path:
+    def save(self, file: str | os.PathLike[str], links: Mapping[str, str] | None = None) -> Path:
         """Write the comparison as one HTML page, readable by its owner alone.
+
+        Args:
+            file: the page.
+            links: to each run's report, relative to the page; None for no links.
 
         Raises:
             InputError: the file would be part of a run's record or of a release, or cannot be written.
@@ -70,7 +76,7 @@ class RunComparison(Shown[Comparison]):
         page, runs = Path(file), [found.run for found in self.audits.values()]
         require_page(page, runs)
         with places.writing(page, "--out"):
-            write_comparison(self.result, page)
+            write_comparison(self.result, page, links)
         return page
 
     def _title(self) -> str:
@@ -96,6 +102,7 @@ def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
 
 def compare(
     *runs: str | os.PathLike[str] | Audit,
+    names: Sequence[str] = (),
     model: str | None = None,
     tokenizers: Sequence[str | os.PathLike[str]] = (),
     engine: Engine | None = None,
@@ -105,20 +112,23 @@ def compare(
 
     Args:
         runs: run directories, or audits of them.
+        names: what to call the runs, each its own; empty for their paths.
         model: recompute what is public in the runs, all with this model.
         tokenizers: tokenizer.json files that you know to be the models' own.
         engine: where batches are read; None for the cores of this machine.
         monitor: receives progress and warnings.
 
     Raises:
-        InputError: there are fewer than two runs, one is named twice, or something is no run.
+        InputError: there are fewer than two runs, names do not fit them, one is named twice, or something is no run.
     """
     from dpaudit.auditing.comparison import compare_runs
 
     if len(runs) < 2:
         raise InputError("runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories.")
+    if names and len(set(names)) != len(runs):
+        raise InputError("names", f"there are {len(set(names))} for {len(runs)} runs.", "Give each run its own.")
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
-    by_name = {str(run): each for run, each in found.items()}
+    by_name = dict(zip(names or map(str, found), found.values(), strict=True))
     return RunComparison(compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name)
 
 
@@ -127,22 +137,21 @@ class RunComposition(Shown[JointCost]):
 
     Attributes:
         audits: the audit of each run, by the name that it was given.
-        most_records: how many private records the largest run has, which delta is to be held against. Private.
     """
 
-    def __init__(self, result: JointCost, audits: dict[str, Audit], most_records: int) -> None:
+    def __init__(self, result: JointCost, audits: dict[str, Audit]) -> None:
         super().__init__(result)
-        self.audits, self.most_records = audits, most_records
+        self.audits = audits
 
     def _title(self) -> str:
         return f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per {self.result.unit})"
 
     def _rows(self) -> list[tuple[str, str]]:
         totals = {
-            "approximate": (self.result.approximate, self.result.batch_approximate),
-            "ex-post": (self.result.ex_post, self.result.batch_ex_post),
+            ApproximateClaim.id: (self.result.approximate, self.result.batch_approximate),
+            ExPostClaim.id: (self.result.ex_post, self.result.batch_ex_post),
         }
-        rows = []
+        rows: list[tuple[str, str]] = []
         for kind, both in totals.items():
             levels = zip(("release", "batch"), both, strict=True)
             said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]
@@ -189,5 +198,7 @@ def compose(
     if any(each.verdict != "pass" for each in found.values()):
         raise AuditError(*found.values())
     joint = compose_runs({run: each.result for run, each in found.items()}, statements, delta)
-    most = max(RunReader(run).manifest.data.records for run in found)
-    return RunComposition(joint, {str(run): each for run, each in found.items()}, most)
+    if joint.approximate.figure is not None:
+        most = max(RunReader(run).manifest.data.records for run in found)
+        warn_of_delta(joint.approximate.figure.delta, most, monitor)
+    return RunComposition(joint, {str(run): each for run, each in found.items()})

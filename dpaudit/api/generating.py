@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,11 +17,16 @@ from dpaudit.api.reading import Run, Texts, open_public, open_run
 from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.engines import LocalEngine
 from dpaudit.generation import config as settings
-from dpaudit.runs import InputError, RunReader
+from dpaudit.generation import events as events
+from dpaudit.generation.events import Event as Event
+from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
+from dpaudit.generation.events import RunResumed as RunResumed
+from dpaudit.runs import InputError
+from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
     from dpaudit.engines import Engine
-    from dpaudit.generation.events import Event
     from dpaudit.generation.obstacles import Obstacle
     from dpaudit.results.plan import Plan
 
@@ -98,7 +103,6 @@ def generate(
     stop_after: int | None = None,
     unverified: bool = False,
     engine: Engine | None = None,
-    watch: Callable[[Event], None] | None = None,
     monitor: Monitor = SILENT,
 ) -> Run:
     """Generate synthetic texts from private records, and write a run directory. Loads torch and the model.
@@ -115,8 +119,7 @@ def generate(
         stop_after: finish this many of batching.rounds, and the run with them.
         unverified: generate what cannot pass its audit, too, for no release.
         engine: where batches are generated; None for this process.
-        watch: called with every event (`dpaudit.generation.events`).
-        monitor: receives warnings.
+        monitor: receives progress, as events (`dpaudit.generation.events`), and warnings.
 
     Returns:
         The run; `commitment` and `head` are the fingerprints to put where nobody can change them.
@@ -135,9 +138,9 @@ def generate(
         for obstacle in look_at_data(asked, unverified):
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
-        from dpaudit.generation.algorithm import silent
 
-        run_algorithm(asked, place, watch or silent, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
+        with monitor.generation(asked.decoding.most_tokens, public=False) as watch:
+            run_algorithm(asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
     return open_run(place)
 
 
@@ -145,27 +148,27 @@ def generate_public(
     config: Settings,
     out: str | os.PathLike[str],
     *,
-    watch: Callable[[Event], None] | None = None,
+    monitor: Monitor = SILENT,
 ) -> Texts:
     """Write the baseline of a config's runs: its prompts without any record, epsilon 0. Loads torch and the model.
 
     Args:
         config: as for `generate`. The records are not read.
         out: path or URL of a new or empty directory.
-        watch: called with every event.
+        monitor: receives progress.
 
     Raises:
         InputError: a setting, the model or the directory cannot be used.
     """
     place = place_for_run(out)
     asked = read_config(config)
-    from dpaudit.generation.algorithm import silent
     from dpaudit.generation.public import generate_public as write_baseline
     from dpaudit.generation.starting import require_labels
 
     try:
         require_labels(asked.data)
-        write_baseline(asked, place, watch or silent)
+        with monitor.generation(asked.decoding.most_tokens, public=True) as watch:
+            write_baseline(asked, place, watch)
     except InputError as error:
         raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None
     return open_public(place)
@@ -188,6 +191,16 @@ def plan(
         from dpaudit.generation.planning import plan as planned
 
         return planned(asked, known, earlier)
+
+
+def unknown_tokenizer(run: Run, model: str) -> Path | None:
+    """Return the tokenizer file of a run's model where audits do not know it, so that it is to be named to them."""
+    from dpaudit.generation.models import tokenizer_file
+
+    file, digest = tokenizer_file(model), run.decoding_digest
+    if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
+        return None
+    return file
 
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
@@ -227,7 +240,7 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
     places.require_runs(tuple(spent), monitor)
     for run in spent:
         verdict = audit(run, find_model=False, monitor=monitor).verdict
-        if verdict == "not_verified" and RunReader(run).manifest.public_parts:
+        if verdict == "not_verified" and open_run(run).manifest.public_parts:
             verdict = audit(run, model=model, monitor=monitor).verdict
         if verdict != "pass":
             remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."

@@ -5,7 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from dpaudit.generation.events import Event
 
 #: Called with how much is done and the total.
 Progress: TypeAlias = Callable[[int, int], None]
@@ -24,8 +27,24 @@ class Monitor:
         """Show tasks that follow each other."""
         return nullcontext(lambda title, done, total: None)
 
+    def generation(self, tokens: int, *, public: bool) -> AbstractContextManager[Callable[[Event], None]]:
+        """Show a generation, as a function that is called with every event.
+
+        Args:
+            tokens: the most of a batch.
+            public: whether nothing private goes into it.
+        """
+        return nullcontext(lambda event: None)
+
+    def titled(self, title: str) -> Monitor:
+        """Return a monitor that says of which run its progress and warnings are."""
+        return self
+
     def note(self, message: str) -> None:
         """Say what begins now."""
+
+    def hint(self, message: str) -> None:
+        """Say what is worth to know about a result."""
 
     def problem(self, message: str) -> None:
         """Say what is wrong beside the error that is raised."""

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpaudit.results.attestation import ATTESTATION
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
 from dpaudit.runs.storage import Location as Location
 from dpaudit.runs.storage import is_url, open_storage
 
@@ -35,8 +37,6 @@ def folder_name(location: Location) -> str:
 
 def reports_of(run_dir: Location) -> Path:
     """The default folder for reports: in the run directory, or here where that is elsewhere."""
-    from dpaudit.runs.layout import REPORT
-
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
 
 
@@ -86,8 +86,6 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
         remedy: what to do instead.
         keep_folder: `out` is a file, which must not take the report folder's name.
     """
-    from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
-
     spare_releases(out, remedy)
     # realpath, for resolve() raises on links in a circle.
     place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
@@ -98,10 +96,18 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
                 raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
 
 
+def is_run(place: Location) -> bool:
+    """Return whether this is a run on this machine, and nothing that `release` wrote."""
+    return isinstance(place, Path) and (place / MANIFEST).is_file() and not os.path.lexists(place / ATTESTATION)
+
+
+def is_released(place: Location) -> bool:
+    """Return whether this is a folder that `release` wrote, and no run."""
+    return isinstance(place, Path) and (place / ATTESTATION).is_file() and not (place / MANIFEST).exists()
+
+
 def spare_releases(out: Path, remedy: str) -> None:
     """Refuse to write into a release folder, links followed: whatever is added there, it does not verify any more."""
-    from dpaudit.results.attestation import ATTESTATION
-
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
         raise InputError(str(out), "this is inside a release folder, which holds what is attested alone.", remedy)

@@ -178,3 +178,35 @@ def verify_release(
         policy=rules,
         commitment=commitment,
     )
+
+
+def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Make a key to sign releases with: a private key in `file`, for its owner alone, and `file`.pub beside it.
+
+    Returns:
+        The public key's file and the key's id, by which a policy names signers.
+
+    Raises:
+        InputError: a file is there already, or it would lie in a run or a release.
+    """
+    from dpaudit.releasing import keys
+
+    private = _place_of_key(file)
+    keyid = keys.make_key(private).keyid
+    return private.with_name(private.name + keys.PUBLIC_SUFFIX), keyid
+
+
+def make_seed_part(file: str | os.PathLike[str]) -> str:
+    """Make a part of a seed, as secret as the records, for runs that commit to their randomness. Raises as `make_key`.
+
+    Returns:
+        Its hash, which may be given away.
+    """
+    from dpaudit.releasing import keys
+
+    return keys.make_seed_part(_place_of_key(file))
+
+
+def _place_of_key(file: str | os.PathLike[str]) -> Path:
+    places.spare_runs(Path(file), (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
+    return Path(file)

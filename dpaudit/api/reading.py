@@ -18,6 +18,7 @@ from dpaudit.auditing.guarantees import NOTHING, figures
 from dpaudit.auditing.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
 from dpaudit.catalogue import sentence
 from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
+from dpaudit.claims import ExPostClaim
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, shares_spent
 from dpaudit.results import SAMPLE_LENGTH, BatchResult, CheckResult
@@ -135,6 +136,11 @@ class Run:
     def head(self) -> str | None:
         """The fingerprint of the finished run: SHA-256 in hexadecimal; None while it is not finished."""
         return self._reader.head_or_none()
+
+    @property
+    def decoding_digest(self) -> str | None:
+        """The fingerprint of the tokenizer that texts are decoded with; None where the run has none."""
+        return self._reader.decoding_digest()
 
     def __repr__(self) -> str:
         found = f"{len(self.batches)} of {self.manifest.batches} batches"
@@ -271,7 +277,7 @@ class Batch:
             contexts=self.contexts,
             texts=texts,
             neighbours=neighbours,
-            claimed=claim.epsilon if claim is not None and claim.kind == "ex-post" else None,
+            claimed=claim.epsilon if claim is not None and claim.kind == ExPostClaim.id else None,
             **figures(total),
             costs=tuple(costs),
             **_worst(losses.result(self.id)),
@@ -506,7 +512,7 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
 def _objections(view: StepView, position: int) -> list[Objection]:
     return [
         Objection(check=check, step=position, problem=problem, message=sentence(problem))
-        for check, problem in objections(view)
+        for check, problem in objections(view, {})
     ]
 
 

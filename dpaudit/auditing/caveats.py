@@ -20,9 +20,9 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     privacy, model = manifest.privacy, manifest.model
     yield from empty_bound(claim.epsilon)
     empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
-    if empty and claim.kind == "ex-post" and len(empty) == 1:
+    if empty and not facts.kind.beforehand and len(empty) == 1:
         yield Finding(code="empty-bound.empty-batch", values={"batch": Place(batch=empty[0])})
-    elif empty and claim.kind == "ex-post":
+    elif empty and not facts.kind.beforehand:
         yield Finding(code="empty-bound.empty-batches", values={"batches": len(empty)})
     levels = recomputed_levels(facts)
     if levels is not None and levels.amplified:

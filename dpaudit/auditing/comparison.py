@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from dpaudit.accounting import ApproximateAccountant, Method, delta_share, rebalancing_events, rounded_sum
 from dpaudit.auditing.guarantees import NOTHING
-from dpaudit.mechanisms import ClaimKind, Mechanism, context_change
+from dpaudit.claims import CLAIM_KINDS, ClaimKind, ExPostClaim
+from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
     SAMPLE_LENGTH,
     Affordable,
@@ -40,7 +41,7 @@ from dpaudit.results import (
     TokenCurve,
 )
 
-_KINDS: tuple[ClaimKind, ClaimKind] = ("ex-post", "approximate")
+_KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
 #: The texts of a run that stand beside those of others.
@@ -249,7 +250,7 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
-    found = result.guarantees.ex_post if kind == "ex-post" else result.guarantees.approximate
+    found = result.guarantees.epsilons(kind)
     if found is None:
         return None
     if result.verdict == "error":
@@ -344,7 +345,7 @@ def _why_left_out(kind: ClaimKind, run: _Measured | str | None) -> str:
     if isinstance(run, str):
         return run
     if not run.length:
-        return _NO_CURVE if kind == "ex-post" else _NO_SETTINGS
+        return _NO_SETTINGS if CLAIM_KINDS[kind].beforehand else _NO_CURVE
     return f"no other run has an {kind} figure for the same neighbours"
 
 
@@ -367,7 +368,7 @@ def _bound(batch: BatchResult) -> float:
 
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
     """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
-    run = _measured("ex-post", name, result)
+    run = _measured(ExPostClaim.id, name, result)
     costs = sorted(_bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
         return None

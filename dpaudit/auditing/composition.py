@@ -13,6 +13,7 @@ from typing import get_args
 from dpaudit.accounting import Parts, ReleaseAccountant, RenyiTable, joint_epsilon, of_one_key, rounded_sum
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import AuditResult, Continued, ExPost, JointCost, Release, Shared, Spent, Total
 from dpaudit.results.rounding import stated
@@ -345,7 +346,7 @@ def _approximate(
     named += [statement.name for statement in statements]
     reason = f"No approximate guarantee has {_listed(without)}: only the data shows what it cost." if without else ""
     if len(named) < 2:
-        return Total(kind="approximate", reason=reason)
+        return Total(kind=ApproximateClaim.id, reason=reason)
     if delta is None:
         raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
     found = joint_epsilon(parts, delta)
@@ -356,7 +357,7 @@ def _approximate(
             problem += f": the releases' own deltas take {stated(spent)} of it"
         raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
     figure = Spent(epsilon=found.epsilon, delta=delta)
-    return Total(kind="approximate", releases=tuple(named), figure=figure, method=found.method, reason=reason)
+    return Total(kind=ApproximateClaim.id, releases=tuple(named), figure=figure, method=found.method, reason=reason)
 
 
 def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:
@@ -395,14 +396,15 @@ def _ex_post(
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
     reason = f"No ex-post figure has {_listed(without)}." if without else ""
     if len(known) < 2:
-        return Total(kind="ex-post", reason=reason)
+        return Total(kind=ExPostClaim.id, reason=reason)
     costs = []
     for run in known:
         cost = run.ex_post("batch" if run.name in known_batches else level)
         costs.append(cost if run.name in later else rounded_sum(cost, run.found.rebalancing))
     deltas = [run.found.delta for run in known if run.name not in later]
     figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
-    return Total(kind="ex-post", releases=tuple(run.name for run in known), figure=figure, method="sum", reason=reason)
+    names = tuple(run.name for run in known)
+    return Total(kind=ExPostClaim.id, releases=names, figure=figure, method="sum", reason=reason)
 
 
 def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> list[str]:

@@ -9,6 +9,7 @@ from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, RunSummary, Value
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
@@ -22,7 +23,7 @@ def public_form(result: AuditResult) -> AuditResult:
     """
     withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
-    approximate = result.guarantees.approximate if stated is not None else None
+    public = () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
     return AuditResult(
         audience="public",
         verdict=result.verdict,
@@ -30,8 +31,10 @@ def public_form(result: AuditResult) -> AuditResult:
         guarantee=_guarantee(result, withheld),
         caveats=tuple(_caveats(result, withheld)),
         claim=stated,
-        guarantees=NOTHING.model_copy(update={"approximate": approximate}),
-        ledger=tuple(tree for tree in result.ledger if tree.kind == "approximate" and approximate is not None),
+        guarantees=NOTHING.model_copy(
+            update={kind.guarantee: getattr(result.guarantees, kind.guarantee) for kind in public}
+        ),
+        ledger=tuple(tree for tree in result.ledger if tree.kind in {kind.id for kind in public}),
         batches=(),
         tokens=None,
         checks=_checks(result, show_values=withheld is None and _fit(result)),
@@ -47,7 +50,8 @@ def _summary(result: AuditResult) -> RunSummary:
     """Return the versions of what audited the run, and the settings that are declared public, where they are fit."""
     run = result.run
     shown = None if run.settings is None or not _fit(result) else public_settings(run.settings)
-    return RunSummary(dpaudit=run.dpaudit, dp_accounting=run.dp_accounting, settings=shown)
+    # What audited a run hangs on no record, and a reader must know whose code judged.
+    return run.only("dpaudit", "dp_accounting", "plugins").model_copy(update={"settings": shown})
 
 
 def _own_claim(result: AuditResult) -> ClaimResult | None:

@@ -21,7 +21,8 @@ from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutab
 from dpaudit.checks import Facts
 from dpaudit.checks.canaries import guesses
 from dpaudit.checks.levels import Levels
-from dpaudit.mechanisms import Kind, Relation, Unit, context_change
+from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind
+from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
     Approximate,
     Attack,
@@ -142,7 +143,7 @@ def canaries(facts: Facts) -> CanaryGuesses | None:
     found = guesses(facts)
     if found is None:
         return None
-    delta = facts.claim.delta if facts.claim.kind == "approximate" else 0.0
+    delta = facts.claim.delta if facts.kind.beforehand else 0.0
     return CanaryGuesses(
         coins=found.coins,
         right=found.right,
@@ -179,8 +180,8 @@ def entry(
     """
     if not value >= 0 or not 0 <= delta <= 1:
         raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
-    if delta and kind == "empirical":
-        raise ValueError("an empirical figure has no delta")
+    if delta and kind not in CLAIM_KINDS:
+        raise ValueError("a loss that was seen has no delta")
     for child in children:
         mine, theirs = (kind, *between), (child.kind, child.relation, child.unit)
         if mine != theirs:
@@ -191,7 +192,7 @@ def entry(
         relation=between[0],
         unit=between[1],
         value=value,
-        delta=delta if kind == "approximate" or delta else None,
+        delta=delta if kind == ApproximateClaim.id or delta else None,
         rule=rule,
         reference=reference,
         children=tuple(children),
@@ -204,7 +205,7 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
     made = entry(name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children)
-    if len(children) > 1 and made.kind == "empirical":
+    if len(children) > 1 and made.kind not in CLAIM_KINDS:
         raise KindError("empirical losses of different neighbours do not add up to anything")
     return made
 
@@ -234,7 +235,7 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
     left, drawn = both.batch.delta_left(found.delta), found.epsilon
     if facts.grouping.epsilon and math.isfinite(found.epsilon):
         drawn = replace(both, batch=both.batch.without_clusters()).batch_level(tokens, left).epsilon
-    approximately, rounds = _of(facts, "approximate"), both.batch.rounds
+    approximately, rounds = _of(facts, ApproximateClaim.id), both.batch.rounds
     batch_of = "any one batch" if rounds == 1 else f"any one batch in each of {rounds:,} rounds"
     if both.batch.gaussian is not None:
         gaussian = both.batch.gaussian
@@ -262,8 +263,8 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
 
 def _approximate_pipeline(facts: Facts, found: Composition, batch: LedgerEntry) -> LedgerEntry:
     generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
-    parts = [*_grouping(facts, "approximate"), generation]
-    of, levels = _of(facts, "approximate"), facts.approximate_levels
+    parts = [*_grouping(facts, ApproximateClaim.id), generation]
+    of, levels = _of(facts, ApproximateClaim.id), facts.approximate_levels
     assert levels is not None  # as there is a figure
     whole = of(_BATCH_LEVEL, found.epsilon, f"{_DOCS}#ledger", delta=found.delta, rule="joint", children=parts)
     return _at_release_level(facts, levels, whole, found.delta)
@@ -292,7 +293,7 @@ def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
     else:
         way = f"way of spreading {contexts} contexts over the batches" if contexts > 1 else "batch"
         every = f" of each of {rounds:,} rounds, added up" if rounds > 1 else ""
-        generation = _of(facts, "ex-post")(
+        generation = _of(facts, ExPostClaim.id)(
             f"generation: the costliest {way}{every}",
             facts.ex_post_cost.exact,
             f"{_DOCS}#runs",
@@ -300,14 +301,14 @@ def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
             children=batches,
             omitted=omitted,
         )
-    whole = total(_BATCH_LEVEL, [*_grouping(facts, "ex-post"), generation], f"{_DOCS}#ledger")
+    whole = total(_BATCH_LEVEL, [*_grouping(facts, ExPostClaim.id), generation], f"{_DOCS}#ledger")
     return _at_release_level(facts, facts.ex_post_levels, whole, whole.delta or 0.0)
 
 
 def _of_batch(facts: Facts, batch: int, cost: Cost) -> LedgerEntry:
     steps = facts.lengths[batch]
     directions = [
-        _of(facts, "ex-post")(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
+        _of(facts, ExPostClaim.id)(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
         for name, value in (("rise", cost.rise), ("fall", cost.fall))
     ]
     return worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
@@ -327,7 +328,7 @@ def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
 
 def _empirical_tree(facts: Facts) -> LedgerEntry | None:
     # What was tried is the removal of one context, whatever the claim is about.
-    lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind="empirical", between=("add_remove", "context"))
+    lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind=EMPIRICAL, between=("add_remove", "context"))
     largest = heapq.nlargest(LISTED, facts.losses, key=facts.losses.__getitem__)
     if not largest:
         return None

@@ -9,9 +9,9 @@ import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpaudit
-from dpaudit.accounting import Cost, ExPostAccountant
+from dpaudit.accounting import CLUSTERINGS, Cost, ExPostAccountant
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
 from dpaudit.auditing.guarantees import (
@@ -35,8 +35,8 @@ from dpaudit.auditing.guarantees import (
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
 from dpaudit.auditing.verdict import guarantee, judge, options_for
-from dpaudit.catalogue import message
-from dpaudit.checks import CHECKS, Facts
+from dpaudit.catalogue import message, require_words
+from dpaudit.checks import Facts, registered
 from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.canaries import canary_digests
 from dpaudit.checks.committed_seed import SeededDraws
@@ -61,13 +61,14 @@ from dpaudit.checks.noise import NoiseSums
 from dpaudit.checks.partition import read_placement
 from dpaudit.checks.randomness import Draw, IndependenceTest
 from dpaudit.checks.rebalancing import grouping_cost
-from dpaudit.checks.registry import Outcome, StepCheck, registered
+from dpaudit.checks.registry import Check, Gatherer, Outcome, RunCheck, StepCheck
 from dpaudit.checks.release import stop_problems, text_place, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
 from dpaudit.checks.subsets import SubsetSums
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
+from dpaudit.plugins import CHECKS, plug_ins
 from dpaudit.results import (
     VERY_SHORT,
     Asked,
@@ -77,15 +78,13 @@ from dpaudit.results import (
     Empirical,
     Finding,
     Guarantees,
-    Place,
     TextCounts,
-    Value,
-    finding_of,
 )
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
+    BatchHeader,
     BatchReader,
     Claim,
     CommittedSeed,
@@ -187,6 +186,11 @@ def audit_run(
         manifest, claim = reader.manifest, reader.manifest.claim
         if claim is None:
             raise UnfinishedError(str(path), "the run states no claim: it is not finished.", RESUME)
+        for plug_in in manifest.plug_ins:
+            plug_in.load()
+            require_words(plug_in)
+        if manifest.clustering.method != "none":
+            CLUSTERINGS[manifest.clustering.method]  # a plug-in may be unusable
     except InputError as error:
         return _unreadable(str(path), input_problem(error), evidence)
     seeded = None if seed is None else _seeded(reader, seed)
@@ -282,8 +286,13 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
     """Evaluate all checks and put the result together."""
     claim = _claim_result(facts)
     context = context_of(facts.reader.name, claim_options(claim, asked))
-    made = [check.result(facts, context) for check in registered()]
-    checks = tuple(check.model_copy(update={"made_with": options_for(facts, check)}) for check in made)
+    # Our own first: whatever a plug-in's check does to the facts, they have judged them by then.
+    by_origin = sorted(registered().values(), key=lambda check: check.plug_in is not None)
+    made = {check.id: check.result(facts, context) for check in by_origin}
+    checks = tuple(
+        check.model_copy(update={"made_with": options_for(facts, check)})
+        for check in map(made.__getitem__, registered())
+    )
     verdict = judge(checks, evidence)
     batches = tuple(_batch_result(facts, batch) for batch in sorted(facts.headers))
     by_tokens = facts.ex_post.by_tokens() if facts.ex_post else []
@@ -366,6 +375,7 @@ def _summary(facts: Facts) -> RunSummary:
         path=facts.reader.name,
         dpaudit=dpaudit.__version__,
         dp_accounting=importlib.metadata.version("dp-accounting"),
+        plugins=_plug_ins(facts.manifest),
         settings=Settings.of(facts.manifest),
         batches=len(facts.headers),
         contexts=sum(header.contexts for header in facts.headers.values()),
@@ -375,11 +385,17 @@ def _summary(facts: Facts) -> RunSummary:
     )
 
 
+def _plug_ins(manifest: Manifest) -> dict[str, str]:
+    """Return versions of the other packages that took part: those of the run's own parts, and all that bring checks."""
+    took_part = [*manifest.plug_ins, *plug_ins(CHECKS)]
+    return dict(sorted((each.package, each.version) for each in took_part if not each.is_own))
+
+
 def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
     unread, failed = Outcome("skip", "run-unreadable"), Outcome("fail", "no-run", {"problem": problem})
     context = context_of(path)
     checks = tuple(
-        check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered()
+        check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered().values()
     )
     return AuditResult(
         verdict="error",
@@ -446,7 +462,7 @@ class BatchAuditor:
         draw = manifest.mechanism.draw
         noise = NoiseSums(manifest.mechanism) if draw.arrays() else None
         subsets = SubsetSums(draw.rate, header.contexts) if draw.gaussian is not None else None
-        order = draw.order()
+        gatherers = gatherers_of(manifest, header, facts.unmade)
         facts.tokens = None if accountant is None else TokenFacts(batch.tokens)
         if manifest.mechanism.budget is not None and header.contexts:
             facts.budgets = BatchBudgets(header.contexts)
@@ -460,9 +476,9 @@ class BatchAuditor:
                 facts.public.append(SeenPublic.of(header, position, before, step))
             # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
             with np.errstate(all="ignore"):
-                for check_id, problem in objections(view):
+                for check_id, problem in objections(view, facts.unmade):
                     facts.note(check_id, position, problem)
-                facts.unshown.update(unshown(view))
+                facts.unshown.update(unshown(view, facts.unmade))
                 losses.add(view)
                 _take_draw(facts, view, position, before)
                 equal.add(step.contexts)
@@ -472,10 +488,9 @@ class BatchAuditor:
                     noise.add(view)
                 if subsets is not None:
                     subsets.add(view)
-                if order is not None and (unordered := finding_of(order.objection(view.arrays))):
-                    where = Place(batch=header.id, step=position)
-                    found: dict[str, Value] = {"place": where, "problem": unordered}
-                    facts.test_order = facts.test_order or Finding(code="step.problem", values=found)
+                for check, gatherer in gatherers:
+                    with _held_apart(check, facts.unmade):
+                        gatherer.add(position, view)
                 if facts.budgets is not None:
                     facts.budgets.add(view)
                 cost = charged(view, accountant)
@@ -488,6 +503,10 @@ class BatchAuditor:
             facts.spent = accountant.detach(header.id)
         facts.noise = None if noise is None else noise.facts
         facts.subsets = None if subsets is None else subsets.result()
+        for check, gatherer in gatherers:
+            with _held_apart(check, facts.unmade):
+                if (gathered := gatherer.result()) is not None:
+                    facts.gathered[check.id] = gathered
         facts.losses, facts.equal = losses.result(header.id), equal.result()
         facts.canary = canary.result()
         facts.unscored = uniform.problem(header.id) if manifest.record.contexts else None
@@ -521,18 +540,47 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)
 
 
-def objections(view: StepView) -> Iterator[tuple[str, Finding]]:
-    """The step checks that object to a step, by id, and why."""
-    for check_id, check in CHECKS.items():
-        if isinstance(check, StepCheck) and (problem := check.objection(view)):
-            yield check_id, problem
+def objections(view: StepView, unmade: dict[str, InputError]) -> Iterator[tuple[str, Finding]]:
+    """The step checks that object to a step, by id, and why. What plug-ins' checks fail by goes into `unmade`."""
+    for check in _step_checks():
+        with _held_apart(check, unmade):
+            if problem := check.objection(view):
+                yield check.id, problem
 
 
-def unshown(view: StepView) -> Iterator[str]:
-    """The step checks about which a step's record says nothing, by id."""
-    for check_id, check in CHECKS.items():
-        if isinstance(check, StepCheck) and check.unshown is not None and not check.shown(view):
-            yield check_id
+def unshown(view: StepView, unmade: dict[str, InputError]) -> Iterator[str]:
+    """The step checks about which a step's record says nothing, by id. `unmade`: as for `objections`."""
+    for check in _step_checks():
+        with _held_apart(check, unmade):
+            if check.unshown is not None and not check.shown(view):
+                yield check.id
+
+
+def gatherers_of(
+    manifest: Manifest, header: BatchHeader, unmade: dict[str, InputError]
+) -> list[tuple[RunCheck, Gatherer]]:
+    """What checks of the run have look at a batch's steps. `unmade`: as for `objections`."""
+    found = []
+    for check in registered().values():
+        if isinstance(check, RunCheck):
+            with _held_apart(check, unmade):
+                if (gatherer := check.gather(manifest, header)) is not None:
+                    found.append((check, gatherer))
+    return found
+
+
+@cache
+def _step_checks() -> tuple[StepCheck, ...]:
+    return tuple(check for check in registered().values() if isinstance(check, StepCheck))
+
+
+@contextmanager
+def _held_apart(check: Check[Any], unmade: dict[str, InputError]) -> Iterator[None]:
+    """Note what goes wrong in a plug-in's check, and go on."""
+    try:
+        yield
+    except Exception as error:
+        unmade.setdefault(check.id, check.failure(error))
 
 
 def charged(view: StepView, accountant: ExPostAccountant | None) -> Cost | None:

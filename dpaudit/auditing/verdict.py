@@ -8,6 +8,7 @@ from dpaudit.catalogue import entry
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
 from dpaudit.results.replay import Replay
 from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
@@ -95,7 +96,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
     if withheld is not None:
         whose = Finding(code="verdict.the-claim" if result.asked else "verdict.the-runs-claim")
         return Finding(code="verdict.public-withheld", values={"whose": whose, "kind": claim.kind, "why": withheld})
-    if claim.kind == "approximate":
+    if CLAIM_KINDS[claim.kind].beforehand:
         return Finding(code=result.guarantee.code, values=result.guarantee.values)
     origin = Finding(code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand")
     found = result.guarantees.ex_post
@@ -128,7 +129,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     if users and settings.privacy.records_per_user_from != "declared":
         return Finding(code="withheld.users-counted")
     counted = settings.privacy.delta_from == "records" and not given
-    if result.claim.kind == "approximate" and counted:
+    if CLAIM_KINDS[result.claim.kind].beforehand and counted:
         return Finding(code="withheld.records-counted")
     return None
 
@@ -171,7 +172,7 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
     if claim.delta:
         values["delta"] = claim.delta
     if levels.amplified:
-        unknown = "verdict.only-that-batch-unknown" if claim.kind == "ex-post" else "verdict.batch-unknown"
+        unknown = "verdict.batch-unknown" if facts.kind.beforehand else "verdict.only-that-batch-unknown"
         values |= {"readers": Finding(code=unknown), "level": Finding(code="verdict.at-release-level")}
         of_batch: dict[str, Value] = {"recomputed": _nats(levels.batch)}
         if claim.batch_epsilon is None:
@@ -181,7 +182,7 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
             values["beside"] = Finding(code="verdict.batch-level-claimed", values=of_batch)
     elif levels.amplification.reason:
         values["beside"] = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
-    if claim.kind == "approximate":
+    if facts.kind.beforehand:
         return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
     return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
 

@@ -4,7 +4,7 @@ Checks, caveats and verdicts are codes with values. This package holds the sente
 them. Nothing else compares, searches or cuts sentences.
 """
 
-from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, register, wording
+from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, require_words, wording
 from dpaudit.catalogue.rendering import is_public, message, render, sentence
 
 __all__ = [
@@ -15,8 +15,8 @@ __all__ = [
     "entry",
     "is_public",
     "message",
-    "register",
     "render",
+    "require_words",
     "sentence",
     "wording",
 ]

@@ -1,14 +1,19 @@
-"""The entries of the catalogue, read from the data files beside this module and from those of plug-ins."""
+"""The entries of the catalogue, read from the data files beside this module and from those beside plug-ins."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
+
+from dpaudit.errors import InputError
+from dpaudit.plugins import PlugIn, loaded
+
+#: The entry that stands in for those of checks that cannot be loaded.
+UNLOADED: Final = "plug-in.unloaded"
 
 
 class _Entry(BaseModel):
@@ -86,44 +91,79 @@ class Catalogue(_Entry):
     sentence: dict[str, Sentence] = {}
 
 
-_FROM_PLUG_INS: list[str] = []
+def catalogue() -> Catalogue:
+    """Return the whole catalogue: dpaudit's own files, then those of the plug-ins that were loaded so far."""
+    return _with(loaded()).catalogue
+
+
+def require_words(plug_in: PlugIn) -> None:
+    """Raise InputError where a loaded plug-in's file is no catalogue, or repeats an entry: it is left out then."""
+    if problem := _with(loaded()).problems.get(plug_in):
+        raise problem
+
+
+class _Known(NamedTuple):
+    catalogue: Catalogue
+    problems: dict[PlugIn, InputError]
 
 
 @cache
-def catalogue() -> Catalogue:
-    """Return the whole catalogue: dpaudit's own files, then those of plug-ins.
-
-    Raises:
-        ValueError: an entry is there twice.
-    """
-    return _merged([*_own(), *_FROM_PLUG_INS])
-
-
-def _own() -> list[str]:
-    named = sorted(files(__package__).iterdir(), key=str)
-    return [file.read_text("utf-8") for file in named if file.name.endswith(".toml")]
-
-
-def register(text: str) -> None:
-    """Add a plug-in's entries, in TOML. Raises ValueError where it is none, or repeats an entry."""
-    _merged([*_own(), *_FROM_PLUG_INS, text])
-    _FROM_PLUG_INS.append(text)
-    catalogue.cache_clear()
+def _with(plug_ins: tuple[PlugIn, ...]) -> _Known:
+    found, problems, read = _own(), dict[PlugIn, InputError](), set[str]()
+    for each in plug_ins:
+        module = each.value.partition(":")[0]
+        if module in read:
+            continue
+        read.add(module)
+        try:
+            found = _joined(found, each.words())
+        except InputError as error:
+            problems[each] = error
+        except ValueError as error:
+            said = str(error).partition("\n")[0]
+            problems[each] = each.unusable(f"the file {module.rpartition('.')[2]}.toml beside it is unusable ({said}).")
+    return _Known(found, problems)
 
 
-def _merged(texts: Iterable[str]) -> Catalogue:
-    parts: dict[str, dict[str, Any]] = {"check": {}, "sentence": {}, "outcome": {}}
-    for text in texts:
-        for part, held in tomllib.loads(text).items():
-            if twice := parts.setdefault(part, {}).keys() & held.keys():
-                raise ValueError(f"the catalogue has {min(twice)} twice")
-            parts[part] |= held
-    return Catalogue.model_validate(parts, strict=False)
+@cache
+def _own() -> Catalogue:
+    found = Catalogue()
+    for file in sorted(files(__package__).iterdir(), key=str):
+        if file.name.endswith(".toml"):
+            found = _joined(found, file.read_text("utf-8"))
+    return found
+
+
+def _joined(held: Catalogue, text: str) -> Catalogue:
+    """Return the catalogue with more entries, in TOML. Raises ValueError where they are none, or repeat one."""
+    more = Catalogue.model_validate(tomllib.loads(text), strict=False)
+    joined: dict[str, Any] = {}
+    for part in Catalogue.model_fields:
+        before, new = getattr(held, part), getattr(more, part)
+        if twice := before.keys() & new.keys():
+            raise ValueError(f"the catalogue has {min(twice)} twice")
+        joined[part] = before | new
+    return held.model_copy(update=joined)
 
 
 def entry(check: str) -> Entry:
-    """Return a check's entry. Raises KeyError where there is none."""
-    return catalogue().check[check]
+    """Return a check's entry; that of checks of plug-ins that cannot be loaded, where it has none."""
+    found = catalogue().check
+    return found.get(check) or found[UNLOADED]
+
+
+def plain(code: str) -> Sentence:
+    """Return a sentence by its code.
+
+    Raises:
+        InputError: there is none, and a plug-in of another package was to bring it.
+        KeyError: there is none.
+    """
+    found, others = catalogue().sentence.get(code), [each for each in loaded() if not each.is_own]
+    if found is None and others:
+        remedy = f'Write [sentence."{code}"] into the TOML file beside the module that says so.'
+        raise others[-1].unusable(f"neither it nor another plug-in has a sentence {code}.", remedy)
+    return found or catalogue().sentence[code]
 
 
 def wording(check: str, outcome: str) -> Wording:

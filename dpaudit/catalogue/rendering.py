@@ -20,7 +20,7 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from dpaudit.catalogue.entries import catalogue, entry, wording
+from dpaudit.catalogue.entries import catalogue, entry, plain, wording
 from dpaudit.results.rounding import (
     bound_against,
     delta_bound,
@@ -54,14 +54,18 @@ def render(template: str, values: Mapping[str, Value], context: Mapping[str, str
 
 
 def sentence(finding: Finding, context: Mapping[str, str] | None = None) -> str:
-    """Return a finding in words. Raises KeyError where the catalogue does not have it.
+    """Return a finding in words.
+
+    Raises:
+        InputError: no plug-in has brought words for it.
+        KeyError: the catalogue does not have it, and there are no plug-ins.
 
     Of what a check found, `check.id:outcome`, these are the figures; `check.id:outcome:expected` what would have been
     right.
     """
     check, _, outcome = finding.code.partition(":")
     if not outcome:
-        return render(catalogue().sentence[finding.code].text, finding.values, context)
+        return render(plain(finding.code).text, finding.values, context)
     code, _, part = outcome.partition(":")
     words = wording(check, code)
     due = entry(check).expected if words.expected is None else words.expected

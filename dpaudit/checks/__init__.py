@@ -1,4 +1,4 @@
-"""The audit's checks. Importing this package registers all of them."""
+"""The audit's checks. Importing this package declares all of dpaudit's own."""
 
 from dpaudit.checks import (  # noqa: F401
     amplification,
@@ -19,9 +19,8 @@ from dpaudit.checks import (  # noqa: F401
     sampling,
     seeds,
     subsets,
-    thresholds,
 )
 from dpaudit.checks.facts import Facts
-from dpaudit.checks.registry import CATALOGUE, CHECKS
+from dpaudit.checks.registry import registered
 
-__all__ = ["CATALOGUE", "CHECKS", "Facts"]
+__all__ = ["Facts", "registered"]

@@ -112,7 +112,7 @@ def rounds_are_paid_for(facts: Facts) -> Outcome:
     """Hold the claim against the cost of one round, or of those generated, and against that of an undivided delta."""
     manifest = facts.manifest
     rounds = manifest.batching.rounds
-    due = manifest.rounds if facts.claim.kind == "ex-post" else accounted_rounds(manifest)
+    due = accounted_rounds(manifest) if facts.kind.beforehand else manifest.rounds
     if rounds == 1:
         return inapplicable("amplification.one-round")
     values: dict[str, Value] = {"due_rounds": due, "rounds": rounds}
@@ -215,7 +215,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
 
 def _figure(facts: Facts, manifest: Manifest, secret: SecretBatches) -> float | None:
     """Epsilon of the release level, were the batches these; None where nothing gives one."""
-    if facts.claim.kind == "ex-post":
+    if not facts.kind.beforehand:
         cost = ex_post_release(manifest, secret, facts.places, facts.batch_cost)
         return rounded_sum(cost, facts.grouping.epsilon)
     change = manifest.privacy.change(manifest.batching.rule, facts.claim.unit, facts.claim.relation)
@@ -250,7 +250,7 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[Finding, floa
     single = Finding(code="amplification.single-round")
     generated = Finding(code="amplification.generated-rounds", values={"rounds": manifest.rounds})
     fewer = ((single, 1), (generated, manifest.rounds))
-    if facts.claim.kind == "ex-post":
+    if not facts.kind.beforehand:
         if level == "release" and secret is not None and facts.generation_levels.amplified:
             one = max(
                 ex_post_release(manifest, secret, facts.places, facts.batch_cost, [number])

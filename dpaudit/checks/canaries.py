@@ -191,7 +191,7 @@ def _tests(facts: Facts, found: Guesses) -> Iterator[_Test]:
     opposite = tail([1 - chance for chance in chances], coins - right)
     chance = min(1.0, 2 * min(tail(chances, right), opposite))
     yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
-    if claim.kind == "approximate" and claim.relation == "add_remove":
+    if facts.kind.beforehand and claim.relation == "add_remove":
         epsilon, delta = batch_claim(facts), claim.delta
         values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
         claimed = Finding(code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")})

@@ -36,8 +36,7 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
     if found is None:
         return Outcome("fail", "no-figure", asked | {"aggregator": facts.manifest.mechanism.aggregator.name})
     values = asked | {"recomputed": Quantity(value=found.release, unit="nats")}
-    # Written so that a NaN fails.
-    if found.release <= claim.epsilon:
+    if facts.kind.covers(claim.epsilon, found.release):
         return Outcome("pass", "covered", values, _why_equal(found))
     return Outcome("fail", "exceeded", values, tuple(_why_exceeded(facts, found, "release")))
 
@@ -53,7 +52,7 @@ def batch_epsilon_is_covered(facts: Facts) -> Outcome:
     if found is None:
         return Outcome("fail", "no-figure", asked)
     values = asked | {"recomputed": Quantity(value=found.batch, unit="nats")}
-    if found.batch <= claimed:
+    if facts.kind.covers(claimed, found.batch):
         return Outcome("pass", "covered", values)
     may_be = facts.claim.epsilon <= claimed and found.release <= claimed
     other_level = (Finding(code="claim.release-level-figure"),) * may_be
@@ -65,7 +64,7 @@ def delta_is_small(facts: Facts) -> Outcome:
     """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
     claim, centers = facts.claim, facts.grouping.delta
     values: dict[str, Value] = {"delta": claim.delta}
-    if claim.kind == "ex-post" and not centers:
+    if not facts.kind.beforehand and not centers:
         return Outcome("pass", "zero", values) if claim.delta == 0 else Outcome("fail", "not-zero", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
     filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
@@ -78,9 +77,9 @@ def delta_is_small(facts: Facts) -> Outcome:
     limit = 1 / records
     values["records"] = records
     # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
-    least = claim.delta >= centers if claim.kind == "ex-post" else claim.delta > centers
+    least = facts.kind.delta_suffices(claim.delta, centers)
     if centers:
-        beside = "claim.delta-at-least" if claim.kind == "ex-post" else "claim.delta-more-than"
+        beside = "claim.delta-more-than" if facts.kind.beforehand else "claim.delta-at-least"
         values["beside"] = Finding(code=beside, values={"centers": centers})
     if 0 < claim.delta < limit and least:
         return Outcome("pass", "small", values)
@@ -117,7 +116,7 @@ def recomputed_levels(facts: Facts) -> Levels | None:
     """Epsilon in nats for what is claimed, at both levels; None where the run has no figure of the claim's kind."""
     if facts.claim.kind not in facts.manifest.mechanism.kinds:
         return None
-    if facts.claim.kind == "ex-post":
+    if not facts.kind.beforehand:
         return facts.ex_post_levels
     return facts.approximate_levels or Levels(math.inf, math.inf, Amplification())
 
@@ -150,7 +149,7 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding
     elif facts.change is None:
         change: dict[str, Value] = {"rule": rule, "unit": claim.unit, "relation": claim.relation}
         yield Finding(code="claim.change-unbounded", values=change)
-    elif claim.kind == "ex-post" and facts.ex_post is None:
+    elif not facts.kind.beforehand and facts.ex_post is None:
         yield Finding(code="claim.change-too-large", values={"contexts": facts.change.contexts})
     elif facts.grouping.unbounded:
         yield from facts.grouping.unbounded
@@ -183,7 +182,7 @@ def every_batch_counts(facts: Facts) -> Outcome:
     values: dict[str, Value] = {"declared": declared, "read": len(facts.headers)}
     if len(facts.headers) != declared:
         return Outcome("skip", "unread", values)
-    if facts.claim.kind == "ex-post" and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
+    if not facts.kind.beforehand and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
         costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
         for short in too_small(facts) if facts.manifest.rounds == 1 else ():
             if any(short.explained_by(cost) for cost in costs[:-1]):
@@ -231,7 +230,7 @@ def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, floa
     spent, found = facts.grouping, recomputed_levels(facts)
     alone = Finding(code="claim.without-clusters")
     clustered = spent.epsilon and facts.change is not None
-    if facts.claim.kind == "ex-post":
+    if not facts.kind.beforehand:
         generation = facts.generation_levels.at(level)
         if clustered:
             yield alone, generation

@@ -23,6 +23,7 @@ from dpaudit.checks.levels import (
     not_ex_post,
     release_accountant,
 )
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss, Finding, Place, Value, finding_of
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -499,7 +500,7 @@ class BatchFacts:
         losses: what its tokens cost its contexts; None where the record does not say.
         equal: sets of its contexts whose recorded contributions are the same at every step.
         unscored: which of its rows no model scored; None where all were.
-        test_order: what is wrong with the order of its tests first; None where nothing.
+        gathered: what checks of the run learnt from its steps, by their ids (`RunCheck.gather`).
         tokens: what each of its tokens cost; None where there is nothing to account for.
         budgets: how its contexts used theirs; None where they have none.
         canary: what its record says of its canary; None where it has none.
@@ -539,7 +540,7 @@ class BatchFacts:
     canary: FoundCanary | None = None
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    test_order: Finding | None = None
+    gathered: dict[str, Any] = field(default_factory=dict)
 
     def note(self, check: str, position: int, problem: Finding) -> None:
         """Count a step check's objection and keep the first."""
@@ -579,7 +580,7 @@ class Facts:
         copies: texts that repeat another one, noted likewise.
         unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
             not even for its digest.
-        unmade: why a step check could not be made, by its id.
+        unmade: why a check could not be made, by its id.
         problems: how many steps each step check objected to, by its id.
         first_problems: the first of these objections, and where.
         private_parts: steps that took something else from the public prompt than another did after the same label and
@@ -591,7 +592,7 @@ class Facts:
         equal: sets of contexts of one batch whose recorded contributions are the same at every step: how many contexts,
             and the batch.
         unscored: which rows no model scored, for each batch that has some.
-        test_orders: what is wrong first with the order of a batch's tests, for each batch where something is.
+        gathered: what checks of the run learnt from batches, for each batch where that is anything, by their ids.
         steps: how many steps were read.
         empty, very_short: how many texts are, as in TextCounts.
         canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
@@ -644,7 +645,7 @@ class Facts:
     found_canaries: dict[int, FoundCanary] = field(default_factory=dict)
     noise: NoiseFacts | None = None
     subsets: SubsetFacts | None = None
-    test_orders: list[Finding] = field(default_factory=list)
+    gathered: dict[str, list[Any]] = field(default_factory=dict)
     _public: dict[AfterPublic, TakenPublic] = field(default_factory=dict)
     _likenesses: dict[bytes, Place] = field(default_factory=dict)
 
@@ -692,7 +693,8 @@ class Facts:
             self.left_out += batch.losses.contexts
         if batch.canary is not None:
             self.found_canaries[batch.id] = batch.canary
-        self.test_orders += [batch.test_order] if batch.test_order else []
+        for check, found in batch.gathered.items():
+            self.gathered.setdefault(check, []).append(found)
         self.unscored += [batch.unscored] if batch.unscored else []
         self.equal += [(len(slots), batch.id) for slots in batch.equal]
         for place, likeness in batch.likenesses:
@@ -731,6 +733,11 @@ class Facts:
         if self.ex_post is None or batch in self.unbounded:
             return INFINITE
         return self.ex_post.batch_cost(batch)
+
+    @property
+    def kind(self) -> type[KindOfClaim]:
+        """The kind of claim to test."""
+        return CLAIM_KINDS[self.claim.kind]
 
     @property
     def ex_post_cost(self) -> Cost:

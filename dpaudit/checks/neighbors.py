@@ -158,7 +158,7 @@ def attack_stays_below(facts: Facts) -> Outcome:
     of them: an attack on one batch says nothing of the release level.
     """
     due: dict[str, Value] = {}
-    if facts.claim.kind == "approximate":
+    if facts.kind.beforehand:
         due["claimed"] = _nats(batch_claim(facts))
     if facts.replay is None:
         return not_replayed(facts.manifest, due)
@@ -174,7 +174,7 @@ def attack_stays_below(facts: Facts) -> Outcome:
         values["sure"] = Finding(code="replay.with-confidence", values={"confidence": found.bound.confidence})
     else:
         values["sure"] = Finding(code="replay.with-certainty")
-    if facts.claim.kind == "approximate" and not found.bound.epsilon <= batch_claim(facts):
+    if facts.kind.beforehand and not found.bound.epsilon <= batch_claim(facts):
         return Outcome("fail", "refuted", values)
     return Outcome("pass", "within", values)
 

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import (
+    CLUSTERINGS,
     ApproximateAccountant,
-    CentersMethod,
     batches_by_counts,
-    centers_epsilon,
     kept_by_counts,
     noise_covers,
     noise_reach,
@@ -34,14 +33,6 @@ from dpaudit.runs import Claim, Clustering, Clusters, Manifest
 _ROUNDING = 1e-9
 #: How rarely the noise that is declared may be as small or as large as what is found, for a failure.
 _RARELY = 1e-6
-#: Who has a say in a method's centres, counts apart.
-ORIGINS = {
-    "k-means": "private",
-    "chang": "noised",
-    "dpm": "noised",
-    "public-centers": "public",
-    "public-centers-rebalanced": "public",
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if math.isinf(counts):
         reasons.append(Finding(code="rebalancing.counts-unbounded"))
     origin, centers = clustering.origin, math.inf
-    if origin != ORIGINS[clustering.method] or origin == "private":
+    if origin != CLUSTERINGS[clustering.method].origin or origin == "private":
         reasons.append(Finding(code="rebalancing.centers-unpaid"))
     elif origin == "public":
         centers = 0.0
@@ -122,10 +113,17 @@ def unit_records(manifest: Manifest, unit: Unit) -> int | None:
 
 
 @lru_cache(maxsize=8)
-def _centers_epsilon(
-    method: CentersMethod, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation
-) -> float:
-    return centers_epsilon(method, dict(settings), delta, relation)
+def _centers_epsilon(method: str, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation) -> float:
+    kind = CLUSTERINGS[method]
+    try:
+        found = kind.epsilon(dict(settings), delta, relation)
+    except ValueError:
+        raise
+    except Exception as error:  # of a plug-in
+        raise ValueError(f"the method {method} says none ({type(error).__name__})") from None
+    if not found >= 0:
+        raise ValueError(f"the method {method} says {found}")
+    return found
 
 
 def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
@@ -134,7 +132,6 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
     Raises:
         ValueError: it states none that bound anything.
     """
-    assert clustering.method in ("chang", "dpm")
     return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)
 
 
@@ -178,7 +175,7 @@ def _centers_problem(manifest: Manifest) -> Outcome | None:
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
-    if clustering.origin != ORIGINS[clustering.method]:
+    if clustering.origin != CLUSTERINGS[clustering.method].origin:
         return Outcome("fail", "other-origin", {"method": clustering.method, "origin": clustering.origin or "none"})
     if clustering.origin != "noised":
         return None

@@ -1,21 +1,27 @@
 """What a check is, and the one place where checks are registered.
 
 A step check looks at one step and names a problem, or returns None. A run check looks at the facts that were gathered
-from the whole run and returns an outcome. Both are small functions in their family's file, registered by a decorator.
+from the whole run and returns an outcome. Both are small functions in their family's file, declared by a decorator.
+Those of plug-ins are declared likewise, and named by entry points. They are held at a distance: what goes wrong in one
+is told of that check alone, which then counts as not made, and a run does not pass without it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from dpaudit.catalogue import Entry, entry, render, sentence, wording
+from dpaudit import plugins
+from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
 from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.plugins import PlugIn
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.runs import Manifest
+from dpaudit.results.policy import FAMILY
+from dpaudit.runs import BatchHeader, InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -46,6 +52,11 @@ def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
 
+def unusable(status: Status, error: InputError) -> Outcome:
+    """Return the outcome of a check that something which cannot be used keeps from being made."""
+    return Outcome(status, "unusable", {"problem": input_problem(error)})
+
+
 def not_replayed(manifest: Manifest, values: Mapping[str, Value] | None = None) -> Outcome:
     """Return the skip of a check that only a replay makes."""
     return Outcome("skip", "not-replayed", values or {}, (replay_remedy(manifest),))
@@ -65,16 +76,21 @@ Function = TypeVar("Function", StepFunction, RunFunction)
 
 @dataclass(kw_only=True)
 class Check(ABC, Generic[Function]):
-    """A check: its id, by which the catalogue has its words, and the function that makes it, which it decorates."""
+    """A check: its id, by which the catalogue has its words, and the function that makes it, which it decorates.
+
+    Attributes:
+        plug_in: what it came by; None of dpaudit's own.
+    """
 
     id: str
     function: Function = field(init=False)
+    plug_in: PlugIn | None = field(init=False, default=None)
 
     def __call__(self, function: Function) -> Function:
-        """Register the function that makes this check."""
-        if self.id in CHECKS or self.id not in CATALOGUE:
-            raise ValueError(f"{self.id} is registered twice, or is not in the catalogue")
-        self.function, CHECKS[self.id] = function, self
+        """Declare the function that makes this check."""
+        if self.id in _DECLARED:
+            raise ValueError(f"the check {self.id} is declared twice")
+        self.function, _DECLARED[self.id] = function, self
         return function
 
     @property
@@ -88,7 +104,23 @@ class Check(ABC, Generic[Function]):
 
     def result(self, facts: Facts, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
-        return self.in_words(self.outcome(facts), context)
+        if self.plug_in is None:
+            return self.in_words(self.outcome(facts), context)
+        try:
+            outcome = self.outcome(facts)
+            # Whatever level was asked for, a run does not pass without it.
+            return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
+        except Exception as error:
+            return self.in_words(replace(unusable("skip", self.failure(error)), evidence=0), context)
+
+    def failure(self, error: Exception) -> InputError:
+        """Return an error in a plug-in's check as one that may be shown. Raises the error where the check is our own.
+
+        What the error says is left out: it may be of private records.
+        """
+        if self.plug_in is None:
+            raise error
+        return self.plug_in.unusable(f"its check failed ({type(error).__name__}).")
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
@@ -152,30 +184,61 @@ class StepCheck(Check[StepFunction]):
             lacking = facts.unmade.get(self.id)
             if lacking is None:
                 return Outcome("skip", "no-step")
-            return Outcome("skip", "unusable", {"problem": input_problem(lacking)})
+            return unusable("skip", lacking)
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
             return self.unshown(facts, facts.steps - hidden)
         return Outcome("pass", "steps-hold", {"steps": facts.steps})
 
 
+@dataclass(kw_only=True)
 class RunCheck(Check[RunFunction]):
-    """A check of the run as a whole."""
+    """A check of the run as a whole.
+
+    Attributes:
+        gather: what looks at each step of a batch as it is read; None where nothing has to.
+    """
+
+    gather: Callable[[Manifest, BatchHeader], Gatherer | None] = lambda *_: None
 
     def outcome(self, facts: Facts) -> Outcome:
         """From its function, where it is about the run's mechanism."""
         if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
             return inapplicable(reason)
+        if lacking := facts.unmade.get(self.id):
+            return unusable("skip", lacking)
         return self.function(facts)
 
 
-#: Stands in remedies for the run, until it is known which.
-_RUN_DIR = "RUN_DIR"
+class Gatherer(Protocol):
+    """What a check of the run learns from one batch, in bounded memory."""
+
+    def add(self, position: int, view: StepView) -> None:
+        """Take in one step. Steps come in order."""
+
+    def result(self) -> Any:
+        """Return what `Facts.gathered` has of the batch, which can be pickled; None for nothing."""
 
 
-CHECKS: dict[str, Check[Any]] = {}
+@dataclass(kw_only=True)
+class Unloaded(Check[RunFunction]):
+    """A check of a plug-in that cannot be loaded: it is not made, whatever evidence was asked for.
 
-#: The catalogue, in the order in which checks are listed. Reports name those that this version does not have.
-CATALOGUE = (
+    Attributes:
+        problem: why.
+    """
+
+    problem: InputError
+
+    def outcome(self, facts: Facts) -> Outcome:
+        """Say why it was not made."""
+        return replace(unusable("skip", self.problem), evidence=0)
+
+
+#: Every check whose module was imported, by its id.
+_DECLARED: dict[str, Check[Any]] = {}
+
+#: dpaudit's own checks, in the order in which they are listed. Reports name those that this version does not have.
+OWN_CHECKS = (
     "integrity.format",
     "integrity.hashes",
     "integrity.commitment",
@@ -192,8 +255,6 @@ CATALOGUE = (
     "sampling.committed-seed",
     "sampling.noise",
     "sampling.subsets",
-    "sampling.test",
-    "sampling.threshold",
     "release.text",
     "release.selection",
     "release.stopping",
@@ -237,9 +298,53 @@ CATALOGUE = (
 )
 
 
-def registered() -> list[Check[Any]]:
-    """All checks, in the catalogue's order."""
-    return [CHECKS[name] for name in CATALOGUE]
+@cache
+def registered() -> Mapping[str, Check[Any]]:
+    """Return all checks by their ids, in the order in which they are listed: those of plug-ins behind their family."""
+    found: dict[str, Check[Any]] = {check: _DECLARED[check] for check in OWN_CHECKS}
+    found |= {check.id: check for check in map(_of_plug_in, plugins.plug_ins(plugins.CHECKS))}
+    families = list(dict.fromkeys(_family(check) for check in found))
+    return {check: found[check] for check in sorted(found, key=lambda check: families.index(_family(check)))}
+
+
+def _family(check: str) -> str:
+    return check.partition(".")[0]
+
+
+def _of_plug_in(plug_in: PlugIn) -> Check[Any]:
+    """Return a plug-in's check; one that says why it cannot be made, where that is so."""
+    try:
+        _require_free(plug_in)
+        function = plug_in.load()
+        found = _DECLARED.get(plug_in.name)
+        if found is None or found.function is not function:
+            raise plug_in.unusable(f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id.")
+        require_words(plug_in)
+        held = catalogue().check.get(plug_in.name)
+        if held is None or held.evidence not in range(len(EVIDENCE_LEVELS)):
+            remedy = f'Write [check."{plug_in.name}"] into the TOML file beside its module.'
+            raise plug_in.unusable("the catalogue has no entry of this check, or of no evidence level.", remedy)
+    except InputError as error:
+        taken = plug_in.name in OWN_CHECKS
+        return Unloaded(id=f"{plug_in.package}.{plug_in.name}" if taken else plug_in.name, problem=error)
+    found.plug_in = plug_in
+    return found
+
+
+def _require_free(plug_in: PlugIn) -> None:
+    """Refuse an id that is another's: a plug-in adds checks, and replaces none."""
+    plugins.plug_in(plugins.CHECKS, plug_in.name)
+    family = _family(plug_in.name)
+    if not plug_in.is_own and (family == FAMILY or family in map(_family, OWN_CHECKS)):
+        remedy = f"Name the check after the package, such as {plug_in.package}.{plug_in.name.partition('.')[2]}."
+        raise plug_in.unusable(f"the family {family} is dpaudit's own.", remedy)
+
+
+def require_loaded() -> None:
+    """Raise InputError where a plug-in's check cannot be loaded."""
+    for check in registered().values():
+        if isinstance(check, Unloaded):
+            raise check.problem
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
@@ -252,14 +357,6 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 
 def listed() -> list[dict[str, str | int]]:
-    """Every check of the catalogue, in its order."""
+    """Every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
-    return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered()]
-
-
-def described(row: dict[str, str | int]) -> Iterator[tuple[str, str]]:
-    """What is said of one check below its title, each behind its name."""
-    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        shown = f"{row[name]}, {EVIDENCE_LEVELS[int(row[name])].compares}" if name == "evidence" else str(row[name])
-        if shown:
-            yield name, shown
+    return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]

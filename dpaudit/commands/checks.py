@@ -20,9 +20,9 @@ def checks(check_id: str | None, as_json: bool) -> None:
     Example:
       dpaudit checks sampling.distribution
     """
-    from dpaudit.checks import registry
+    from dpaudit.api.audits import list_checks, require_checks
 
-    rows = registry.listed()
+    rows = list_checks()
     if check_id is not None:
         rows = [row for row in rows if row["id"] == check_id]
         if not rows:
@@ -35,5 +35,6 @@ def checks(check_id: str | None, as_json: bool) -> None:
 
         if check_id is None:
             print_checks(rows, stdout())
+            require_checks()
         else:
-            print_check(str(rows[0]["title"]), registry.described(rows[0]), stdout())
+            print_check(rows[0], stdout())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dpaudit.commands.options import POSITIVE, FiniteRange, NamedPath, output_options, private_cache_option
-from dpaudit.commands.terminal import note, progress_steps, show
+from dpaudit.commands.terminal import TERMINAL, note, show
 
 
 @click.command()
@@ -38,11 +37,6 @@ from dpaudit.commands.terminal import note, progress_steps, show
 def clusters(
     data: str,
     public: str,
-    text: str,
-    public_text: str,
-    embedding: str | None,
-    normalize: bool,
-    private_cache: Path | None,
     out: Path | None,
     as_json: bool,
     **settings: Any,
@@ -56,39 +50,11 @@ def clusters(
     Example:
       dpaudit clusters records.csv --public dbpedia.csv --out clusters
     """
-    from dpaudit.api.places import writing
-    from dpaudit.generation.caches import VectorCache
-    from dpaudit.generation.clustering.comparison import ComparisonSettings, compare_texts
-    from dpaudit.generation.clustering.embedding import OFFLINE, Embedder
-    from dpaudit.generation.clustering.noise import Noise
-    from dpaudit.generation.records import read_texts
-    from dpaudit.generation.sampling import OsEntropy
-    from dpaudit.generation.sources import overlap
+    from dpaudit.api.research import compare_clusterings
     from dpaudit.reports.clusters import print_clusters
-    from dpaudit.reports.write import write_clusters
 
-    given = {name: value for name, value in settings.items() if value not in (None, ())}
-    try:
-        wanted = ComparisonSettings(**given)
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
-    if "keep" not in given:
-        wanted = replace(wanted, keep=min(wanted.keep, wanted.centers))
-    if wanted.keep > wanted.centers:
-        raise click.UsageError(f"--keep {wanted.keep} is more than the {wanted.centers} of --centers.")
-    if overlap(public, data):
-        raise click.UsageError("--public leads to the private texts: name public ones.")
-    private = read_texts(data, text, "DATA", "--text")
-    open_texts = read_texts(public, public_text, "--public", "--public-text")
-    embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
-    if wanted.dimension > embedder.dimensions:
-        raise click.UsageError(f"--dimension {wanted.dimension} is more than the {embedder.dimensions} of embeddings.")
-    cache = None if private_cache is None else VectorCache(folder=private_cache)
-    noise = Noise(OsEntropy())
-    with progress_steps() as watch:
-        found = compare_texts(private, open_texts, embedder, wanted, private_cache=cache, noise=noise, watch=watch)
-    show(found, as_json, print_clusters)
+    found = compare_clusterings(data, public, monitor=TERMINAL, **settings)
+    show(found.result, as_json, print_clusters)
     if out is not None:
-        with writing(out, "--out"):
-            for path in write_clusters(found, out):
-                note(f"Written: {path}")
+        for path in found.save(out):
+            note(f"Written: {path}")

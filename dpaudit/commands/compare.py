@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,9 @@ from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_o
 from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
 
 if TYPE_CHECKING:
+    from dpaudit.api.places import Location
     from dpaudit.engines import Engine
     from dpaudit.reports.figures import Format
-    from dpaudit.results import AuditResult
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)
@@ -103,57 +101,21 @@ def figures(
       dpaudit figures median-run clustered-run --out figures --format pdf
     """
     from dpaudit.api.audits import audits_of
-    from dpaudit.api.places import reports_of, spare_runs
-    from dpaudit.reports.figures import MOST_RUNS
+    from dpaudit.api.research import draw_figures, require_drawable
+    from dpaudit.reports.figure_files import WARNING
+    from dpaudit.reports.text import in_a_line
 
-    if names and len(names) != len(run_dirs):
-        raise click.UsageError(f"{len(run_dirs)} runs are named with {len(names)} of --name: give each run one.")
-    if len(run_dirs) > MOST_RUNS:
-        raise click.UsageError(f"Nobody can tell more than {MOST_RUNS} runs apart on a figure: name fewer.")
-    spare_runs(out, run_dirs, f"Name a folder elsewhere, or in {reports_of(run_dirs[0])}.")
-    audits = audits_of(run_dirs, tokenizers=tokenizers, engine=engine, monitor=TERMINAL).values()
+    require_drawable(run_dirs, names, out)
+    audits = tuple(audits_of(run_dirs, tokenizers=tokenizers, engine=engine, monitor=TERMINAL).values())
     if any(audit.verdict == "error" for audit in audits):
         leave(*audits)
-    results = [audit.result for audit in audits]
-    paths = _write_figures(run_dirs, names, results, formats, out)
+    paths = draw_figures(audits, out, formats=formats, names=names)
     with output():
         if as_json:
-            verdicts = {str(path): result.verdict for path, result in zip(run_dirs, results, strict=True)}
+            verdicts = {str(audit.run): audit.verdict for audit in audits}
             files = [str(path) for path in paths]
             click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
         else:
-            from dpaudit.reports.figure_files import WARNING
-            from dpaudit.reports.text import in_a_line
-
             click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
             note(f"Internal. {WARNING}")
     leave(*audits)
-
-
-def _write_figures(
-    run_dirs: tuple[Location, ...],
-    names: tuple[str, ...],
-    results: list[AuditResult],
-    formats: tuple[Format, ...],
-    folder: Path,
-) -> list[Path]:
-    """All of them are drawn before the first is written."""
-    from dpaudit.api.places import folder_name, writing
-    from dpaudit.auditing.comparison import batch_spread
-    from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
-    from dpaudit.reports.write import write_files
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError
-
-    runs = []
-    for path, name, result in zip(run_dirs, names or map(folder_name, run_dirs), results, strict=True):
-        if problem := why_not_drawn(result):
-            raise InputError(str(path), problem, "Leave it out.")
-        runs.append(FigureRun(name, str(path), result, batch_spread(str(path), result)))
-    asked = [("--name", name) for name in names] + [("--format", each) for each in formats]
-    named = " ".join(argument(str(path), "RUN_DIR") for path in run_dirs)
-    options = shlex.join(word for option in asked for word in option)
-    command = f"dpaudit figures {named} {options} --out {argument(str(folder), 'FOLDER')}"
-    files = figure_files(runs, formats, command)
-    with writing(folder, "--out"):
-        return write_files(files, folder)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.budget import warn_of_delta
 from dpaudit.commands.options import (
     RUN_DIR,
     FiniteRange,
@@ -21,8 +20,8 @@ from dpaudit.commands.options import (
 from dpaudit.commands.terminal import TERMINAL, show, tell
 
 if TYPE_CHECKING:
+    from dpaudit.api.places import Location
     from dpaudit.engines import Engine
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)
@@ -84,6 +83,4 @@ def compose(
             )
         leave(*refused.audits)
         return
-    if found.result.approximate.figure is not None:
-        warn_of_delta(found.result.approximate.figure.delta, found.most_records)
     show(found.result, as_json, print_joint_cost)

@@ -23,8 +23,8 @@ from dpaudit.commands.options import (
 from dpaudit.commands.terminal import TERMINAL, note, show
 
 if TYPE_CHECKING:
+    from dpaudit.api.places import Location
     from dpaudit.engines import Engine
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)

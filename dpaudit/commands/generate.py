@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
-from dpaudit.commands.terminal import TERMINAL, TerminalMonitor, note, output, progress_bars, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress
 
+    from dpaudit.api.generating import Event, RecordsPlaced, RunResumed
+    from dpaudit.api.places import Location
+    from dpaudit.api.reading import Run
     from dpaudit.engines import Engine
-    from dpaudit.generation.config import Config
-    from dpaudit.generation.events import Event, RecordsPlaced, RunResumed
-    from dpaudit.runs.storage import Location
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
 FEW, WELL = 8, 30
@@ -83,132 +84,86 @@ def generate(
       dpaudit generate examples/bbc-median.yaml --out run
       dpaudit generate examples/bbc-median.yaml --out public --public-only
     """
-    from dpaudit.reports.text import in_a_line
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError
+    from dpaudit.api import generating
+    from dpaudit.api.places import last_part
+    from dpaudit.reports.planning import print_plan
 
     if (out is None) != dry_run:
         raise click.UsageError("Give --out, or --dry-run without it.")
     if dry_run and (public_only or stop_after or engine):
         raise click.UsageError("--dry-run takes --spent and --unverified alone.")
-    from dpaudit.api.generating import place_for_run, plan, read_config
-    from dpaudit.api.places import last_part
-    from dpaudit.reports.planning import print_plan
-
     if out is not None:
-        place_for_run(out)
-    if not config.exists():
-        remedy = f"Write one with `dpaudit init {argument(str(config), 'CONFIG')}`."
-        raise InputError(str(config), "there is no such file.", remedy)
+        generating.place_for_run(out)
+    _require_config(config)
     if public_only and engine is not None:
         raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
     if public_only and spent:
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
-    settings = read_config(config)
     if out is None:
-        planned = plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)
+        planned = generating.plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)
         show(planned, as_json, lambda found, console: print_plan(found, str(config), console))
         return
-    generate_run(config, out, last_part(out), engine, public_only, unverified, spent, stop_after)
+    monitor = TERMINAL.titled(last_part(out))
+    if public_only:
+        generating.generate_public(config, out, monitor=monitor)
+        _tell_public(out, as_json)
+        return
+    run = generating.generate(
+        config, out=out, spent=spent, stop_after=stop_after, unverified=unverified, engine=engine, monitor=monitor
+    )
+    settings = generating.read_config(config)
+    _tell_run(out, run, settings.model.name, settings.decoding.randomness.seed_files or (), as_json)
+
+
+def _require_config(config: Path) -> None:
+    from dpaudit import InputError
+    from dpaudit.results.shell import argument
+
+    if not config.exists():
+        remedy = f"Write one with `dpaudit init {argument(str(config), 'CONFIG')}`."
+        raise InputError(str(config), "there is no such file.", remedy)
+
+
+def _tell_public(out: Location, as_json: bool) -> None:
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
+
     with output():
         if as_json:
-            click.echo(json.dumps({"public": str(out)} if public_only else {"run": str(out)} | _digests(out)))
-        elif public_only:
-            baseline = argument(str(out), "PUBLIC_DIR")
-            note(
-                f"Texts written to {in_a_line(out)}. Nothing private went into them: there is nothing to audit. Next, "
-                f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
-            )
-        else:
-            given = " ".join(f"--{name} {digest}" for name, digest in _digests(out).items())
-            seeds = settings.decoding.randomness.seed_files or ()
-            given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
-            run = f"{argument(str(out), 'RUN_DIR')}{_own_tokenizer(settings.model.name, out)}"
-            public = _of_public_parts(settings.model.name, out)
-            note(
-                f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}{public}"
-            )
-            note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
-
-
-def _digests(out: Location) -> dict[str, str | None]:
-    """What a finished run can be held against, by the option of `verify` that takes it."""
-    from dpaudit.runs import RunReader
-
-    reader = RunReader(out)
-    return {"commitment": reader.manifest.commitment, "head": reader.head()}
-
-
-def _of_public_parts(model: str, out: Location) -> str:
-    """The option that makes audits of a run recompute what it took from public prompts; empty where that is nothing."""
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import RunReader
-
-    return f" --model {argument(model, 'NAME')}" if RunReader(out).manifest.public_parts else ""
-
-
-def _own_tokenizer(model: str, out: Location) -> str:
-    """The option that tells audits of a run what its model's tokenizer is, where they do not know it."""
-    from dpaudit.generation.models import tokenizer_file
-    from dpaudit.results.shell import argument
-    from dpaudit.runs import RunReader
-    from dpaudit.runs.reader import read_tokenizer
-    from dpaudit.runs.text import KNOWN_TOKENIZERS
-
-    digest, file = RunReader(out).decoding_digest(), tokenizer_file(model)
-    if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
-        return ""
-    return f" --tokenizer {argument(str(file), 'FILE')}"
-
-
-def generate_run(
-    config: Config | Path,
-    out: Location,
-    title: str,
-    engine: Engine | None = None,
-    public_only: bool = False,
-    unverified: bool = False,
-    spent: Sequence[Location] = (),
-    stop_after: int | None = None,
-) -> None:
-    """Write a run, or go on with it, or write its baseline (`public_only`), and show how far it is under `title`.
-
-    What keeps it from passing its audit is told; what the config does not say itself is refused unless `unverified`.
-    """
-    from dpaudit.api import generating
-
-    tokens = generating.read_config(config).decoding.most_tokens
-    with progress_bars("tokens") as bars:
-        shown = _Shown(bars, title, tokens, "done" if public_only else "on disk")
-        if public_only:
-            generating.generate_public(config, out, watch=shown)
+            click.echo(json.dumps({"public": str(out)}))
             return
-        generating.generate(
-            config,
-            out=out,
-            spent=spent,
-            stop_after=stop_after,
-            unverified=unverified,
-            engine=engine,
-            watch=shown,
-            monitor=TitledMonitor(title),
+        baseline = argument(str(out), "PUBLIC_DIR")
+        note(
+            f"Texts written to {in_a_line(out)}. Nothing private went into them: there is nothing to audit. Next, "
+            f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
         )
 
 
-class TitledMonitor(TerminalMonitor):
-    """Says of which run a warning is."""
+def _tell_run(out: Location, run: Run, model: str, seeds: Sequence[str], as_json: bool) -> None:
+    """Say what a finished run can be held against, and how it is audited."""
+    from dpaudit.api.generating import unknown_tokenizer
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    digests = {"commitment": run.commitment, "head": run.head}
+    with output():
+        if as_json:
+            click.echo(json.dumps({"run": str(out), **digests}))
+            return
+        given = " ".join(f"--{name} {digest}" for name, digest in digests.items())
+        given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
+        tokenizer = unknown_tokenizer(run, model)
+        name = argument(str(out), "RUN_DIR")
+        name += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
+        # Audits recompute what a run took from its public prompts with the model.
+        public = f" --model {argument(model, 'NAME')}" if run.manifest.public_parts else ""
+        note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {name} {given}{public}")
+        note(f"Run written to {in_a_line(out)}. Next: dpaudit report {name}{public}")
 
-    def warn(self, message: str) -> None:
-        """Say a warning."""
-        super().warn(f"{self._title}: {message}")
 
-
-class _Shown:
+class GenerationProgress:
     """How far a run is, on a bar, or in a line for each batch where there is none. It is called with every event."""
 
     def __init__(self, bars: Progress, title: str, steps: int, ended: str) -> None:
@@ -221,7 +176,7 @@ class _Shown:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        from dpaudit.generation import events
+        from dpaudit.api.generating import events
 
         match event:
             case events.RecordsPlaced():

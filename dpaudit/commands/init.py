@@ -14,7 +14,7 @@ from dpaudit.commands.options import POSITIVE, NamedPath, output_options
 from dpaudit.commands.terminal import note, output
 
 if TYPE_CHECKING:
-    from dpaudit.generation.starting import Demo, First, Own
+    from dpaudit.api.starting import Demo, Own, Starter
 
 #: How many times fewer records than a batch is planned for are told of.
 _FAR = 4
@@ -80,19 +80,10 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech --records 1200 --epsilon 3
     """
-    from dpaudit.generation.starting import (
-        MODEL,
-        PARTS,
-        PLACEHOLDER,
-        Own,
-        example_config,
-        first_config,
-        missing_parts,
-        promises,
-    )
+    from dpaudit.api.starting import MODEL, PLACEHOLDER, Own
+    from dpaudit.api.starting import init as write_config
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
-    from dpaudit.runs import InputError
 
     about = (encoding, text, label, label_values, no_labels, model, template, records, texts, epsilon)
     if data is None and any(about):
@@ -100,41 +91,25 @@ def init(
         raise click.UsageError(f"{about_data} are about --data, which is not given.")
     if no_labels and (label or label_values):
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
-    if no_labels and template not in (None, "own"):
-        raise click.UsageError("--no-labels goes with --template own: the others show a label.")
-    if epsilon is not None and not promises(aggregator):
-        raise click.UsageError("--epsilon is for --aggregator mean: that of others is known once the texts are.")
-    written, said = example_config(aggregator), ""
+    own = None
     if data is not None:
         column = None if no_labels else label or "label"
         own = Own(
             data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon, encoding
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
-        found = first_config(aggregator, own)
-        written, said = found.text, _yield(own, found)
-    from dpaudit.api.places import writing
-
-    with writing(config, "CONFIG"):
-        try:
-            with config.open("w" if force and config.is_file() else "x", encoding="utf-8") as file:
-                file.write(written)
-        except FileExistsError:
-            remedy = "Name another file, or overwrite it with --force."
-            raise InputError(str(config), "this is there already.", remedy) from None
+    written = write_config(config, own, aggregator=aggregator, overwrite=force)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    unfinished = PLACEHOLDER in written  # until the labels are there, `generate` refuses it
     with output():
-        told = {"config": str(config), "next": None if unfinished else then}
+        told = {"config": str(config), "next": then if written.finished else None}
         click.echo(json.dumps(told) if as_json else f"  {in_a_line(config)}")
-    if said:
+    if said := _yield(written):
         note(said)
-    if data is None:
-        note(f"The example's model and texts need: {PARTS}")
-    elif missing := missing_parts(written):
-        note(f"The model needs: {missing}")
-    if unfinished:
+    if written.needs:
+        whose = "The example's model and texts need" if own is None else "The model needs"
+        note(f"{whose}: {written.needs}")
+    if not written.finished:
         place = f"{in_a_line(config)}, in the place of {PLACEHOLDER}"
         note(f"Next: list your labels in {place}. Without any, give --no-labels (and --force).")
         note(f"Then: {then}")
@@ -150,7 +125,7 @@ def _is_terminal() -> bool:
 
 def _asked(own: Own, aggregator: Demo) -> Own:
     """What was not given, as someone at the terminal answers; nothing for the default."""
-    from dpaudit.generation.starting import promises, template_for
+    from dpaudit.api.starting import promises, template_for
 
     def ask(question: str, kind: click.ParamType[Any]) -> Any:
         answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
@@ -187,12 +162,13 @@ class _Optional(click.ParamType[Any]):
         return self._kind.convert(value, param, ctx) if value != "" else ""
 
 
-def _yield(own: Own, found: First) -> str:
+def _yield(written: Starter) -> str:
     """How many texts the records give, in a line; empty where the labels are to be filled in."""
     from dpaudit.reports.text import counted
     from dpaudit.results.rounding import stated
 
-    if not own.labels and own.label is not None:
+    own, found = written.own, written.first
+    if own is None or found is None or not written.finished:
         return ""
     groups, sizes, records = len(own.labels) or 1, found.sizes, own.records or found.records or 0
     labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""

@@ -11,9 +11,9 @@ from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, out
 from dpaudit.commands.terminal import note, progress_bar, show, tell
 
 if TYPE_CHECKING:
+    from dpaudit.api.places import Location
     from dpaudit.engines import Engine
     from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)

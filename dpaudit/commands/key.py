@@ -29,23 +29,16 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
       dpaudit key --out release-key
       dpaudit key --seed --out steward.seed
     """
-    from dpaudit.api import places
-    from dpaudit.releasing.keys import PUBLIC_SUFFIX, make_key, make_seed_part
+    from dpaudit.api.publishing import make_key, make_seed_part
     from dpaudit.reports.text import in_a_line
 
-    places.spare_runs(out, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
     if seed:
         hashed = make_seed_part(out)
-        with output():
-            if as_json:
-                click.echo(json.dumps({"seed": str(out), "hash": hashed}))
-            else:
-                click.echo(f"Part of a seed, secret: {in_a_line(out)}\nIts hash: {hashed}")
-        return
-    keyid = make_key(out).keyid
-    public = out.with_name(out.name + PUBLIC_SUFFIX)
+        found = {"seed": str(out), "hash": hashed}
+        said = f"Part of a seed, secret: {in_a_line(out)}\nIts hash: {hashed}"
+    else:
+        public, keyid = make_key(out)
+        found = {"key": str(out), "public": str(public), "keyid": keyid}
+        said = f"Private key: {in_a_line(out)}\nPublic key: {in_a_line(public)}\nKey id: {keyid}"
     with output():
-        if as_json:
-            click.echo(json.dumps({"key": str(out), "public": str(public), "keyid": keyid}))
-        else:
-            click.echo(f"Private key: {in_a_line(out)}\nPublic key: {in_a_line(public)}\nKey id: {keyid}")
+        click.echo(json.dumps(found) if as_json else said)

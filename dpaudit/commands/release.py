@@ -14,9 +14,9 @@ from dpaudit.commands.terminal import note, output, print_json, stdout, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
+    from dpaudit.api.places import Location
     from dpaudit.results import AuditResult
     from dpaudit.results.publication import ReleasedFolder
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)
@@ -73,9 +73,8 @@ def release(
       dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4
       dpaudit verify texts --key release-key.pub --level 4
     """
-    from dpaudit.api.audits import AuditError
+    from dpaudit import AuditError, RefusedError
     from dpaudit.api.publishing import release as package
-    from dpaudit.releasing.folder import RefusedError
     from dpaudit.results.shell import argument, claim_options
 
     try:
@@ -104,7 +103,7 @@ def release(
             print_json(written.to_json())
         else:
             _print_released(written)
-    _note_epsilon(result)
+    _note_epsilon(result, found.audit.public().result)
     if about is None:
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
@@ -131,12 +130,11 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
     tell(f"dpaudit: not released: {result.guarantee}")
 
 
-def _note_epsilon(result: AuditResult) -> None:
+def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     """Say where the folder has no figure, and why, or a larger one than it could have."""
-    from dpaudit.auditing.disclosure import public_form
+    from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
-    public = public_form(result)
     if result.claim is None:
         return
     if states_epsilon(public, result.claim.kind):
@@ -144,7 +142,7 @@ def _note_epsilon(result: AuditResult) -> None:
         if own is not None and own.epsilon < result.claim.epsilon and own.delta <= result.claim.delta:
             note("The card states the epsilon that was given. The run's own claim is smaller: it stands there without.")
         return
-    if result.claim.kind == "ex-post":
+    if not CLAIM_KINDS[result.claim.kind].beforehand:
         note("The card states no epsilon, for this run's account is ex-post.")
     else:
         note(f"The card states no epsilon. {public.guarantee}")

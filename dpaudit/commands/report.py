@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,16 +24,15 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.record import script_of
-from dpaudit.commands.terminal import TERMINAL, note, note_in_log, output, print_json, show, stdout
+from dpaudit.commands.terminal import TERMINAL, note, output, print_json, show, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.api.audits import AuditOptions
+    from dpaudit.api.places import Location
     from dpaudit.engines import Engine
     from dpaudit.results import AuditResult
-    from dpaudit.runs.storage import Location
 
 
 @click.command(cls=TitledCommand)
@@ -72,15 +70,15 @@ def report(
     Example:
       dpaudit report examples/runs/bbc-median --out /tmp/report
     """
+    from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
-    from dpaudit.reports.outline import rests_on
+    from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument, claim_options
-    from dpaudit.runs import InputError
 
-    if _is_released(run_dir):
+    if places.is_released(run_dir):
         remedy = "Verify it with `dpaudit verify FOLDER --key FILE.pub`."
         raise InputError(str(run_dir), "this is a release folder, and no run.", remedy)
     folder = report_place(run_dir, out, audience)
@@ -150,8 +148,11 @@ def verify(
     Example:
       dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record
     """
-    if key is not None or unsigned or _is_released(run_dir):
-        if _is_run(run_dir):
+    from dpaudit.api import places
+    from dpaudit.api.audits import audit, spare_findings, write_findings
+
+    if key is not None or unsigned or places.is_released(run_dir):
+        if places.is_run(run_dir):
             raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
@@ -161,8 +162,6 @@ def verify(
             )
         _verify_released(run_dir, key, unsigned, asked, as_json)
         return
-    from dpaudit.api.audits import audit, spare_findings, write_findings
-
     spare_findings(run_dir, junit, sarif)
     found = audit(run_dir, **asked)
     result = found.result
@@ -183,22 +182,6 @@ def verify(
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)
-
-
-def _is_run(place: Location) -> bool:
-    """Whether this is a run, and nothing that `dpaudit release` wrote."""
-    from dpaudit.results.attestation import ATTESTATION
-    from dpaudit.runs.layout import MANIFEST
-
-    return isinstance(place, Path) and (place / MANIFEST).is_file() and not os.path.lexists(place / ATTESTATION)
-
-
-def _is_released(place: Location) -> bool:
-    """Whether this is what `dpaudit release` wrote, and no run."""
-    from dpaudit.results.attestation import ATTESTATION
-    from dpaudit.runs.layout import MANIFEST
-
-    return isinstance(place, Path) and (place / ATTESTATION).is_file() and not (place / MANIFEST).exists()
 
 
 def _verify_released(
@@ -324,11 +307,10 @@ def _rerun(
     run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], known: dict[str, Any], as_json: bool
 ) -> None:
     """Audit a recorded run with what its script does without some records."""
-    interpreter, *arguments = script_of(command)
     from dpaudit.api.audits import audit
-    from dpaudit.recording.rerun import Script, rerun
+    from dpaudit.api.recording import rerun
 
-    reruns = rerun(run_dir, Path(data), rows, Script(interpreter, tuple(arguments)), note_in_log)
+    reruns = rerun(run_dir, data, rows, command, TERMINAL)
     found = audit(run_dir, reruns=reruns, **known)
     show(found.result, as_json, _print_replayed)
     leave(found)

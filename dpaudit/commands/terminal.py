@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from dpaudit.api.generating import Event
     from dpaudit.results import Result
     from dpaudit.results.quality import Quality
 
@@ -189,6 +190,9 @@ def note_in_log(message: str) -> None:
 class TerminalMonitor(Monitor):
     """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
 
+    def __init__(self, title: str = "") -> None:
+        self._title = title
+
     def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Show a bar."""
         return progress_bar(title, unit)
@@ -197,9 +201,25 @@ class TerminalMonitor(Monitor):
         """Show one bar for tasks that follow each other."""
         return progress_steps()
 
+    @contextmanager
+    def generation(self, tokens: int, *, public: bool) -> Iterator[Callable[[Event], None]]:
+        """Show a bar, or a line for each batch."""
+        from dpaudit.commands.generate import GenerationProgress
+
+        with progress_bars("tokens") as bars:
+            yield GenerationProgress(bars, self._title, tokens, "done" if public else "on disk")
+
+    def titled(self, title: str) -> TerminalMonitor:
+        """Return one that begins lines with a run's name."""
+        return TerminalMonitor(title)
+
     def note(self, message: str) -> None:
         """Say what begins, where no bar shows it."""
         note_in_log(message)
+
+    def hint(self, message: str) -> None:
+        """Say it, unless the command is quiet."""
+        note(message)
 
     def problem(self, message: str) -> None:
         """Say an error."""
@@ -207,7 +227,8 @@ class TerminalMonitor(Monitor):
 
     def warn(self, message: str) -> None:
         """Say a warning, in one line."""
-        tell(f"dpaudit: warning: {' '.join(message.splitlines())}")
+        title = f"{self._title}: " if self._title else ""
+        tell(f"dpaudit: warning: {title}{' '.join(message.splitlines())}")
 
 
 TERMINAL = TerminalMonitor()

@@ -1,5 +1,7 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
+from dpaudit.claims import ClaimKind as ClaimKind
+from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
 from dpaudit.mechanisms.budgets import shares_spent as shares_spent
@@ -7,10 +9,11 @@ from dpaudit.mechanisms.budgets import zcdp_of_draw as zcdp_of_draw
 from dpaudit.mechanisms.central import Central as Central
 from dpaudit.mechanisms.differences import AnchoredDifferences as AnchoredDifferences
 from dpaudit.mechanisms.differences import RawDifferences as RawDifferences
+from dpaudit.mechanisms.differences import log_sums as log_sums
+from dpaudit.mechanisms.draws import NO_EX_POST_COST as NO_EX_POST_COST
 from dpaudit.mechanisms.draws import NOISE as NOISE
 from dpaudit.mechanisms.draws import Draw as Draw
 from dpaudit.mechanisms.draws import GaussianDraws as GaussianDraws
-from dpaudit.mechanisms.draws import NoisyArgmax as NoisyArgmax
 from dpaudit.mechanisms.draws import Softmax as Softmax
 from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
@@ -21,18 +24,19 @@ from dpaudit.mechanisms.interfaces import TELLING as TELLING
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays
 from dpaudit.mechanisms.interfaces import Box as Box
-from dpaudit.mechanisms.interfaces import ClaimKind as ClaimKind
 from dpaudit.mechanisms.interfaces import Contribution as Contribution
 from dpaudit.mechanisms.interfaces import Deviation as Deviation
+from dpaudit.mechanisms.interfaces import Doubles as Doubles
 from dpaudit.mechanisms.interfaces import Fields as Fields
 from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
-from dpaudit.mechanisms.interfaces import Kind as Kind
+from dpaudit.mechanisms.interfaces import Floats as Floats
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
 from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
 from dpaudit.mechanisms.interfaces import StepArray as StepArray
+from dpaudit.mechanisms.interfaces import blocks as blocks
 from dpaudit.mechanisms.interfaces import clash as clash
 from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
 from dpaudit.mechanisms.interfaces import log_probability as log_probability
@@ -64,9 +68,3 @@ from dpaudit.mechanisms.order_statistics import median_bounds as median_bounds
 from dpaudit.mechanisms.order_statistics import median_of as median_of
 from dpaudit.mechanisms.order_statistics import median_sides as median_sides
 from dpaudit.mechanisms.order_statistics import movable as movable
-from dpaudit.mechanisms.probabilities import Probabilities as Probabilities
-from dpaudit.mechanisms.sparse_vector import DISTANCE_ROOM as DISTANCE_ROOM
-from dpaudit.mechanisms.sparse_vector import NO_TEST as NO_TEST
-from dpaudit.mechanisms.sparse_vector import TEST as TEST
-from dpaudit.mechanisms.sparse_vector import AboveThreshold as AboveThreshold
-from dpaudit.mechanisms.sparse_vector import SparseVector as SparseVector

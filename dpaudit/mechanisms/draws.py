@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-from pydantic import Field
-
+from dpaudit.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
-    ClaimKind,
     Doubles,
     Fields,
     FixedColumns,
     Floats,
-    Positive,
     Problem,
     StepArray,
-    blocks,
     log_probability,
 )
-from dpaudit.mechanisms.mean import Mean
-from dpaudit.mechanisms.probabilities import Probabilities
 
-#: By how much more than the clip, relatively, recorded probabilities may add up to, with room (`Probabilities`).
-_SUM_ROOM = 2.0**-12
-#: The highest of some sums with noise is this many standard deviations below the largest sum at least, and evaluated at
-#: so many points.
-_REACH, _POINTS = 9.0, 192
 #: A step's array of what was added to its aggregate.
 NOISE = "noise"
 #: Why checks are not about draws of some kind: codes of the catalogue.
-ALL_IN, NO_TESTS = "mechanisms.every-context-drawn", "mechanisms.no-tests"
+ALL_IN = "mechanisms.every-context-drawn"
 NO_EX_POST_COST = dict.fromkeys(
     ("neighbors.addition", "neighbors.removal", "neighbors.regenerated", "replay.lower-bound", "canaries.lower-bound"),
     "mechanisms.no-ex-post-cost",
@@ -53,13 +40,6 @@ class GaussianDraws(NamedTuple):
 
     multiplier: float
     rate: float
-
-
-class Order(Protocol):
-    """What one batch's steps were, where that says what may come next."""
-
-    def objection(self, arrays: Arrays) -> Problem | None:
-        """Return why a step with these arrays cannot come next; None where it can. It has come now."""
 
 
 class Draw(Fields, ABC):
@@ -80,16 +60,19 @@ class Draw(Fields, ABC):
     not_applicable: ClassVar[Mapping[str, str]] = {
         "sampling.noise": "mechanisms.no-noise",
         "sampling.subsets": ALL_IN,
-        **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
     }
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support, where those of the aggregator are these."""
-        return of_aggregator if self.ex_post else ("approximate",)
+        return of_aggregator if self.ex_post else (ApproximateClaim.id,)
 
     def arrays(self) -> dict[str, StepArray]:
         """What a step records of the draw, by name."""
         return {}
+
+    def absent(self, name: str) -> Doubles | None:
+        """What a step records as this array of the draw where it has none of its own; None where it must have one."""
+        return None
 
     @property
     def rate(self) -> float:
@@ -124,10 +107,6 @@ class Draw(Fields, ABC):
             clip: the mechanism's.
         """
         return {}
-
-    def order(self) -> Order | None:
-        """Of a new batch; None where any step may come after any other."""
-        return None
 
     def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
         """Return why a step's test is not of its contributions [n, S]; None where it is, or there is none."""
@@ -170,91 +149,3 @@ class Softmax(Draw):
     ) -> float:
         """See `Draw`."""
         return log_probability(scores, token, temperature, fixed)
-
-
-class NoisyArgmax(Draw):
-    """The token with the highest sum once normal noise is added to each (Tang et al., arXiv 2309.11765, algorithm 1).
-
-    For every draw each context is in by a coin of its own, and gives 0 where it is not. The standard deviation of the
-    noise is noise_multiplier * clip / divisor, and one context moves the mean by at most clip / divisor in the l2 norm.
-    A text has no ex-post cost: with the noise on record nothing is left to chance.
-
-    Attributes:
-        noise_multiplier: sigma.
-        sampling_rate: the probability with which a context is in a draw.
-    """
-
-    name: ClassVar[str] = "noisy-argmax"
-    likely: ClassVar[bool] = False
-    ex_post: ClassVar[bool] = False
-    needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": Probabilities.name,
-        "aggregator": Mean.name,
-        "temperature": 1.0,
-        "budget": None,
-        "grid": None,
-    }
-    not_applicable: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("sampling.test", "sampling.threshold"), NO_TESTS),
-        **NO_EX_POST_COST,
-    }
-
-    noise_multiplier: Positive
-    sampling_rate: Annotated[float, Field(gt=0, le=1)]
-
-    def arrays(self) -> dict[str, StepArray]:
-        """See `Draw`: the noise in every sum."""
-        return {NOISE: StepArray("<f8")}
-
-    def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
-        """See `Draw`."""
-        noisy: Floats = aggregate + arrays[NOISE]
-        return noisy
-
-    def log_probability(
-        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        """See `Draw`: all or nothing."""
-        return 0.0 if scores[token] == scores.max() else -np.inf
-
-    def odds(
-        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
-    ) -> Floats:
-        """See `Draw`: the temperature is 1, and these are logarithms of probabilities of being the highest."""
-        from scipy.special import log_ndtr, logsumexp  # type: ignore[import-untyped]
-
-        means = aggregate.astype(np.float64) / self._size(aggregator, clip)
-        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule loses nothing.
-        highest = means.max() + np.linspace(-_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS)
-        below, each = np.zeros(_POINTS), np.empty(len(means))
-        for rows in blocks(len(means), _POINTS):
-            below += log_ndtr(highest - means[rows, None]).sum(axis=0)
-        for rows in blocks(len(means), _POINTS):
-            gaps = highest - means[rows, None]
-            each[rows] = logsumexp(below - log_ndtr(gaps) - gaps**2 / 2, axis=1)
-        odds: Floats = each
-        return odds
-
-    @property
-    def rate(self) -> float:
-        """See `Draw`."""
-        return self.sampling_rate
-
-    @property
-    def gaussian(self) -> GaussianDraws:
-        """See `Draw`."""
-        return GaussianDraws(self.noise_multiplier * (1 - _SUM_ROOM), self.sampling_rate)
-
-    def quantiles(
-        self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
-    ) -> Mapping[str, Doubles]:
-        """See `Draw`: of the normal noise in every sum."""
-        from scipy.special import ndtr  # slow to load, and few runs need it
-
-        noise = arrays[NOISE] / self._size(aggregator, clip)
-        return {"noise in sums": np.where(np.isfinite(noise), ndtr(noise), np.nan)}
-
-    def _size(self, aggregator: Aggregator, clip: float) -> float:
-        """The noise's standard deviation."""
-        assert isinstance(aggregator, Mean)  # by `needs`
-        return self.noise_multiplier * clip / aggregator.divisor

@@ -1,7 +1,7 @@
 """What a mechanism is made of: a contribution, which is what one context gives, and an aggregator of contributions.
 
-A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism`. Nothing outside this package asks which
-one a run has: what differs between them is asked of the objects.
+A new one is a file with a class, and a line in `dpaudit.mechanisms.mechanism` or an entry point (`dpaudit.plugins`).
+Nothing outside this package asks which one a run has: what differs between them is asked of the objects.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from dpaudit.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.neighbors import ContextChange
 
 if TYPE_CHECKING:
@@ -110,10 +111,6 @@ def log_probability(values: Floats, token: int, temperature: float, fixed: Fixed
     return float(scaled[token]) - largest - float(np.log(total))
 
 
-#: What a claim can say: an epsilon that holds for these very texts, or an (epsilon, delta) that was fixed beforehand.
-ClaimKind: TypeAlias = Literal["ex-post", "approximate"]
-#: And what a figure can be: those, or a loss that was seen, which guarantees nothing.
-Kind: TypeAlias = Literal["ex-post", "approximate", "empirical"]
 #: Of any setting: far beyond all that mean anything, and small enough that no product of a few overflows float64.
 MAX_NUMBER = 1e15
 Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER, allow_inf_nan=False)]
@@ -367,7 +364,7 @@ class Aggregator(Fields, ABC):
     """
 
     name: ClassVar[str]
-    kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
+    kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = False
     by_theorem1: ClassVar[bool] = False

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from dpaudit.claims import ApproximateClaim, ClaimKind, ExPostClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Box,
-    ClaimKind,
     Contribution,
     Doubles,
     Floats,
@@ -50,7 +50,7 @@ class Mean(Aggregator):
     """
 
     name: ClassVar[str] = "mean"
-    kinds: ClassVar[tuple[ClaimKind, ...]] = ("approximate", "ex-post")
+    kinds: ClassVar[tuple[ClaimKind, ...]] = (ApproximateClaim.id, ExPostClaim.id)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,17 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
+from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
-from dpaudit.mechanisms.draws import Draw, GaussianDraws, NoisyArgmax, Softmax
+from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw, GaussianDraws, Softmax
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
     NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
     Box,
-    ClaimKind,
     Contribution,
     Doubles,
     Fields,
@@ -48,19 +48,38 @@ from dpaudit.mechanisms.logits import TopClippedLogits
 from dpaudit.mechanisms.mean import Mean
 from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
-from dpaudit.mechanisms.probabilities import Probabilities
-from dpaudit.mechanisms.sparse_vector import SparseVector
+from dpaudit.plugins import MECHANISMS, PlugIn, Registry, plug_in
+
+_Part: TypeAlias = Contribution | Aggregator | Draw
+
+
+def _objection(kind: type[_Part]) -> str:
+    """Return why a plug-in's part of a mechanism cannot be used; empty where it can."""
+    others = [known for known in _PARTS.values() if not issubclass(kind, known.kind)]
+    theirs = [name for known in others for each in known.own.values() for name in each.model_fields]
+    taken = {*Mechanism.model_fields, *theirs}
+    if shared := sorted(taken & kind.model_fields.keys()):
+        return f"its fields {', '.join(shared)} are those of other parts of a mechanism."
+    excused = getattr(kind, "not_applicable", {}).keys() - _EXCUSED
+    return f"it switches off checks: {', '.join(sorted(excused))}." if excused else ""
+
 
 #: Every contribution, aggregator and draw there is, by the name that configs and run.json have for it.
-CONTRIBUTIONS: dict[str, type[Contribution]] = {
-    kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences, Probabilities)
-}
-AGGREGATORS: dict[str, type[Aggregator]] = {kind.name: kind for kind in (Median, Mean, Central)}
-DRAWS: dict[str, type[Draw]] = {kind.name: kind for kind in (Softmax, NoisyArgmax, SparseVector)}
-_PARTS: dict[str, Mapping[str, type[Contribution] | type[Aggregator] | type[Draw]]] = {
-    "contribution": CONTRIBUTIONS,
-    "aggregator": AGGREGATORS,
-    "draw": DRAWS,
+CONTRIBUTIONS: Registry[Contribution] = Registry(
+    MECHANISMS,
+    Contribution,
+    {kind.name: kind for kind in (TopClippedLogits, AnchoredDifferences, RawDifferences)},
+    _objection,
+)
+AGGREGATORS: Registry[Aggregator] = Registry(
+    MECHANISMS, Aggregator, {kind.name: kind for kind in (Median, Mean, Central)}, _objection
+)
+DRAWS: Registry[Draw] = Registry(MECHANISMS, Draw, {Softmax.name: Softmax}, _objection)
+_PARTS: dict[str, Registry[Any]] = {"contribution": CONTRIBUTIONS, "aggregator": AGGREGATORS, "draw": DRAWS}
+#: Checks that mechanisms may say are not about them. No plug-in excuses its runs from another one of dpaudit's.
+_EXCUSED = {
+    *(check for kind in (Median, Mean, Central, Aggregator, Draw) for check in kind.not_applicable),
+    *NO_EX_POST_COST,
 }
 
 #: Of a support, so that a hostile manifest cannot make the reader allocate at will.
@@ -159,6 +178,29 @@ class PublicPart(NamedTuple):
     anchor: Floats | None = None
 
 
+def _chosen(part: str, given: object) -> type[_Part]:
+    """Return the class that settings choose for a part; an error where there is none of that name."""
+    if isinstance(given, Contribution | Aggregator | Draw):
+        return type(given)
+    known = _PARTS[part]
+    if not isinstance(given, str) or given not in known:
+        raise clash(part, given, " or ".join(map(repr, known)))
+    return known[given]
+
+
+def _is_spare(name: str, given: object, chosen: Mapping[str, type[_Part]]) -> bool:
+    """Whether a field may be left out that no chosen part has: it is null. An error where it says anything."""
+    owners = [(part, kind) for part, known in _PARTS.items() for kind in known.values() if name in kind.model_fields]
+    if not owners:
+        first = InitErrorDetails(type="extra_forbidden", loc=(str(name),), input=given)
+        raise ValidationError.from_exception_data("Mechanism", [first])
+    others = [(part, kind) for part, kind in owners if part in chosen]
+    for part, kind in others:
+        if given is not None:
+            raise clash(name, given, f"null: {name} is for {part} {kind.name}, and this is {chosen[part].name}")
+    return bool(others)
+
+
 class Mechanism(Fields):
     """How a token is drawn from a batch, as a config asks for it and run.json declares it.
 
@@ -188,26 +230,19 @@ class Mechanism(Fields):
         """Give contribution and aggregator the fields that are theirs."""
         if not isinstance(value, Mapping):
             return value
-        names = cls.flat_names()
-        # Told before what is missing, which may be the same field in its right spelling.
-        if unknown := [name for name in value if name not in names]:
-            first = InitErrorDetails(type="extra_forbidden", loc=(str(unknown[0]),), input=value[unknown[0]])
-            raise ValidationError.from_exception_data(cls.__name__, [first])
         rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
-        for part, known in _PARTS.items():
-            if isinstance(chosen := rest.get(part), Fields) or part not in rest:
+        chosen = {part: _chosen(part, rest[part]) for part in _PARTS if part in rest}
+        own = {name for kind in chosen.values() for name in kind.model_fields}
+        for name in [name for name in value if name not in own and name not in cls.model_fields]:
+            if _is_spare(name, value[name], chosen):
+                del rest[name]
+        for part, kind in chosen.items():
+            if isinstance(rest[part], Fields):
                 continue
-            if not isinstance(chosen, str) or chosen not in known:
-                raise clash(part, chosen, " or ".join(repr(name) for name in known))
-            kind = known[chosen]
             given = {name: rest.pop(name) for name in kind.model_fields if name in rest}
-            for other in known.values():
-                for name in rest.keys() & other.model_fields.keys():
-                    if (foreign := rest.pop(name)) is not None:
-                        raise clash(name, foreign, f"null: {name} is for {part} {other.name}, and this is {chosen}")
             # JSON and YAML have lists where settings have tuples, and null is as good as absent.
-            own = {name: tuple(field) if isinstance(field, list) else field for name, field in given.items()}
-            rest[part] = kind.model_validate({name: field for name, field in own.items() if field is not None})
+            read = {name: tuple(field) if isinstance(field, list) else field for name, field in given.items()}
+            rest[part] = kind.model_validate({name: field for name, field in read.items() if field is not None})
         return rest
 
     @model_validator(mode="after")
@@ -275,7 +310,7 @@ class Mechanism(Fields):
     @classmethod
     def flat_names(cls) -> list[str]:
         """The names that its fields may have, written flat."""
-        parts = [kind for known in _PARTS.values() for kind in known.values()]
+        parts: list[type[_Part]] = [kind for known in _PARTS.values() for kind in known.values()]
         return list(dict.fromkeys([*cls.model_fields, *(name for kind in parts for name in kind.model_fields)]))
 
     @property
@@ -285,13 +320,27 @@ class Mechanism(Fields):
 
     @property
     def claim_kind(self) -> ClaimKind:
-        """The kind of claim that a run states of itself: "approximate" can be stated before it."""
+        """Return the kind of claim that a run states of itself."""
         return self.kinds[0]
 
     @property
     def kinds(self) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support."""
         return self.draw.kinds(self.aggregator.kinds)
+
+    @property
+    def plug_ins(self) -> tuple[PlugIn, ...]:
+        """What its parts came by that are not of dpaudit's core."""
+        names = [
+            getattr(self, part).name for part, known in _PARTS.items() if getattr(self, part).name not in known.own
+        ]
+        found = [plug_in(MECHANISMS, name) for name in names]
+        return tuple(each for each in found if each is not None)
+
+    def require_unclaimed(self) -> None:
+        """Raise InputError where another package has the name of a part that is dpaudit's own."""
+        for part, known in _PARTS.items():
+            known.require_unclaimed(getattr(self, part).name)
 
     def inapplicable_reason(self, check: str) -> str:
         """Return why a check is not about it, as a code of the catalogue; empty where it is."""

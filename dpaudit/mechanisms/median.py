@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Box,
-    ClaimKind,
     Contribution,
     Deviation,
     Doubles,
@@ -54,7 +54,7 @@ class Median(Aggregator):
     """
 
     name: ClassVar[str] = "median"
-    kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)
+    kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float32"
     by_theorem1: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "mechanisms.median-undivided"}

@@ -1,19 +1,17 @@
-"""The generators of others that are recorded as they are: a file each, and a line here."""
+"""The generators of others that are recorded as they are: an entry point each."""
 
 from __future__ import annotations
 
-import importlib
+import difflib
 import json
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
-from dpaudit.runs import Manifest
+from dpaudit.plugins import RECORDERS, PlugIn, plug_in, plug_ins
+from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Mend, TrainedOnRecords
 from dpaudit.runs.storage import Location
-
-#: By name: the module whose `recording(asked)` wraps the generator while a block runs.
-GENERATORS = {"invink": "dpaudit.recording.invink"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def called_again(manifest: Manifest, out: Location) -> list[str]:
     """As `Asked.called`, for what made a run; nothing where its script records for itself."""
     recorded = manifest.recorded
     name = "" if recorded is None else recorded.generator.partition(" ")[0]
-    if recorded is None or name not in GENERATORS:
+    if recorded is None or plug_in(RECORDERS, name) is None:
         return []
     numbers = {}
     if "lengths" in recorded.mended:
@@ -63,9 +61,22 @@ def recording(name: str, asked: Asked) -> AbstractContextManager[None]:
     """Record what a generator does while a block runs: one run, whole when the block ends.
 
     Raises:
-        InputError: the generator is not installed, is of another version, or made no whole run; or the directory cannot
-            be used.
-        KeyError: there is no such generator.
+        InputError: nothing records a generator of this name; it is not installed, is of another version, or made no
+            whole run; or the directory cannot be used.
     """
-    module = importlib.import_module(GENERATORS[name])
-    return cast(AbstractContextManager[None], module.recording(asked))
+    found = find_recorder(name)
+    wrapped = found.load()
+    if not callable(wrapped):
+        raise found.unusable(f"{found.value} cannot be called.")
+    return cast(AbstractContextManager[None], wrapped(asked))
+
+
+def find_recorder(name: str) -> PlugIn:
+    """Return the plug-in that records a generator; it is not loaded. Raises InputError where there is none."""
+    found = plug_in(RECORDERS, name)
+    if found is None:
+        known = [each.name for each in plug_ins(RECORDERS)]
+        close = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
+        remedy = f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
+        raise InputError("GENERATOR", f"nothing records a generator {name!r}.", remedy)
+    return found

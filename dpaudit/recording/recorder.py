@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
+from dpaudit.claims import ExPostClaim
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
-from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, NO_TEST, NOISE, TEST, Arrays
+from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Arrays
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -238,7 +239,7 @@ class Recorder:
         return Claim(
             epsilon=epsilon,
             batch_epsilon=batch_epsilon,
-            kind="ex-post",
+            kind=ExPostClaim.id,
             relation=privacy.relation,
             unit=privacy.unit,
         )
@@ -302,18 +303,17 @@ class RecordedBatch:
         aggregate: Any,
         support: Any = None,
         anchor: Any = None,
-        noise: Any = None,
-        test: Any = None,
+        **drawn: Any,
     ) -> int:
         """Record a step whose token you drew yourself. Other arguments are those of `draw`.
 
         Args:
             token: its id.
             log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
-            noise: [S] what you added to the aggregate, which you give without it, where the mechanism draws by noise.
-            test: where a test decides between private and public tokens (`SparseVector`), its distance, the threshold's
-                noise and its own; None once all private tokens are used. `aggregate` is what a private token would be
-                drawn from, whichever this one is.
+            contexts, aggregate, support, anchor: as for `draw`. What a draw adds to the aggregate is left out of it.
+            drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`, `noise` is [S], what
+                was added. With `sparse-vector`, `test` is the test's distance, the threshold's noise and its own, or
+                None once all private tokens are used; `aggregate` is what a private token would be drawn from.
 
         Returns:
             The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
@@ -321,7 +321,7 @@ class RecordedBatch:
         Raises:
             ValueError: as `draw`.
         """
-        given = self._given(contexts, aggregate, support, anchor, {NOISE: noise, TEST: test})
+        given = self._given(contexts, aggregate, support, anchor, drawn)
         try:
             number, logarithm = _whole("token", token), float(log_probability)
         except (TypeError, ValueError):
@@ -390,14 +390,15 @@ class RecordedBatch:
             raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
         theirs = self._floats("aggregate", aggregate, (size,))
         described = mechanism.draw.arrays()
-        for name, value in drawn.items():
-            if name == TEST and name in described and value is None:
-                arrays[name] = np.array(NO_TEST)
-            elif name in described:
-                shape = (*described[name].rows, size) if described[name].columns else described[name].rows
+        for name in drawn.keys() - described.keys():
+            raise self._refused(f"{name} is given, and tokens are drawn by {mechanism.draw.name}")
+        for name, array in described.items():
+            value = drawn.get(name)
+            if value is None and (absent := mechanism.draw.absent(name)) is not None:
+                arrays[name] = absent
+            else:
+                shape = (*array.rows, size) if array.columns else array.rows
                 arrays[name] = self._floats(name, value, shape).astype(np.float64)
-            elif value is not None:
-                raise self._refused(f"{name} is given, and tokens are drawn by {mechanism.draw.name}")
         theirs = mechanism.draw.scores(theirs, arrays, mechanism.temperature)
         own = mechanism.aggregate(arrays)
         # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.

@@ -13,7 +13,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
-from dpaudit.mechanisms import ClaimKind
+from dpaudit.claims import ClaimKind
 from dpaudit.results import AuditResult, Status
 from dpaudit.results.attestation import (
     PAYLOAD_TYPE,

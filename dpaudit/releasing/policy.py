@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpaudit.catalogue import message
-from dpaudit.checks import CATALOGUE
+from dpaudit.checks import registered
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
@@ -42,8 +42,8 @@ def read_policy(path: Path) -> PolicyFile:
     """
     policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
-        if check not in CATALOGUE:
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, CATALOGUE, n=1))
+        if check not in registered():
+            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, registered(), n=1))
             raise InputError(
                 f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
             )
@@ -81,8 +81,7 @@ def _batch(facts: Facts) -> Outcome:
     most, claim = facts.policy.batch_epsilon, facts.result.claim
     assert claim is not None
     assert most is not None
-    guarantees = facts.result.guarantees
-    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    found = facts.result.guarantees.epsilons(claim.kind)
     equal = found is None or bool(found.amplification.reason)
     stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
     values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
@@ -177,10 +176,10 @@ def _quality(facts: Facts) -> Outcome:
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
     """Tell whether the claim holds for readers of the texts alone, who do not know a record's batch."""
-    claim, guarantees = result.claim, result.guarantees
+    claim = result.claim
     if claim is None:
         return False
-    found = guarantees.approximate if claim.kind == "approximate" else guarantees.ex_post
+    found = result.guarantees.epsilons(claim.kind)
     return found is not None and claim.epsilon < found.batch_epsilon
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
-from dpaudit.mechanisms import ClaimKind, Fields, FirstVersion, Relation, Unit
+from dpaudit.claims import ClaimKind
+from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"

@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from dpaudit.mechanisms import ClaimKind, Kind, Relation, Unit
+from dpaudit.claims import CLAIM_KINDS, ClaimKind, Kind
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
@@ -236,6 +237,11 @@ class Guarantees(Result):
     ex_post: ExPost | None
     approximate: Approximate | None
     empirical: Empirical
+
+    def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
+        """Return the recomputed epsilons at both levels that go with a kind of claim; None where there are none."""
+        found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
+        return found
 
 
 class LedgerEntry(Result):

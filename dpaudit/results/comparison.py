@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.claims import ClaimKind, kind_of_accountant
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Result, TextCounts, Verdict
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 from dpaudit.results.values import Message, Number
@@ -131,7 +132,7 @@ class BudgetCurve(Result):
     @property
     def kind(self) -> ClaimKind:
         """What sort of statement the curve's figures make."""
-        return "ex-post" if self.accountant in ("exact", "theorem1") else "approximate"
+        return kind_of_accountant(self.accountant).id
 
     @model_validator(mode="after")
     def _points_fit(self) -> BudgetCurve:

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from dpaudit.mechanisms import ClaimKind, Relation, Unit
+from dpaudit.claims import ClaimKind
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
 from dpaudit.results.likelihood import Spent
 from dpaudit.results.values import Number

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dpaudit.claims import ClaimKind
 from dpaudit.results import EXIT_CODES, AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
 from dpaudit.results.quality import PRIVATE
 
@@ -134,13 +135,13 @@ class Audited(Result):
     def of(cls, result: AuditResult) -> Audited:
         """The part of an audit that a table shows."""
         ex_post, claim = result.guarantees.ex_post, result.claim
-        found = ex_post if claim is not None and claim.kind == "ex-post" else result.guarantees.approximate
+        found = None if claim is None else result.guarantees.epsilons(claim.kind)
         return cls(
             verdict=result.verdict,
             failed=tuple(check.id for check in result.checks if check.status in ("fail", "error")),
             claim=result.claim,
             theorem1=None if ex_post is None else ex_post.theorem1 + ex_post.rebalancing,
-            equal=None if claim is None or found is None else found.amplification.reason,
+            equal=None if found is None else found.amplification.reason,
             texts=sum(batch.texts for batch in result.batches),
             tokens=sum(batch.steps for batch in result.batches),
         )
@@ -191,7 +192,7 @@ class RowResult(Result):
     config: str
     dataset: str
     method: str
-    kind: Literal["approximate", "ex-post"]
+    kind: ClaimKind
     clusters: int
     unbounded: bool
     audited: Audited | None = None

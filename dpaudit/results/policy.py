@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.mechanisms import ClaimKind, Fields, FirstVersion, Relation, Unit
+from dpaudit.claims import ClaimKind
+from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8

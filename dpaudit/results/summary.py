@@ -123,6 +123,7 @@ class ModelSettings(Section):
     rows: int | None = None
     trained_on_records: TrainedOnRecords
     isolation: Isolation | None = None
+    public_logits: str | None = None
 
 
 class PromptSettings(Section):
@@ -185,6 +186,7 @@ class RunSummary(Section):
     Attributes:
         path: where it was read.
         dpaudit, dp_accounting: versions of what audited it.
+        plugins: versions of other packages that took part, by name.
         settings: as the run declares them.
         batches, contexts, texts, steps: how many it has.
         digests: SHA-256 of its files by name, those of steps apart.
@@ -193,6 +195,7 @@ class RunSummary(Section):
     path: Name | None = None
     dpaudit: str
     dp_accounting: str | None = None
+    plugins: dict[Name, str] = {}
     settings: Settings | None = None
     batches: int | None = None
     contexts: int | None = None

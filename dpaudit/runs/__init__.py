@@ -1,5 +1,7 @@
 """The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
 
+from dpaudit.errors import InputError as InputError
+from dpaudit.errors import UnfinishedError as UnfinishedError
 from dpaudit.runs.assignment import Assigned as Assigned
 from dpaudit.runs.assignment import KeyedHash as KeyedHash
 from dpaudit.runs.assignment import data_digest as data_digest
@@ -25,8 +27,6 @@ from dpaudit.runs.committed_seed import read_seed as read_seed
 from dpaudit.runs.earlier import continuation_problem as continuation_problem
 from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by
-from dpaudit.runs.errors import InputError as InputError
-from dpaudit.runs.errors import UnfinishedError as UnfinishedError
 from dpaudit.runs.manifest import Allocation as Allocation
 from dpaudit.runs.manifest import Batching as Batching
 from dpaudit.runs.manifest import CanaryCoins as CanaryCoins

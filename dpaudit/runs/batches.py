@@ -41,11 +41,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from dpaudit.errors import InputError
 from dpaudit.mechanisms import MAX_NUMBER, Fields, StepArray
 from dpaudit.runs import encoding
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 from dpaudit.runs.encoding import AnyArray
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
     MAX_CANARIES,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpaudit.runs.errors import InputError
+from dpaudit.errors import InputError
 
 #: Bytes of a part, of the seed, and of what one uniform is made of: 2^-256 lies far below every probability that a
 #: config's largest range of logits makes likely.

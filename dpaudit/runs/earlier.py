@@ -6,10 +6,10 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from dpaudit.errors import InputError
 from dpaudit.mechanisms import MAX_NUMBER
 from dpaudit.runs import layout
 from dpaudit.runs.commitment import SETTLED, commitment_of
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import Manifest
 from dpaudit.runs.reader import RESUME, RunReader
 from dpaudit.runs.storage import RESTORE

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from dpaudit.mechanisms import (
     MAX_NUMBER,
@@ -21,6 +29,7 @@ from dpaudit.mechanisms import (
     Unit,
     context_change,
 )
+from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
@@ -30,7 +39,21 @@ FORMAT_VERSION: Literal[1] = 1
 Origin = Literal["public", "private"]
 #: Whether a model's weights come from the private records; what nobody says is "unknown".
 TrainedOnRecords = Literal["no", "yes", "unknown"]
-ClusteringMethod = Literal["none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
+#: How dpaudit's own clusterings find centres, and none.
+OWN_CLUSTERINGS = ("none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced")
+
+
+def _known_clustering(name: str) -> str:
+    if name not in OWN_CLUSTERINGS and plug_in(CLUSTERING, name) is None:
+        *others, last = (repr(known) for known in OWN_CLUSTERINGS)
+        expected = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return name
+
+
+ClusteringMethod: TypeAlias = Annotated[
+    str, AfterValidator(_known_clustering), WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"})
+]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 Isolation = Literal["shared", "alone", "batch"]
 
@@ -381,6 +404,8 @@ class Model(Fields):
         isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
             "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
             they did; or with its "batch", whose contexts move each other's last bits, and no other's.
+        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an anchor from public
+            prompts. A machine that computes other logits cannot go on with the run.
     """
 
     name: Name
@@ -390,6 +415,7 @@ class Model(Fields):
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     trained_on_records: TrainedOnRecords = "unknown"
     isolation: Isolation | None = None
+    public_logits: Digest | None = None
 
 
 class Prompt(Fields):
@@ -756,6 +782,13 @@ class Manifest(Fields):
     def own_allowances(self) -> bool:
         """Whether what each context may spend is its own (`allowances`)."""
         return self.privacy.shared_budgets or bool(self.privacy.earlier)
+
+    @property
+    def plug_ins(self) -> tuple[PlugIn, ...]:
+        """What the run was made by that is not of dpaudit's core."""
+        method = self.clustering.method
+        grouped = None if method in OWN_CLUSTERINGS else plug_in(CLUSTERING, method)
+        return (*self.mechanism.plug_ins, *([] if grouped is None else [grouped]))
 
     @property
     def truncated(self) -> bool:

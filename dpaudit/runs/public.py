@@ -12,10 +12,10 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from dpaudit.errors import InputError
 from dpaudit.mechanisms import Fields, Positive, Support
 from dpaudit.runs import layout
 from dpaudit.runs.batches import Sample
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import (
     Count,
     Created,

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from dpaudit.errors import InputError, UnfinishedError
 from dpaudit.mechanisms import Fields
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
-from dpaudit.runs.errors import InputError, UnfinishedError
 from dpaudit.runs.journal import Journal, whole_entries
 from dpaudit.runs.manifest import FORMAT_VERSION, Clusters, Manifest
 from dpaudit.runs.rules import ForbiddenTokens
@@ -321,6 +321,8 @@ def _validating(where: str) -> Generator[None, None, None]:
         yield
     except ValidationError as error:
         first: Any = error.errors(include_input=False, include_url=False)[0]
+        if isinstance(unusable := first.get("ctx", {}).get("error"), InputError):
+            raise unusable from None  # a plug-in that run.json names
         clashing = (first["ctx"]["field"],) if first["type"] == "clash" else ()
         field = ".".join(str(part)[:60] for part in (*first["loc"], *clashing)[:8])
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""

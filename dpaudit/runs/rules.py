@@ -12,8 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pydantic import Field
 
+from dpaudit.errors import InputError
 from dpaudit.mechanisms import Fields
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.text import pieces_of
 
 #: Of what a manifest may declare: what a step may cost an audit grows with each.

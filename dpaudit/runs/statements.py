@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from dpaudit.errors import InputError
 from dpaudit.mechanisms import Fields, Relation, Unit
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.manifest import NotNegative
 from dpaudit.runs.strict_yaml import in_short, load
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from dpaudit.errors import InputError
 from dpaudit.runs import layout
-from dpaudit.runs.errors import InputError
 
 Location: TypeAlias = Path | str
 

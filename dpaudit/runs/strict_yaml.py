@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from dpaudit.runs.errors import InputError
+from dpaudit.errors import InputError
 
 #: Of a file, unless its reader has a limit of its own.
 MAX_BYTES = 1 << 22

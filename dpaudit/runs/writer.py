@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+from dpaudit.errors import InputError
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned
 from dpaudit.runs.batches import BatchHeader, BatchWriter
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.commitment import SETTLED, commitment_of, new_nonce
-from dpaudit.runs.errors import InputError
 from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.manifest import MAX_CONTEXTS, Claim, Clusters, Manifest

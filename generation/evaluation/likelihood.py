@@ -199,7 +199,7 @@ def _enough_memory() -> Iterator[None]:
 def _measured(config: Config) -> Config:
     """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
     updates: dict[str, object] = {"claim": None}
-    if config.claim is not None and config.mechanism.claim_kind == "approximate":
+    if config.claim is not None and config.claim_kind.beforehand:
         updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
     return config.model_copy(update=updates)
 

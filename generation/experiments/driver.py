@@ -112,7 +112,7 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
         config=row.name,
         dataset=row.dataset,
         method=row.method,
-        kind=row.config.mechanism.claim_kind,
+        kind=row.config.claim_kind.id,
         clusters=clusters(row.config),
         unbounded=unbounded(row.config),
         audited=audited,

@@ -7,7 +7,7 @@ import math
 import secrets
 from pathlib import Path
 
-from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting import CLUSTERINGS, ApproximateAccountant
 from dpaudit.generation import expected
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
@@ -56,7 +56,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     if of_tokens is not None and aimed_at is not None and math.isfinite(aimed_at):
         affordable = of_tokens.affordable_tokens(aimed_at, paper_delta)
     delta = None
-    if config.mechanism.claim_kind == "approximate":
+    if config.claim_kind.beforehand:
         stated = privacy.delta if config.claim is None else config.claim.delta
         delta = paper_delta if stated is None else stated
     epsilon, batch_epsilon, equal = _levels(config, delta)
@@ -166,7 +166,7 @@ def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float
 
     Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """
-    if clustering is None or clustering.method == "public-centers":
+    if clustering is None or (clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"):
         return 0.0, 0.0, 0.0
     if clustering.keep is not None:
         return clustering.budget, 0.0, 0.0

@@ -43,7 +43,7 @@
 
   const makeFilter = (part) => {
     const noun = part.dataset.filter;
-    const items = [...part.querySelectorAll("tbody > tr, .check")];
+    const items = [...part.querySelectorAll(part.querySelector(".check") ? ".check" : "tbody > tr")];
     if (items.length < 2) return;
     const control = document.createElement("p");
     const label = document.createElement("label");
@@ -62,9 +62,10 @@
         item.classList.toggle("filtered", !matches);
         left += matches;
       }
-      for (const each of part.querySelectorAll(".rest")) each.open = Boolean(wanted);
-      for (const group of part.querySelectorAll(".family")) {
+      for (const group of part.querySelectorAll("section:has(.check)")) {
         group.classList.toggle("filtered", !group.querySelector(".check:not(.filtered)"));
+        const folded = group.querySelector(":scope > details");
+        if (folded) folded.open = Boolean(wanted);
       }
       count.textContent = wanted ? `${left} of ${items.length} listed ${noun}` : "";
     };

@@ -292,3 +292,25 @@ def test_a_failing_run_is_not_released(make_run, tmp_path):
 def test_a_release_says_whether_it_is_signed(make_run, tmp_path, signing):
     with pytest.raises(dpaudit.InputError):
         dpaudit.release(make_run().path, tmp_path / "texts", **signing)
+
+
+PLANNED = {"clip": 2.0, "temperature": 1.0, "records": 1230, "batch_size": 32, "delta": 1e-5}
+
+
+def test_budgets_have_the_levels_that_are_known():
+    both = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=1)
+    assert 0 < both.epsilon < both.batch_epsilon == both.result.batch_epsilon
+    alone = dpaudit.plan_budget(**PLANNED, tokens=64)
+    assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon  # by Renyi accounting
+    assert json.loads(both.to_json())["texts"] == both.result.texts == 38
+    assert len(repr(both).splitlines()) == 5 and len(repr(alone).splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [({"clip": -1.0}, "clip"), ({"relation": "remove"}, "relation"), ({"tokens": 1.5}, "tokens"), ({}, "epsilon")],
+)
+def test_unusable_budgets_name_the_argument(changes, argument):
+    with pytest.raises(dpaudit.InputError) as raised:
+        dpaudit.plan_budget(**PLANNED | changes)
+    assert raised.value.file == argument

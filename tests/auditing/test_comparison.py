@@ -18,7 +18,7 @@ from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.mechanisms import ContextChange, Mechanism
-from dpaudit.reports import outline
+from dpaudit.reports import findings
 from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
 from dpaudit.results import (
     Affordable,
@@ -647,7 +647,7 @@ def test_a_run_has_a_caution_where_its_report_has_one() -> None:
     ]:
         skipped = (found.id,) if found.status == "skip" else ()
         result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
-        assert bool(outline.caution(result)) == bool(caution)
+        assert bool(findings.caution(result)) == bool(caution)
         assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.clusters import render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.html import render_html
 from dpaudit.results import AuditResult
 from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, median_run
 from tests.reports.test_clusters_report import comparison as clusterings

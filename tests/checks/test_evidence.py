@@ -11,7 +11,7 @@ from dpaudit.accounting import LowerBound
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
-from dpaudit.reports.outline import commands
+from dpaudit.reports.reproducing import commands
 from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import aggregate_digest

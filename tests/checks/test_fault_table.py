@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.checks import CATALOGUE
+from dpaudit.checks import registered
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 UPDATE = "DPAUDIT_UPDATE_DOCS"
@@ -71,7 +71,7 @@ def called(name: str) -> str:
 
 def place(line: str) -> int:
     """Of a line: where its first check stands in the catalogue."""
-    return CATALOGUE.index(line.split("`")[1]) if line else -1
+    return list(registered()).index(line.split("`")[1]) if line else -1
 
 
 def table(names, lines: dict[str, str]) -> str:

@@ -98,6 +98,7 @@ UNRUN = {
     "dpaudit verify texts --key release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
+    "pip install tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
     "python - <<'END'": DOWNLOADS,

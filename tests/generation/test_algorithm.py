@@ -21,7 +21,7 @@ import yaml
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, median_bounds
 from dpaudit.auditing import audit_run
 from dpaudit.generation import passes, worker
-from dpaudit.generation.algorithm import generate
+from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, BatchStarted, Event, MemoryRanOut, RunCommitted, StepDone
 from dpaudit.generation.manifest import round_up
@@ -264,7 +264,7 @@ def test_a_run_that_was_killed_equals_an_unbroken_one(
     script = """
 import os, signal, sys
 from pathlib import Path
-from dpaudit.generation.algorithm import generate
+from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.config import load_config
 from dpaudit.generation.events import StepDone
 
@@ -565,3 +565,20 @@ def test_losses_from_the_record_are_those_of_smollm2s_logits(tmp_path: Path, mak
         run = generate(config, tmp_path / f"run{slots}")
         assert {contexts for _, contexts, _ in steps(run)} == {slots}
         assert_losses_are_those_of_the_contexts(run, 6.0, 0.8)
+
+
+def test_goes_on_only_where_public_logits_are_those_of_the_run(make_config: MakeConfig, tmp_path: Path) -> None:
+    run, plain = tmp_path / "run", tmp_path / "plain"
+    config = make_config(mechanism=TOP)
+    generate(config, run)
+    unfinish(run)
+    manifest = json.loads((run / "run.json").read_text())
+    assert len(manifest["model"]["public_logits"]) == 64
+    manifest["model"]["public_logits"] = "0" * 64
+    (run / "run.json").write_text(json.dumps(manifest))
+    for go_on in (generate, batch_tasks):  # in this process, and in a worker on any machine
+        with pytest.raises(InputError) as caught:
+            go_on(config, str(run))
+        assert caught.value.field == "model.public_logits"
+    generate(make_config(), plain)
+    assert RunReader(plain).manifest.model.public_logits is None

@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from benchmarks.tiny import byte_tokenizer
+from dpaudit.api.generating import unknown_tokenizer
+from dpaudit.api.reading import open_run
 from dpaudit.cli import main
-from dpaudit.commands.generate import _own_tokenizer
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced
@@ -246,17 +247,17 @@ def test_a_run_of_a_model_that_audits_do_not_know_names_its_tokenizer(
     generated: Callable[..., Path], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, model = generated(decoding={"test_seed": None}), str(tiny_folder)
-    assert _own_tokenizer(model, run) == ""
+    assert unknown_tokenizer(open_run(run), model) is None
     monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(run))
-    option, file = _own_tokenizer(model, run).split()
-    assert (option, Path(file)) == ("--tokenizer", tiny_folder / "tokenizer.json")
-    for given, code in (([option, file], "0"), ([], "1")):
+    file = unknown_tokenizer(open_run(run), model)
+    assert file == tiny_folder / "tokenizer.json"
+    for given, code in ((["--tokenizer", str(file)], "0"), ([], "1")):
         with pytest.raises(SystemExit, match=code):
             main(["verify", str(run), "-q", *given])
     other = tmp_path / "other"
     shutil.copytree(tiny_folder, other)
     (other / "tokenizer.json").write_text(byte_tokenizer().backend_tokenizer.to_str().replace('"a"', '"a2"'))
-    assert _own_tokenizer(str(other), run) == ""
+    assert unknown_tokenizer(open_run(run), str(other)) is None
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)
@@ -418,7 +419,11 @@ def test_what_records_do_not_give_is_refused_with_numbers_that_do(dpaudit: Dpaud
     for many in (["--texts", 1 << 40], ["--texts", 1 << 24, "--records", 1 << 40], ["--records", 1 << 40]):
         code, _, err = dpaudit("init", "own.yaml", *own, *many, "--label-value", "west")
         assert code == 2 and "16,777,216 batches" in err
-    assert "16,384" in dpaudit("init", "own.yaml", *own, "--epsilon", 1e-6)[2]
+    for wish in ([], ["--records", "1200"], ["--records", "1200", "--texts", "9"]):
+        code, _, err = dpaudit("init", "own.yaml", *own, *wish, "--epsilon", 1e-6)
+        assert code == 2 and "16,384" in err
+        (least,) = re.findall(r"--epsilon ([\d.]+\d)", err)
+        assert dpaudit("init", "do.yaml", *own, *wish, "--epsilon", least, "--force")[0] == 0, (wish, least)
     assert "known once" in dpaudit("init", "own.yaml", *own, "--epsilon", 1, "--aggregator", "central")[2]
 
 

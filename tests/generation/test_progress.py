@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 
 from dpaudit.commands import terminal
-from dpaudit.commands.generate import _Shown
+from dpaudit.commands.generate import GenerationProgress
 from dpaudit.generation.events import BatchDone, BatchStarted, StepDone
 
 STEPS = 48
@@ -16,7 +16,7 @@ def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     counts = []
     with terminal.progress_bars("tokens") as bars:
-        tell = _Shown(bars, "a-run-with-a-long-name", STEPS, "on disk")
+        tell = GenerationProgress(bars, "a-run-with-a-long-name", STEPS, "on disk")
         for batch in range(4):
             if batch:
                 tell(BatchStarted(batch, 4))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.mechanisms import ANCHOR, NO_TEST, TEST, AboveThreshold, ContextChange, Mechanism, SparseVector
+from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold, SparseVector
+from dpaudit.mechanisms import ANCHOR, ContextChange, Mechanism
 
 FIELDS: dict[str, Any] = {
     "contribution": "differences",

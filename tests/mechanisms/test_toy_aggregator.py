@@ -1,5 +1,5 @@
-"""A new aggregator costs one file and a line in the registry: this one is generated with, audited, replayed, attacked,
-compared and reported without another change in the product."""
+"""A new aggregator is a plug-in: this one, of a package that is not part of dpaudit, is generated with, audited,
+replayed, attacked, compared and reported without any change in the product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,90 +15,13 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from dpaudit.cli import cli
-from dpaudit.mechanisms import (
-    AGGREGATORS,
-    ROUNDING,
-    Aggregator,
-    Arrays,
-    Box,
-    ContextChange,
-    Contribution,
-    Positive,
-    Problem,
-    ReducedStep,
-    StepArray,
-    log_probability,
-)
+from dpaudit.mechanisms import Arrays
 from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
+from tests.plug_ins import PACKAGE, plugged_in
 
 Floats = NDArray[np.floating[Any]]
 NAME = "trimmed-sum"
-
-
-class TrimmedSum(Aggregator):
-    """The sum of all contributions but the smallest and the largest, over a fixed public scale.
-
-    Attributes:
-        scale: that number.
-    """
-
-    name: ClassVar[str] = NAME
-
-    scale: Positive
-
-    def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
-        """The sum over the scale, and what was left out of it: the smallest and the largest."""
-        left = max(contexts - 2, 0)
-        found = {"trimmed": StepArray("real", largest=clip * left, divisor=self.scale)}
-        if contexts:
-            found["extremes"] = StepArray("real", (2,), clip, ascending=True)
-        return found
-
-    def step(self, values: Floats, clip: float, width: int) -> Arrays:
-        if not len(values):
-            return {"trimmed": np.zeros(values.shape[1])}
-        ordered = np.sort(values.astype(np.float64), axis=0)
-        # Row by row, so that a column's sum does not depend on the columns beside it.
-        total = np.zeros(values.shape[1])
-        for row in ordered[1:-1]:
-            total += row
-        return {"trimmed": total / self.scale, "extremes": ordered[[0, -1]]}
-
-    def aggregate(self, arrays: Arrays) -> Floats:
-        return arrays["trimmed"]
-
-    def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
-        """One context that comes or goes adds or takes away a value between two contributions, or none."""
-        reach = change.half_steps * clip / self.scale * (1 + ROUNDING)
-        center = arrays["trimmed"]
-        return center - reach, center, center + reach
-
-    def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
-    ) -> NDArray[np.float64] | None:
-        if contributions is None:
-            return None
-        here = log_probability(step.anchored(step.arrays["trimmed"]), step.token, temperature)
-        without = [self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"] for i in range(contexts)]
-        return np.array([here - log_probability(step.anchored(left), step.token, temperature) for left in without])
-
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
-        largest = contribution.clip * max(contexts - 2, 0) / self.scale
-        if not (np.abs(arrays["trimmed"]) <= largest * (1 + 1e-9)).all():
-            return Problem("mechanisms.mean-too-large", {"most": largest})
-        if "extremes" not in arrays:
-            return None
-        if not (arrays["extremes"][0] <= arrays["extremes"][1]).all():
-            return Problem("mechanisms.not-ascending")
-        return contribution.range_problem("extremes", arrays["extremes"])
-
-    def definition_problem(
-        self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
-    ) -> Problem | None:
-        again = self.step(contributions, contribution.clip, width)
-        alike = all(np.allclose(array, arrays[name], rtol=0, atol=1e-12) for name, array in again.items())
-        return None if alike else Problem("mechanisms.other-sum")
 
 
 def naive(values: Floats, scale: float = 2.5) -> Floats:
@@ -114,9 +37,9 @@ TOY = conformance.Case(NAME, record, naive, {"scale": 2.5}, rounding=1e-13, reac
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line in the registry."""
-    monkeypatch.setitem(AGGREGATORS, NAME, TrimmedSum)
+def installed(tmp_path: Path) -> Iterator[None]:
+    with plugged_in(tmp_path / "site", PACKAGE):
+        yield
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
@@ -142,8 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     save_tiny_model(folder / "model")
     lines = ["label,text", *(f"north,{number} lorem ipsum" for number in range(14))]
     (folder / "records.csv").write_text("\n".join(lines) + "\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(AGGREGATORS, NAME, TrimmedSum)
+    with plugged_in(folder / "site", PACKAGE):
         for aggregator in ({"aggregator": NAME, "scale": 2.5}, {"aggregator": "median"}):
             config = folder / f"{aggregator['aggregator']}.yaml"
             config.write_text(json.dumps(settings(folder, aggregator)))  # JSON is YAML too

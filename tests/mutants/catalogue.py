@@ -1140,7 +1140,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-tests-cost-half",
         "the noise of the distance costs nothing",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "return 2 / (divisor * self.threshold_noise)",
         "return 1 / (divisor * self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1148,7 +1148,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-one-round-for-all",
         "private tokens are paid for once",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "self.private_tokens * float(costs.sum())",
         "float(costs.sum())",
         (_SPARSE_TESTS,),
@@ -1156,7 +1156,7 @@ _SPARSE = (
     Mutant(
         "sparse-vector-distance-over-the-contexts",
         "distances are of a mean over as many contexts as there are",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "np.abs(total / divisor",
         "np.abs(total / max(1, len(contributions))",
         (_SPARSE_TESTS,),
@@ -1172,7 +1172,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-renewed-for-free",
         "a threshold may be drawn anew at any time",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is not None and test.threshold_noise != self._noise:",
         "if self._noise is not None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1180,7 +1180,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-kept-after-private-token",
         "a threshold may outlive its private token",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if self._noise is None and test.threshold_noise == self._before:",
         "if self._noise is None and math.isnan(test.threshold_noise):",
         (_FAULT_TABLE,),
@@ -1188,7 +1188,7 @@ _SPARSE = (
     Mutant(
         "check-threshold-tokens-without-end",
         "a batch may have any number of private tokens",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         'return None if test == NO_TEST else Problem("mechanisms.test-after-last"',
         'return None if test else Problem("mechanisms.test-after-last"',
         (_FAULT_TABLE,),
@@ -1196,7 +1196,7 @@ _SPARSE = (
     Mutant(
         "check-test-distance-unseen",
         "a test may be of any distance",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "if abs(test.distance - right) <= DISTANCE_ROOM / aggregator.divisor:",
         "if abs(test.distance - right) <= 9:",
         (_FAULT_TABLE,),
@@ -1204,7 +1204,7 @@ _SPARSE = (
     Mutant(
         "check-noise-of-tests-twice-as-wide",
         "the noise of a test is looked at in the threshold's scale",
-        "dpaudit/mechanisms/sparse_vector.py",
+        "dpaudit/contrib/amin/sparse_vector.py",
         "_quantile(tested.query_noise / (2 * self.threshold_noise))",
         "_quantile(tested.query_noise / self.threshold_noise)",
         (_SPARSE_TESTS,),
@@ -1268,7 +1268,7 @@ _SPARSE = (
     Mutant(
         "draw-odds-of-the-mean-alone",
         "the odds of a noisy maximum forget that others are highest",
-        "dpaudit/mechanisms/draws.py",
+        "dpaudit/contrib/tang/noisy_argmax.py",
         "logsumexp(below - log_ndtr(gaps) - gaps**2 / 2, axis=1)",
         "logsumexp(below - gaps**2 / 2, axis=1)",
         ("tests/mechanisms/test_draws.py",),
@@ -2012,8 +2012,8 @@ _CHECKS = (
         "check-claim-approximate-median",
         "a median run may claim an approximate guarantee",
         "dpaudit/mechanisms/median.py",
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post",)',
-        'kinds: ClassVar[tuple[ClaimKind, ...]] = ("ex-post", "approximate")',
+        "kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)",
+        'kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id, "approximate")',
         (_FAULT_TABLE, _FAULTS, _AUDIT, _CONFORMANCE),
     ),
     Mutant(
@@ -3423,7 +3423,7 @@ _REPORTS = (
     Mutant(
         "reports-html-not-escaped",
         "the HTML report's templates escape nothing",
-        "reports/html.py",
+        "reports/writers/html.py",
         "autoescape=True",
         "autoescape=False",
         (_HTML,),
@@ -3439,7 +3439,7 @@ _REPORTS = (
     Mutant(
         "reports-markdown-tags-not-escaped",
         "Markdown passes tags on",
-        "reports/markdown.py",
+        "reports/writers/markdown.py",
         '.replace("<", "&lt;")',
         "",
         (_MARKDOWN,),
@@ -3479,7 +3479,7 @@ _REPORTS = (
     Mutant(
         "reports-fall-column-shows-rise",
         "the column of falls shows rises",
-        "reports/outline.py",
+        "reports/engineers.py",
         'Column("Fall", lambda batch: cost(batch.fall))',
         'Column("Fall", lambda batch: cost(batch.rise))',
         (_GOLDEN,),
@@ -3487,7 +3487,7 @@ _REPORTS = (
     Mutant(
         "reports-html-path-not-escaped",
         "a path in the HTML report is not escaped",
-        "reports/html.py",
+        "reports/writers/html.py",
         'Markup("/<wbr>").join(path.split("/"))',
         'Markup("/<wbr>".join(path.split("/")))',
         (_HTML, "tests/reports/test_clusters_report.py"),
@@ -3511,7 +3511,7 @@ _REPORTS = (
     Mutant(
         "reports-headline-passes-a-failed-claim",
         "a run whose cost exceeds its claim gets another failure's headline",
-        "reports/outline.py",
+        "reports/findings.py",
         'if "claim.epsilon" in failed:',
         'if "claim.delta" in failed:',
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3519,7 +3519,7 @@ _REPORTS = (
     Mutant(
         "reports-caution-forgotten",
         "figures of a record that was found wrong stand without a caution",
-        "reports/outline.py",
+        "reports/findings.py",
         'if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):',
         "if not failed and result.claim is None:",
         (_TERMINAL, _MARKDOWN, _HTML),
@@ -3527,9 +3527,9 @@ _REPORTS = (
     Mutant(
         "reports-private-report-said-public",
         "an internal report says that it is public",
-        "reports/outline.py",
-        'return "Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT',
-        'return "Public.", wording.PUBLIC_REPORT',
+        "reports/audit_document.py",
+        'return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)',
+        'return Banner("Public.", wording.PUBLIC_REPORT)',
         (_TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(

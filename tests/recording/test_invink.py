@@ -24,7 +24,8 @@ from dpaudit.auditing import audit_run
 from dpaudit.auditing.caveats import rows_held
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import message
-from dpaudit.recording.generators import GENERATORS, Asked, called_again, recording
+from dpaudit.plugins import RECORDERS, plug_ins
+from dpaudit.recording.generators import Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
 from dpaudit.runs import Allocation, InputError, RunReader
 from dpaudit.runs.manifest import Mend, Moved, TrainedOnRecords
@@ -388,7 +389,7 @@ def test_a_generator_that_is_not_there_is_one_error(tmp_path, monkeypatch):
     if find_spec("invink") is None:
         with pytest.raises(InputError, match="not installed"), recording("invink", Asked(tmp_path / "run")):
             pass
-    assert set(GENERATORS) == {"invink"}
+    assert [each.name for each in plug_ins(RECORDERS)] == ["invink"]
 
 
 # --- the package itself -----------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.html import render_html
 from dpaudit.results import (
     Alternative,
     Amplification,
@@ -618,7 +618,7 @@ def comparison_page(comparison: Comparison) -> str:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without figures, for tests that look at words or files alone: drawing takes a while."""
-    monkeypatch.setattr("dpaudit.reports.html.in_page", lambda _: None)
+    monkeypatch.setattr("dpaudit.reports.writers.html.in_page", lambda _: None)
 
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -13,7 +13,7 @@ from matplotlib.cbook import STEP_LOOKUP_MAP
 from matplotlib.figure import Figure
 
 from dpaudit.reports.compare import render_comparison_html, tables
-from dpaudit.reports.figure_files import in_page
+from dpaudit.reports.drawing import in_page
 from dpaudit.reports.figures import budget_curves
 from dpaudit.results import BudgetCurve, BudgetPanel, ComparedRun, Comparison, Empirical, Guarantees, Message
 

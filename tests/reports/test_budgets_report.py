@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports import budgets
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.costs import MOST_DRAWN
+from dpaudit.reports.document import Definitions
+from dpaudit.reports.engineers import kind_sections
 from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.reports.figures import taking_part
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
-from dpaudit.reports.outline import kind_blocks
 from dpaudit.reports.wording import SECTIONS
 from dpaudit.results import AuditResult, BudgetUse
 from tests.reports.conftest import budget_use, budgets_run, mean_run
@@ -29,7 +29,7 @@ SHARES = re.compile(r"\d%")
 
 def section(result: AuditResult) -> str:
     """The part of the Markdown report; empty where there is none."""
-    return render_markdown(result).partition(f"## {TITLE}\n")[2].partition("\n## ")[0]
+    return render_markdown(result).partition(f"### {TITLE}\n")[2].partition("\n### ")[0]
 
 
 def drawn(use: BudgetUse) -> Any:
@@ -174,17 +174,18 @@ def test_a_public_report_has_the_promise_and_not_its_use(make_run: Callable[...,
 
 def test_the_approximate_block_names_what_budgets_promise() -> None:
     def parts(result: AuditResult) -> dict[str, str]:
-        return dict(kind_blocks(result)[1].parts)
+        (found,) = (each for each in kind_sections(result)["approximate"].blocks if isinstance(each, Definitions))
+        return {entry.name: str(entry.value) for entry in found.entries}
 
     by_budgets = parts(budgets_run())
     assert by_budgets["All tokens"] == "rho 0.1083 (zCDP), whatever their number"
     assert by_budgets["Tokens accounted for"] == "any number; a batch has at most 48"
-    assert "tighter" in kind_blocks(mean_run())[1].remark
+    assert "tighter" in str(kind_sections(mean_run())["approximate"])
     approximate = budgets_run().guarantees.approximate
     claim = budgets_run().claim
     assert approximate is not None and claim is not None
     promised = claim.model_copy(update={"epsilon": approximate.epsilon * (1 + 1e-9)})
-    assert "tighter" not in kind_blocks(budgets_run(claim=promised))[1].remark
+    assert "tighter" not in str(kind_sections(budgets_run(claim=promised))["approximate"])
     assert "All tokens" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
     # So short a run that worst-case accounting promises less: then its tokens do count.
     found = budgets_run().guarantees

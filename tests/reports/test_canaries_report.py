@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.reports import outline
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
+from dpaudit.reports.audit_document import render_html, render_markdown
+from dpaudit.reports.engineers import kind_sections
 from dpaudit.reports.terminal import print_summary
 from dpaudit.results import AuditResult, CanaryGuesses
 from dpaudit.results.rounding import lower_bound
@@ -66,5 +65,5 @@ def test_an_epsilon_of_0_is_not_said_as_a_bound(
 
 
 def test_they_stand_with_empirical_figures_alone(result: AuditResult) -> None:
-    blocks = {block.kind: str(block) for block in outline.kind_blocks(result)}
+    blocks = {kind: str(section) for kind, section in kind_sections(result).items()}
     assert [kind for kind, said in blocks.items() if "anaries" in said] == ["empirical"]

@@ -21,7 +21,8 @@ from PIL import Image
 
 from dpaudit.auditing.comparison import batch_spread
 from dpaudit.cli import main
-from dpaudit.reports.figure_files import CAPTIONS, FigureRun, drawable, figure_files, in_page, why_not_drawn
+from dpaudit.reports.drawing import drawable, in_page
+from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
 from dpaudit.reports.figures import (
     MOST_RUNS,
     Format,

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from dpaudit.auditing.comparison import batch_spread, compare_runs
 from dpaudit.checks import registry
+from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.compare import print_comparison
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.terminal import (
     print_check,
     print_checks,

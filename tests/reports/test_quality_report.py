@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.compare import render_comparison_html, tables
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.quality import about, details, rows, shown
 from dpaudit.reports.terminal import print_quality, print_summary
 from dpaudit.results import AuditResult, QualityColumn, RunScore
@@ -115,7 +114,7 @@ def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult
     page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
     for text in (page, markdown, terminal):
         said = " ".join(text.split())
-        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "no epsilon pays" in said
+        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "leak private information" in said
     assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
     assert page.index('id="not-checked"') < page.index('id="quality"') < page.index('id="settings"')
 
@@ -339,7 +338,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
         assert first in said and f"Held-out likelihood, nats a token: {line}" in said
-        assert "no epsilon pays" in said
+        assert "leak private information" in said
     assert rows(found)[-1][1:3] == (shown(likelihood.score), shown(likelihood.public))
     assert rows(found)[0][2] == "–"  # no texts without records were measured
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
-from dpaudit.reports.released import PAGE, Texts
+from dpaudit.reports.audit_document import render_html, render_markdown
+from dpaudit.reports.released import PAGE, ReleasedTexts
 from dpaudit.results import AuditResult
 from tests.reports.conftest import WORDS, sample, shaded
 
@@ -19,15 +18,15 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 def test_the_pieces_are_the_text_and_marks_follow_the_cost(samples: Samples) -> None:
     result = samples["median"]()
-    (shown, *_) = Texts(result)
+    (shown, *_) = ReleasedTexts(result).block().texts
     assert "".join(piece.words for piece in shown.pieces if piece.words != "·") == "".join(WORDS)
     assert [piece.mark for piece in shown.pieces] == [4, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]  # each half of the one before
     assert shown.pieces[0].said == (
         "“The” cost 0.4000 nats (rise 0.2000, fall 0.4000). Probability 0.250; a neighbour's 0.167 to 0.306. "
         "Likeliest others: “ else” 0.500, “\\n” 0.125."
     )
-    assert "dearest tokens “The” 0.4000, “ text” 0.2000, · 0.1000" in shown.about
-    assert len(shown.rows) == 10
+    assert "most expensive tokens “The” 0.4000, “ text” 0.2000, · 0.1000" in shown.about
+    assert shown.table is not None and len(shown.table.rows) == 10
 
 
 def test_a_token_leads_to_its_row_and_a_batch_to_its_text(samples: Samples) -> None:
@@ -36,7 +35,7 @@ def test_a_token_leads_to_its_row_and_a_batch_to_its_text(samples: Samples) -> N
     led = re.findall(r'<a class="t\d" href="#([^"]+)"', html)
     assert len(led) == 3
     assert set(led) <= targets
-    batches = re.findall(r'<th scope="row"><a href="#(text-\d+-0)">', html)
+    batches = re.findall(r'<th scope="row"><bdi><a href="#(text-\d+-0)">', html)
     assert sorted(set(batches)) == [f"text-{batch}-0" for batch in range(4)]
     assert set(batches) <= targets
 
@@ -46,9 +45,9 @@ def test_no_cost_that_is_not_finite_hides_the_others(samples: Samples) -> None:
     assert one.costs is not None
     costs = one.costs.model_copy(update={"exact": (float("inf"), 0.4, 0.01), "dearest": ()})
     result = samples["one batch"]().model_copy(update={"samples": (one.model_copy(update={"costs": costs}),)})
-    (shown,) = Texts(result)
+    (shown,) = ReleasedTexts(result).block().texts
     assert [(piece.words, piece.mark) for piece in shown.pieces] == [("a", 4), ("b", 4), ("c", 0)]
-    assert "told in full" in Texts(result).left_out
+    assert "described in full" in ReleasedTexts(result).left_out
 
 
 def test_texts_come_by_pages(samples: Samples) -> None:
@@ -65,11 +64,11 @@ def test_texts_that_are_not_shown_are_counted(samples: Samples) -> None:
     result = samples["median"]()
     for page in (render_html(result), render_markdown(result)):
         assert "These are the first 4 of 40 texts: read the others in samples.jsonl." in page
-    assert Texts(samples["one batch"]()).left_out == ""
+    assert ReleasedTexts(samples["one batch"]()).left_out == ""
 
 
 def test_a_page_of_many_tokens_stays_small(samples: Samples) -> None:
-    """1,000 texts of 200 tokens, of which 3,000 are told in full."""
+    """1,000 texts of 200 tokens, of which 3,000 are described in full."""
     words = tuple(f" word{place}" for place in range(200))
     long = shaded(0, words)
     assert long.costs is not None
@@ -82,6 +81,6 @@ def test_a_page_of_many_tokens_stays_small(samples: Samples) -> None:
 
 def test_nothing_of_a_token_reaches_readers_outside(samples: Samples) -> None:
     result = samples["public"]().model_copy(update={"samples": samples["median"]().samples})  # dropped by nobody
-    assert len(Texts(result)) == 0
+    assert len(ReleasedTexts(result)) == 0
     for page in (render_html(result).partition("<body>")[2], render_markdown(result)):
-        assert not any(said in page for said in ("Likeliest", "dearest", "blockquote>", "underlined"))
+        assert not any(said in page for said in ("Likeliest", "most expensive", "blockquote>", "underlined"))

@@ -11,9 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.compare import print_comparison
-from dpaudit.reports.html import render_html
-from dpaudit.reports.markdown import render_markdown
 from dpaudit.reports.terminal import print_summary
 from dpaudit.results import AuditResult, Message, TextCounts
 
@@ -37,7 +36,7 @@ def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
     assert text.startswith("Pass: the claim holds. Claimed ε ≤ 2.5, recomputed ε ≤ 1.669\n")
     assert len(text.splitlines()) <= 13
     for said in (
-        "4 passed, 2 not made, 1 not about this run. Level 2 was asked for.",
+        "4 passed, 2 not made, 1 does not apply. Level 2 was asked for.",
         "Run `dpaudit report 'runs/bbc",
         "A caveat that stands beside",
     ):
@@ -88,13 +87,13 @@ def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None
 @pytest.mark.usefixtures("undrawn")
 def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samples) -> None:
     for empty, short, said in [
-        (0, 0, "Texts: 40, none of them empty or very short."),
-        (2, 0, "Texts: 40, 2 empty."),
-        (2, 1, "Texts: 40, 2 empty and 1 very short (fewer than 5 tokens)."),
+        (0, 0, "40, none of them empty or very short"),
+        (2, 0, "40, 2 empty"),
+        (2, 1, "40, 2 empty and 1 very short (fewer than 5 tokens)"),
     ]:
         released = TextCounts(texts=40, empty=empty, very_short=short)
         result = samples["median"]().model_copy(update={"released": released})
-        assert said in _printed(lambda console, result=result: print_summary(result, console)).splitlines()
+        assert f"Texts: {said}.\n" in _printed(lambda console, result=result: print_summary(result, console))
         (run, _) = compare_runs({"one": result, "two": samples["mean"]()}).runs
         assert run.released == released
         public = result.model_copy(update={"audience": "public"})
@@ -111,7 +110,7 @@ def test_commands_and_caveats_are_not_cut(samples: Samples) -> None:
     assert "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`.\n" in text
     shown = sum(caveat in " ".join(text.split()) for caveat in caveats)
     assert 1 < shown < 9
-    assert f"{9 - shown} more: `dpaudit verify` says them." in " ".join(text.split())
+    assert f"{9 - shown} more: `dpaudit verify` lists them." in " ".join(text.split())
 
 
 def test_a_mistyped_path_takes_one_line(samples: Samples) -> None:

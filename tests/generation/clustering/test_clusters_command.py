@@ -100,7 +100,7 @@ def test_settings_that_no_method_works_with(command: Command, capsys: pytest.Cap
         (("--rebalancing-epsilon", "1e-300"), "--rebalancing-epsilon"),
         (("--chang-epsilon", "1e-300"), "epsilon"),
         (("--dpm-epsilon", "1e-300"), "epsilon"),
-        (("--dimension", "17"), "--dimension 17 is more than the 16"),
+        (("--dimension", "17"), "--dimension: 17"),
     ]:
         assert command(*options) == 2
         assert named in capsys.readouterr().err

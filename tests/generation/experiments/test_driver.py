@@ -379,7 +379,7 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
         measured.append((run.parent.name, baseline))
         return Evaluation(run, quality, run)
 
-    monkeypatch.setattr("dpaudit.api.evaluating.evaluate", evaluate)
+    monkeypatch.setattr("dpaudit.api.research.evaluate", evaluate)
     made = []
     for _ in range(2):
         assert command(table_file, "--out", out)[0] == 0

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.differences import log_sums
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
+from dpaudit.mechanisms import Arrays, Contribution, Floats, Problem, log_sums
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from dpaudit.claims import ApproximateClaim
 from dpaudit.mechanisms import Mechanism
 from dpaudit.recording.frozen import batching_key
 from dpaudit.recording.generators import Asked
@@ -232,7 +233,7 @@ class _Session:
         mend, given, limits = self._asked.mend, self._arguments, self._limits
         ends = self._model.generation_config.eos_token_id
         digests = [assigned.digest for assigned in self._assignment]
-        claim = Claim(epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind="approximate")
+        claim = Claim(epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind=ApproximateClaim.id)
         name = str(given["model_name_or_path"])
         manifest = Manifest(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -373,8 +374,8 @@ class _Session:
         self._spent.append(spent)
         if len(self._spent) == self._batching.batches:
             delta, largest = float(self._limits["delta"]), max(self._spent)
-            stated = None if self._asked.claim == "asked" else Claim(epsilon=largest, delta=delta, kind="approximate")
-            self._recorder.finish(stated)
+            stated = Claim(epsilon=largest, delta=delta, kind=ApproximateClaim.id)
+            self._recorder.finish(None if self._asked.claim == "asked" else stated)
             self.finished = True
         return spent
 

@@ -9,24 +9,25 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dpaudit.mechanisms.budgets import zcdp_of_draw
-from dpaudit.mechanisms.differences import AnchoredDifferences
-from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw, Order
-from dpaudit.mechanisms.interfaces import (
+from dpaudit.mechanisms import (
     ANCHOR,
+    NO_EX_POST_COST,
     NO_FIXED_COLUMNS,
     Aggregator,
+    AnchoredDifferences,
     Arrays,
     Doubles,
+    Draw,
     FixedColumns,
     Floats,
+    Mean,
     Positive,
     Problem,
     StepArray,
     blocks,
     log_probability,
+    zcdp_of_draw,
 )
-from dpaudit.mechanisms.mean import Mean
 
 #: A step's array of its test: `AboveThreshold`.
 TEST = "test"
@@ -103,9 +104,9 @@ class SparseVector(Draw):
         """Whether a test asks for a private token."""
         return tested.distance + tested.query_noise >= self.threshold + tested.threshold_noise
 
-    def order(self) -> Order:
-        """See `Draw`: which threshold a test has, and after how many private tokens."""
-        return _Rounds(self)
+    def absent(self, name: str) -> Doubles:
+        """See `Draw`: no test is made once all private tokens are used."""
+        return np.array(NO_TEST)
 
     def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
         """See `Draw`: the distance."""
@@ -178,7 +179,7 @@ def _quantile(value: float) -> Doubles:
     return np.array([tail if value < 0 else 1 - tail])
 
 
-class _Rounds:
+class Rounds:
     """One batch's tests so far: a round is those up to a private token."""
 
     def __init__(self, draw: SparseVector) -> None:
@@ -188,7 +189,7 @@ class _Rounds:
         self._before: float | None = None
 
     def objection(self, arrays: Arrays) -> Problem | None:
-        """See `Order`."""
+        """Return why a step with these arrays cannot come next; None where it can. It has come now."""
         test = AboveThreshold.of(arrays)
         found, self._noise = self._problem(test), test.threshold_noise
         if self._draw.is_private(test):

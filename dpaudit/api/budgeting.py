@@ -1,0 +1,396 @@
+"""What a mean costs, from public numbers alone: before a text is generated, and without records or a model."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpaudit.accounting import ApproximateAccountant, Method, ReleaseAccountant
+from dpaudit.accounting.release import Plan, cost_of_texts, most_texts
+from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.shown import Shown
+from dpaudit.mechanisms import (
+    ContextChange,
+    DivisorKind,
+    Relation,
+    bounded_range,
+    mean_sensitivity,
+    range_of_draw,
+    zcdp_of_draw,
+)
+from dpaudit.mechanisms.mean import ROUNDING
+from dpaudit.reports.budget_plans import budget_words
+from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
+from dpaudit.results.budget import BatchCost, ClipTexts, MeanBudget, OneLabel, OwnBudgets, RoundsCost
+from dpaudit.results.rounding import bound, stated
+from dpaudit.runs import InputError, SecretBatches
+
+#: Of a budget, for the rounding of what is spent of it.
+_ROOM = 1 - 2.0**-30
+#: Of a batch, and of its tokens, where fewer are looked for or more would say nothing.
+MOST_CONTEXTS, MOST_SURE = 1 << 20, 1 << 40
+#: Clips that are set side by side at one epsilon.
+_MENU = (1.0, 2.0, 4.0)
+
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class Budget(Shown[MeanBudget]):
+    """What mean runs cost. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
+
+    Attributes:
+        epsilon: at the release level, in nats; None where the batches that hide a record are not known.
+        batch_epsilon: at the batch level.
+    """
+
+    @property
+    def epsilon(self) -> float | None:
+        """Return epsilon at the release level in nats, or None where the batches are not known."""
+        return getattr(self.result, "epsilon", None)
+
+    @property
+    def batch_epsilon(self) -> float:
+        """Return epsilon at the batch level in nats."""
+        return self.result.batch_epsilon
+
+    def _title(self) -> str:
+        return f"Budget of a mean: {self.result.batch_size:g} contexts per batch"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        release = [("release level", f"epsilon {bound(self.epsilon)}")] if self.epsilon is not None else []
+        rows = [*release, ("batch level", f"epsilon {bound(self.batch_epsilon)}"), ("delta", stated(self.result.delta))]
+        return [*rows, *(("", line) for line in budget_words(self.result))]
+
+
+def plan_budget(
+    clip: float,
+    temperature: float,
+    records: int,
+    *,
+    batch_size: float | None = None,
+    epsilon: float | None = None,
+    tokens: int | None = None,
+    texts: int | None = None,
+    rounds: int | None = None,
+    labels: int | None = None,
+    batches: int | None = None,
+    generated: int | None = None,
+    delta: float | None = None,
+    individual: bool = False,
+    method: Method = "rdp",
+    relation: Relation = "add_remove",
+    group_size: int = 1,
+    divisor: DivisorKind = "fixed",
+    rebalancing_epsilon: float = 0.0,
+    alternatives: bool = False,
+    monitor: Monitor = SILENT,
+) -> Budget:
+    """Compute epsilon, texts, tokens or contexts of a mean from the others. Only a mean's cost is known beforehand.
+
+    With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at the release level;
+    else about one round at the batch level.
+
+    Args:
+        clip: logits, or differences, lie in [-clip, clip].
+        temperature: of sampling.
+        records: number of private records.
+        batch_size: what the sum of contexts is divided by; None to find the fewest contexts.
+        epsilon: find the most tokens, or texts in rounds, within this epsilon, in nats.
+        tokens: the most tokens of a batch.
+        texts: find the rounds for so many texts, and what they cost.
+        rounds: find what so many rounds cost.
+        labels: how many labels the records have; None for 1.
+        batches: a label's batches in a round; None for as many as its records fill.
+        generated: how many of these are generated; None for all.
+        delta: None for records ** -1.1.
+        individual: give every context a budget of its own, which keeps any number of tokens within epsilon.
+        method: of composition.
+        relation: of contexts.
+        group_size: how many contexts one unit can change.
+        divisor: divide by the batch size, or by the number of contexts with the batch size as a public floor.
+        rebalancing_epsilon: what noisy counts cost one unit; it is part of epsilon.
+        alternatives: also say what one label and other clips would give for texts in rounds. Takes several times as
+            long.
+        monitor: receives warnings.
+
+    Raises:
+        InputError: an argument cannot be used, two do not go together, or there is no answer.
+    """
+    asked = {name: value for name, value in locals().items() if name not in ("alternatives", "monitor")}
+    try:
+        runs = _MeanRuns(**asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+    runs.require_question()
+    warn_of_delta(runs.known_delta, records, monitor)
+    try:
+        if not runs.in_rounds:
+            sized = runs if batch_size is not None else runs.with_size(runs.fewest())
+            return Budget(sized.own_budgets() if individual else sized.cost())
+        if runs.per_label < FEWEST_BATCHES and not individual:
+            monitor.warn(few_batches(runs.per_label, runs.groups))
+        return Budget(runs.own_budgets() if individual else runs.cost_of_rounds(alternatives))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError("budget", f"{error}.", "Change one of the numbers.") from None
+
+
+def warn_of_delta(delta: float, records: int, monitor: Monitor) -> None:
+    """Warn of a delta that is as large as one of so many records."""
+    if delta * records >= 1:
+        monitor.warn(
+            f"delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random record whole would "
+            "pass for private. Give a smaller delta."
+        )
+
+
+class _MeanRuns(BaseModel):
+    """Mean runs, and what is asked of them; fields as the arguments of `plan_budget`.
+
+    In rounds, every record is hashed in secret into one of its label's batches.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    clip: Positive
+    temperature: Positive
+    records: Annotated[int, Field(ge=1, le=10**12)]
+    batch_size: Positive | None
+    epsilon: Positive | None
+    tokens: Annotated[int, Field(ge=0)] | None
+    texts: Many | None
+    rounds: Many | None
+    labels: Many | None
+    batches: Many | None
+    generated: Many | None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None
+    individual: bool
+    method: Method
+    relation: Relation
+    group_size: Annotated[int, Field(ge=1, le=10**6)]
+    divisor: DivisorKind
+    rebalancing_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    def require_question(self) -> None:
+        """Raise InputError where arguments do not go together, or leave nothing or too much to be found."""
+        for argument, problem, remedy in self._objections():
+            raise InputError(argument, problem, remedy)
+
+    def _objections(self) -> Any:
+        if self.in_rounds and self.batch_size is None:
+            yield "batch_size", "texts in rounds need it.", "Give a batch size."
+        if self.in_rounds and self.tokens is None and not self.individual:
+            yield "tokens", "texts in rounds need it.", "Give the most tokens of a batch."
+        if self.in_rounds and self.tokens == 0:
+            yield "tokens", "a text has one token or more.", "Give 1 or more."
+        if (self.in_rounds or self.individual) and self.method != "rdp":
+            yield "method", "texts in rounds and individual budgets do without it.", "Leave it out."
+        given = (None if self.individual else self.epsilon, self.texts, self.rounds)
+        if sum(each is not None for each in given) > 1:
+            yield "epsilon", "epsilon, texts and rounds follow from each other.", "Give one of them."
+        if self.individual and self.epsilon is None:
+            yield "epsilon", "individual budgets are worked out from it.", "Give an epsilon."
+        if self.individual and self.divisor != "fixed":
+            yield "divisor", "the number of contexts tells who takes part.", "Individual budgets need a fixed divisor."
+        if self.batch_size is None and (self.epsilon is None or self.tokens is None):
+            yield "batch_size", "there is none.", "Give one, or epsilon and tokens to find the fewest contexts."
+        one_question = self.individual or self.in_rounds or self.batch_size is None
+        if not one_question and (self.epsilon is None) == (self.tokens is None):
+            remedy = "Give one of them; for texts in rounds within epsilon give labels, too."
+            yield "epsilon", "epsilon and tokens follow from each other.", remedy
+        if self.delta is None and self.records == 1:
+            yield "delta", "one record leaves no default for it.", "Give a delta."
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether texts in rounds are asked about, whose batches hide records."""
+        return any(each is not None for each in (self.texts, self.rounds, self.labels, self.batches, self.generated))
+
+    def with_size(self, size: float) -> _MeanRuns:
+        """Return the same with another batch size."""
+        return self.model_copy(update={"batch_size": float(size)})
+
+    @property
+    def size(self) -> float:
+        """The batch size."""
+        assert self.batch_size is not None, "looked for before"
+        return self.batch_size
+
+    @property
+    def known_delta(self) -> float:
+        """The delta of everything."""
+        return self.records**-1.1 if self.delta is None else self.delta
+
+    @property
+    def change(self) -> ContextChange:
+        """What one unit does to contexts."""
+        return ContextChange(self.relation, self.group_size)
+
+    def _eta(self, change: ContextChange) -> float:
+        return bounded_range(self.clip, self.temperature, self.size, change, self.divisor)
+
+    @property
+    def accountant(self) -> ApproximateAccountant:
+        """The batch level's. All of the rebalancing is on one count: the worst case, whatever they are."""
+        return ApproximateAccountant(self._eta(self.change), laplace=(self.rebalancing_epsilon,))
+
+    @property
+    def groups(self) -> int:
+        """The number of labels, or 1 without any."""
+        return self.labels or 1
+
+    @property
+    def per_label(self) -> int:
+        """Batches of a label in a round. Raises InputError where its records fill none."""
+        if self.batches is not None:
+            return self.batches
+        filled = math.floor(self.records / self.groups / self.size)
+        if not filled:
+            problem = f"{self.records:,} records of {self.groups:,} labels do not fill a batch of {self.size:g}."
+            raise InputError("records", problem, "Give a smaller batch size.")
+        return filled
+
+    @property
+    def texts_per_round(self) -> int:
+        """Texts of all labels in a round. Raises InputError where more are asked for than there are batches."""
+        generated = self.per_label if self.generated is None else self.generated
+        if generated > self.per_label:
+            problem = f"a label has {self.per_label:,} batches, of which {generated:,} cannot be generated."
+            raise InputError("generated", problem, "Give as many or fewer.")
+        return generated * self.groups
+
+    @property
+    def release_accountant(self) -> ReleaseAccountant:
+        """Both levels', in one round."""
+        laplace = (self.rebalancing_epsilon,) if self.rebalancing_epsilon else ()
+        return ReleaseAccountant(
+            ApproximateAccountant(self._eta(self.change), laplace=laplace),
+            ApproximateAccountant(self._eta(ContextChange("add_remove"))),
+            SecretBatches(((self.per_label, self.texts_per_round // self.groups),)),
+            records=self.group_size * (2 if self.relation == "replace" else 1),
+        )
+
+    @property
+    def asked_rounds(self) -> int:
+        """The rounds that are asked about, by themselves or by their texts; one by default."""
+        return self.rounds or (1 if self.texts is None else -(-self.texts // self.texts_per_round))
+
+    def plan(self, rounds: int | None = None) -> Plan:
+        """Compute the most rounds within epsilon, or what so many rounds cost at both levels."""
+        release, tokens, texts = self.release_accountant, self.tokens or 1, self.texts_per_round
+        if rounds is None and self.epsilon is not None:
+            return most_texts(release, self.epsilon, tokens, self.known_delta, texts)
+        return cost_of_texts(release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts)
+
+    def _shared(self) -> dict[str, Any]:
+        names = ("tokens", "batch_size", "relation", "divisor", "group_size", "rebalancing_epsilon")
+        return {"delta": self.known_delta, **{name: getattr(self, name) for name in names}}
+
+    def cost(self) -> BatchCost:
+        """Compute the batch level of one round: of so many tokens, or of the most within epsilon."""
+        accountant, tokens = self.accountant, self.tokens
+        if tokens is None:
+            assert self.epsilon is not None, "or tokens are given"
+            tokens = accountant.affordable_tokens(self.epsilon, self.known_delta, self.method)
+        spent = accountant.epsilon(tokens, self.known_delta, self.method)
+        return BatchCost(
+            **self._shared() | {"tokens": tokens},
+            batch_epsilon=spent.epsilon,
+            method=spent.method,
+            rho=accountant.rho(tokens),
+            batch_lower=spent.epsilon_lower,
+            sensitivity=mean_sensitivity(self.change, self.divisor).text,
+        )
+
+    def cost_of_rounds(self, alternatives: bool) -> RoundsCost:
+        """Compute the most rounds within epsilon, or both levels of so many rounds or texts."""
+        plan = self.plan()
+        cost = plan if plan.rounds else self.plan(1)
+        return RoundsCost(
+            **self._shared(),
+            batch_epsilon=cost.batch_epsilon,
+            rounds=plan.rounds,
+            texts=plan.texts,
+            epsilon=cost.epsilon,
+            asked_epsilon=self.epsilon,
+            batches=self.per_label,
+            generated=self.texts_per_round // self.groups,
+            labels=self.groups,
+            clip=self.clip,
+            one_label=self._one_label(plan.rounds) if alternatives and self.groups > 1 else None,
+            menu=self._menu() if alternatives and self.epsilon is not None else (),
+        )
+
+    def _one_label(self, rounds: int) -> OneLabel:
+        together = None if self.batches is None else self.batches * self.groups
+        changes = {"labels": 1, "batches": together, "generated": self.texts_per_round}
+        merged = self.model_copy(update=changes)
+        plan = merged.plan(rounds if self.epsilon is None else None)
+        return OneLabel(batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon)
+
+    def _menu(self) -> tuple[ClipTexts, ...]:
+        plans = {clip: self.model_copy(update={"clip": clip}).plan() for clip in sorted({*_MENU, self.clip})}
+        return tuple(ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts) for clip, plan in plans.items())
+
+    def own_budgets(self) -> OwnBudgets:
+        """Compute every context's own budget: in rounds by the release level, else by the batch level."""
+        assert self.epsilon is not None, "individual budgets are worked out from it"
+        delta, rounds = self.known_delta, self.asked_rounds if self.in_rounds else 1
+        if self.in_rounds:
+            batch = self.release_accountant.batch
+            budget = self.release_accountant.of_rounds(rounds).most_rho_within(self.epsilon, delta)
+            rho = budget * self.change.half_steps**2
+            batch_epsilon = replace(batch, most_rho=rho, rounds=rounds).budgets_epsilon(delta)
+        else:
+            rho = self.accountant.most_rho_within(self.epsilon, delta)
+            budget, batch_epsilon = rho / self.change.half_steps**2, self.epsilon
+        widest = bounded_range(self.clip, self.temperature, self.size, ContextChange("add_remove")) * (1 + ROUNDING)
+        costliest = float(zcdp_of_draw(widest))
+        sure = math.floor(budget * _ROOM / costliest) if costliest else MOST_SURE
+        share = None
+        if self.tokens is not None:
+            share = min(1.0, range_of_draw(budget * _ROOM / max(1, self.tokens)) / widest)
+        return OwnBudgets(
+            **self._shared(),
+            batch_epsilon=batch_epsilon,
+            epsilon=self.epsilon if self.in_rounds else None,
+            rho=rho,
+            budget=budget,
+            rounds=rounds,
+            texts=rounds * self.texts_per_round if self.in_rounds else None,
+            sure_tokens=min(sure, MOST_SURE),
+            share=share,
+        )
+
+    def fewest(self) -> int:
+        """Find the fewest contexts whose tokens cost no more than epsilon, or can all be paid for by every context.
+
+        Raises:
+            InputError: MOST_CONTEXTS are too few.
+        """
+        tokens, epsilon = self.tokens, self.epsilon
+        assert tokens is not None and epsilon is not None, "or a batch size is given"
+
+        def enough(size: int, method: Method = "rdp") -> bool:
+            runs = self.with_size(size)
+            if self.individual:
+                return runs.own_budgets().sure_tokens >= tokens
+            return runs.accountant.epsilon(tokens, self.known_delta, method).epsilon <= epsilon
+
+        if not enough(MOST_CONTEXTS, self.method):
+            problem = f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
+            raise InputError("epsilon", problem, "Give a larger one, or fewer tokens.")
+        # Renyi accounting is quick, and never below the optimal bound: what it finds is where that one begins.
+        found = 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)
+        if self.individual or self.method == "rdp":
+            return found
+        return 1 + bisect_left(range(1, found), True, key=partial(enough, method=self.method))

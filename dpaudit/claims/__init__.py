@@ -1,0 +1,13 @@
+"""Kinds of claims: what each states, how it is held against recomputed figures, and what follows from it."""
+
+from dpaudit.claims.approximate import ApproximateClaim as ApproximateClaim
+from dpaudit.claims.ex_post import ExPostClaim as ExPostClaim
+from dpaudit.claims.kind import ClaimKind as ClaimKind
+from dpaudit.claims.kind import Guarantee as Guarantee
+from dpaudit.claims.kind import Kind as Kind
+from dpaudit.claims.kind import KindOfClaim as KindOfClaim
+from dpaudit.claims.registry import CLAIM_KINDS as CLAIM_KINDS
+from dpaudit.claims.registry import EMPIRICAL as EMPIRICAL
+from dpaudit.claims.registry import KIND_MEANINGS as KIND_MEANINGS
+from dpaudit.claims.registry import KIND_TITLES as KIND_TITLES
+from dpaudit.claims.registry import kind_of_accountant as kind_of_accountant

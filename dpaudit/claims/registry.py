@@ -1,0 +1,28 @@
+"""All kinds of claims, and what figures are called that are no claim."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dpaudit.claims.approximate import ApproximateClaim
+from dpaudit.claims.ex_post import ExPostClaim
+from dpaudit.claims.kind import ClaimKind, Kind, KindOfClaim
+
+#: By id, in the order in which pages show them.
+CLAIM_KINDS: Final[dict[ClaimKind, type[KindOfClaim]]] = {kind.id: kind for kind in (ExPostClaim, ApproximateClaim)}
+
+#: The kind of losses that were seen: figures, and no claim.
+EMPIRICAL: Final[Kind] = "empirical"
+KIND_TITLES: Final[dict[Kind, str]] = {
+    **{kind.id: kind.title for kind in CLAIM_KINDS.values()},
+    EMPIRICAL: "Empirical losses",
+}
+KIND_MEANINGS: Final[dict[Kind, str]] = {
+    **{kind.id: kind.meaning for kind in CLAIM_KINDS.values()},
+    EMPIRICAL: "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
+}
+
+
+def kind_of_accountant(accountant: str) -> type[KindOfClaim]:
+    """Return the kind of the figures that an accountant works out."""
+    return next(kind for kind in CLAIM_KINDS.values() if accountant in kind.accountants)

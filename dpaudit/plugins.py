@@ -1,0 +1,199 @@
+"""What other packages add to dpaudit: their entry points, found when a name is asked for, and loaded once.
+
+A plug-in is trusted like any installed package: its code runs in this process. A run directory names what it used, and
+so can ask for what is installed and for nothing else. Entry points are looked for where packages are installed, not in
+the folder that somebody stands in.
+"""
+
+from __future__ import annotations
+
+import site
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from dpaudit.errors import InputError
+
+MECHANISMS: Final = "dpaudit.mechanisms"
+CHECKS: Final = "dpaudit.checks"
+RECORDERS: Final = "dpaudit.recorders"
+CLUSTERING: Final = "dpaudit.clustering"
+GROUPS: Final = (MECHANISMS, CHECKS, RECORDERS, CLUSTERING)
+#: The distribution whose own plug-ins are part of this program.
+OWN: Final = "dpaudit"
+#: Of another package's error message.
+_MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class PlugIn:
+    """An entry point of an installed package.
+
+    Attributes:
+        group: what it adds, one of GROUPS.
+        name: what configs, run.json and reports call it.
+        value: module and object, as "package.module:object".
+        package, version: the distribution that has it.
+    """
+
+    group: str
+    name: str
+    value: str
+    package: str
+    version: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is part of dpaudit's own distribution."""
+        return self.package == OWN
+
+    def load(self) -> Any:
+        """Import it, once. Raises InputError where that fails, then and ever after."""
+        found = _load(self)
+        if isinstance(found, InputError):
+            raise found
+        return found
+
+    def words(self) -> str:
+        """Return its part of the catalogue, in TOML: the file beside its module, with the module's name; or none.
+
+        Raises:
+            InputError: it cannot be loaded, or there is such a file and it cannot be read.
+        """
+        self.load()
+        file = Path(str(sys.modules[self.value.partition(":")[0]].__file__)).with_suffix(".toml")
+        try:
+            return file.read_text("utf-8") if file.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise self.unusable(f"{file.name} cannot be read ({type(error).__name__}).") from None
+
+    def unusable(self, problem: str, remedy: str = "") -> InputError:
+        """Return the error of a plug-in that cannot be used."""
+        where = f"{self.package} {self.version}: entry point {self.name} of {self.group}"
+        return InputError(
+            where, problem, remedy or f"Mend {self.value} in {self.package}, or uninstall {self.package}."
+        )
+
+
+@cache
+def plug_ins(group: str) -> tuple[PlugIn, ...]:
+    """Return the installed plug-ins of a group, by name; none of them is loaded."""
+    return tuple(sorted((each for each in _installed() if each.group == group), key=lambda each: each.name))
+
+
+def plug_in(group: str, name: str) -> PlugIn | None:
+    """Return the plug-in of a name, dpaudit's own if there is one; None without any.
+
+    Raises:
+        InputError: two other packages have the name.
+    """
+    found = [each for each in plug_ins(group) if each.name == name]
+    found.sort(key=lambda each: not each.is_own)
+    if len(found) > 1 and not found[0].is_own:
+        raise found[0].unusable(f"{found[1].package} has one of that name, too.", "Uninstall one of both packages.")
+    return found[0] if found else None
+
+
+def loaded() -> tuple[PlugIn, ...]:
+    """Return the plug-ins that were loaded so far, in that order."""
+    return tuple(_LOADED)
+
+
+_LOADED: list[PlugIn] = []
+
+
+@cache
+def _installed() -> tuple[PlugIn, ...]:
+    found: dict[str, list[PlugIn]] = {}
+    for distribution in metadata.distributions(path=_places()):
+        if f"[{OWN}." not in (distribution.read_text("entry_points.txt") or ""):
+            continue  # reading a name takes ten times as long
+        package = str(distribution.name)
+        points = [point for point in distribution.entry_points if point.group in GROUPS]
+        each = [PlugIn(point.group, point.name, point.value, package, distribution.version) for point in points]
+        found.setdefault(package.lower().replace("_", "-"), each)  # the first on the path counts, as for imports
+    return tuple(plug_in for each in found.values() for plug_in in each)
+
+
+def _places() -> list[str]:
+    """Return the folders of installed packages, and that of dpaudit itself."""
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return [*site.getsitepackages(), *users, str(Path(__file__).parents[1])]
+
+
+@cache
+def _load(plug_in: PlugIn) -> Any:
+    try:
+        found = metadata.EntryPoint(plug_in.name, plug_in.value, plug_in.group).load()
+    except (Exception, SystemExit) as error:  # of another package's code, which may raise anything
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+        return plug_in.unusable(f"it cannot be imported ({said}).")
+    _LOADED.append(plug_in)
+    return found
+
+
+Kind = TypeVar("Kind")
+
+
+class Registry(Mapping[str, type[Kind]]):
+    """The classes of one kind by name: dpaudit's own, and those of plug-ins, which are loaded when asked for.
+
+    A name of dpaudit's own always means its own class. Listing leaves out what cannot be used, and asking for it by its
+    name raises InputError.
+
+    Attributes:
+        own: dpaudit's.
+        kind: the class that all of them derive from.
+    """
+
+    def __init__(
+        self, group: str, kind: type[Any], own: Mapping[str, type[Kind]], objection: Callable[[Any], str]
+    ) -> None:
+        """Args: `objection` returns why a plug-in's class cannot be used; empty where it can."""
+        self.own, self.kind, self._group, self._objection = dict(own), kind, group, objection
+
+    def __getitem__(self, name: str) -> type[Kind]:
+        if name in self.own:
+            return self.own[name]
+        found = plug_in(self._group, name)
+        if found is None:
+            raise KeyError(name)
+        loaded = found.load()
+        if not isinstance(loaded, type):
+            raise found.unusable(f"{found.value} is no class.")
+        if not issubclass(loaded, self.kind):
+            raise KeyError(name)  # of another kind in the same group
+        if missing := sorted(getattr(loaded, "__abstractmethods__", ())):
+            raise found.unusable(f"{found.value} leaves out {', '.join(missing)}.")
+        if (own := getattr(loaded, "name", None)) != name:
+            raise found.unusable(f"the class calls itself {own!r}.", "Give both the same name.")
+        if problem := self._objection(loaded):
+            raise found.unusable(problem)
+        return cast("type[Kind]", loaded)
+
+    def require_unclaimed(self, name: str) -> None:
+        """Refuse a name of dpaudit's own that another package has, too: who installed it may mean the other.
+
+        Raises:
+            InputError: names that package.
+        """
+        found = plug_in(self._group, name)
+        if found is not None and (name in self.own or found.is_own):
+            for each in plug_ins(self._group):
+                if each.name == name and not each.is_own:
+                    raise each.unusable(f"the name {name} is dpaudit's own.")
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        for name in dict.fromkeys(each.name for each in plug_ins(self._group)):
+            with suppress(InputError):
+                if name not in self.own and name in self:
+                    yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,220 @@
+"""The report of an audit as a document: one for readers inside, and one of what may be published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from dpaudit.reports import engineers, findings, levels, quality, wording
+from dpaudit.reports.costs import batch_costs
+from dpaudit.reports.document import (
+    Banner,
+    Block,
+    Definitions,
+    Document,
+    Entry,
+    Items,
+    KeyFigure,
+    KeyFigures,
+    Link,
+    Outcome,
+    Outcomes,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Verdict,
+)
+from dpaudit.reports.findings import is_public
+from dpaudit.reports.released import ReleasedTexts
+from dpaudit.reports.reproducing import model_name
+from dpaudit.reports.text import LABEL_LENGTH, one_line
+from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.writers import html, markdown
+from dpaudit.results import AuditResult, CheckResult
+
+#: What the person who accepts a run writes down, and what belongs there.
+SIGNED_BY = {
+    "Purpose of the release": "for whom, and what for",
+    "Kept until": "this report and the run directory",
+    "Reviewer": "who read all texts",
+    "Role": "",
+    "ε accepted (nats)": "with its kind and neighbours",
+    "Date and signature": "",
+}
+
+
+def render_html(result: AuditResult) -> str:
+    """Return report.html."""
+    return html.render(build(result))
+
+
+def render_markdown(result: AuditResult) -> str:
+    """Return report.md."""
+    return markdown.render(build(result))
+
+
+def build(result: AuditResult) -> Document:
+    """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
+    version = one_line(result.run.dpaudit, LABEL_LENGTH)
+    audience = "public" if is_public(result) else "private"
+    return Document(
+        findings.headline(result),
+        [_verdict(result), _audience(result), *_sections(result)],
+        masthead=(f"Privacy audit report · {audience}", one_line(result.run.path or "", LABEL_LENGTH)),
+        footer=f"Written by dpaudit {version}. report.json beside this file holds the same result, with every "
+        "figure in full.",
+        contents=True,
+    )
+
+
+def _sections(result: AuditResult) -> Iterator[Section]:
+    anchors = _anchors(result.checks)
+    texts = ReleasedTexts(result)
+    if len(texts):
+        lead = Paragraph(f"{wording.SAMPLES_LEAD} {texts.left_out}".strip())
+        yield _section("samples", [lead, texts.block()])
+    yield _section("not-checked", list(_not_checked(result, anchors)))
+    yield _section("checks", list(_checks(result, anchors)), filter="checks")
+    if result.quality is not None and not is_public(result):
+        yield _section("quality", list(quality.blocks(result.quality)), folded=True)
+    yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])
+    yield _section("engineers", list(engineers.sections(result)), folded=True)
+    terms = [Entry(term, meaning) for term, meaning in wording.GLOSSARY.items()]
+    yield _section("glossary", [Definitions(terms, "terms")], folded=True)
+
+
+def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter: str = "") -> Section:  # noqa: A002
+    return Section(SECTIONS[name], blocks, id=name, folded=folded, filter=filter)
+
+
+def _verdict(result: AuditResult) -> Verdict:
+    """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
+    blocks: list[Block] = [*_promise(result)]
+    for place, caveat in enumerate(findings.empty_bounds(result)):
+        blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
+    if failed := findings.checks_with(result, "fail", "error"):
+        anchors = _anchors(result.checks)
+        blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
+    if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
+        blocks.append(Paragraph(" ".join(added), lead="What the records added."))
+    blocks.append(Definitions(list(_facts(result)), "facts"))
+    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
+    asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
+    blocks.append(Paragraph((asked, Link("What was not checked", "#not-checked")), "quiet"))
+    return Verdict(result.verdict, findings.headline(result), blocks)
+
+
+def _promise(result: AuditResult) -> Iterator[Block]:
+    """Yield the one number that the run promises, and for whom; where nothing holds, why."""
+    held = levels.holding(result)
+    if not held:
+        yield Paragraph(one_line(result.guarantee), "lead")
+        return
+    yield Paragraph(held[0].promise, "lead")
+    yield KeyFigures([KeyFigure(each.name, each.figure, f"{each.readers} {each.equal}".strip()) for each in held])
+    yield Paragraph(levels.not_covered(result.claim), "quiet")
+
+
+def _facts(result: AuditResult) -> Iterator[Entry]:
+    """Yield which run it is, as far as this reader may know."""
+    settings = result.run.settings
+    named = {
+        "Generated": "" if settings is None else settings.created[:10],
+        "Model": model_name(result),
+        "Private records": None if settings is None or settings.data is None else settings.data.records,
+        "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",
+        "Checked with": f"dpaudit {result.run.dpaudit}",
+    }
+    for name, value in named.items():
+        if value:
+            yield Entry(name, f"{value:,}" if isinstance(value, int) else one_line(value, LABEL_LENGTH))
+
+
+def _audience(result: AuditResult) -> Banner:
+    """Return who the report is for, and which kinds of statement it therefore holds."""
+    if is_public(result):
+        return Banner("Public.", wording.PUBLIC_REPORT, public=True)
+    empirical = result.guarantees.empirical
+    losses = (empirical.leave_one_out_max, empirical.attack, empirical.canaries) != (None, None, None)
+    ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
+    return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)
+
+
+def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
+    """Return each check's place in the page: by its id, so that a link to it holds from one audit to the next."""
+    taken: set[str] = set()
+    anchors = {}
+    for index, check in enumerate(checks):
+        anchor = "check-" + re.sub(r"[^A-Za-z0-9.-]", "-", check.id[:LABEL_LENGTH])
+        anchor = f"{anchor}-{index}" if anchor in taken else anchor
+        taken.add(anchor)
+        anchors[id(check)] = anchor
+    return anchors
+
+
+def _named(check: CheckResult, anchors: Mapping[int, str]) -> tuple[Link]:
+    return (Link(f"`{one_line(check.id, LABEL_LENGTH)}`", f"#{anchors[id(check)]}"),)
+
+
+def _not_checked(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
+    groups = findings.unmade(result)
+    if groups:
+        yield Paragraph("These were not tested.")
+        yield Definitions([_unmade(group, anchors) for group in groups], "settings")
+    else:
+        yield Paragraph("Every check that applies to this run was made.")
+    if caveats := findings.other_caveats(result):
+        yield Section(wording.TRUSTED, [Items(list(map(one_line, caveats)))])
+
+
+def _unmade(group: findings.Unmade, anchors: Mapping[int, str]) -> Entry:
+    """Return checks that were not made, by name unless they are many, with what makes them."""
+    words: list[str | Link] = [group.named]
+    if len(group.checks) <= findings.MOST_NAMED:
+        words = [part for check in group.checks for part in (*_named(check, anchors), ", ")][:-1]
+    return Entry("Needed for a pass" if group.needed else "Not made", (*words, f". {group.remedy}".rstrip()))
+
+
+def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
+    def outcomes(checks: Sequence[CheckResult], *, folded: bool = False) -> Outcomes:
+        return Outcomes([_outcome(result, check, anchors) for check in checks], folded)
+
+    open_ones = findings.checks_with(result, "fail", "error", "warn") + findings.checks_not_made(result)
+    if open_ones:
+        yield outcomes(open_ones)
+    if passed := findings.checks_with(result, "pass"):
+        families = findings.families(passed)
+        parts = [Section(each.name, [outcomes(each.checks, folded=True)], note=each.tally) for each in families]
+        yield Section(f"{len(passed)} passed", parts, folded=True)
+    if others := findings.checks_not_about(result):
+        title = "1 does not apply" if len(others) == 1 else f"{len(others)} do not apply"
+        lead = Paragraph("This run has no part that they check.", "quiet")
+        yield Section(title, [lead, outcomes(others, folded=True)], folded=True)
+    rows = [Row(rung.cells, quiet=not rung.asked) for rung in findings.rungs(result)]
+    ladder = Table("Levels of evidence", findings.LADDER_COLUMNS, rows, frozenset({1}))
+    yield Section("How far the evidence goes", [Paragraph(findings.standing(result)), ladder], folded=True)
+
+
+def _outcome(result: AuditResult, check: CheckResult, anchors: Mapping[int, str]) -> Outcome:
+    return Outcome(
+        one_line(check.id, LABEL_LENGTH),
+        anchors[id(check)],
+        check.status,
+        findings.status_name(result, check),
+        one_line(check.title),
+        list(findings.statements(result, check)),
+    )
+
+
+def _signed_off(result: AuditResult) -> Iterator[Entry]:
+    yield from (Entry(name, hint=hint) for name, hint in SIGNED_BY.items())
+    for name, known in signed_off(result):
+        yield Entry(name, f"`{known}`")
+
+
+def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
+    """Return the files that the person who accepts the run signs for, with their digests."""
+    digests = result.run.digests
+    files = () if is_public(result) else ("run.json", "samples.jsonl")
+    return tuple((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)

@@ -1,0 +1,584 @@
+"""The sections of an audit's report for engineers: every figure by its kind, costs, composition and settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from dpaudit.catalogue import sentence
+from dpaudit.reports import budgets, costs, figures, wording
+from dpaudit.reports.costs import batch_costs, ex_post_digits
+from dpaudit.reports.document import (
+    Block,
+    Columns,
+    Commands,
+    Definitions,
+    Entry,
+    Figure,
+    Link,
+    Node,
+    Paragraph,
+    Section,
+    Table,
+    Tree,
+    Words,
+)
+from dpaudit.reports.findings import caution, cited, is_public
+from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
+from dpaudit.reports.reproducing import claim_origin, commands
+from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, SECTIONS, neighbours, or_absent
+from dpaudit.results import (
+    Approximate,
+    Asked,
+    AuditResult,
+    BatchResult,
+    ClaimResult,
+    ExPost,
+    Kind,
+    LedgerEntry,
+    RunSummary,
+)
+from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving, stated
+
+NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
+MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
+#: Levels and children of the composition that a page lists.
+_DEPTH, _BREADTH = 8, 60
+CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
+WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
+#: A claim that is rounded up by less is taken for the figure itself.
+_AS_CLAIMED = 1.001
+#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
+_RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
+#: Which fields of a claim a line of a kind is about.
+_OPTIONS: dict[str, set[Asked]] = {
+    _RELEASE: {"epsilon"},
+    _BATCH: {"batch_epsilon"},
+    _EITHER: {"epsilon", "batch_epsilon"},
+    "δ": {"delta"},
+    "Neighbours": {"relation", "unit"},
+}
+#: Entries of the run's summary that say which software audited it.
+_VERSIONS = ("dpaudit", "dp_accounting", "plugins")
+_SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
+
+
+def sections(result: AuditResult) -> Iterator[Section]:
+    """Yield the sections that this result has something for, in their order."""
+    kinds = [*kind_sections(result).values()]
+    doubt = [Paragraph(caution(result), "caution")] if caution(result) else []
+    # What the first screen says in plain words, in full.
+    stated_in_full = [Paragraph(one_line(result.guarantee))] if holding(result) else []
+    lead = [*stated_in_full, Paragraph(wording.KINDS_APART, "quiet"), *doubt]
+    yield _named("claimed", [*lead, Columns(kinds)], folded=False)
+    parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
+    if not is_public(result):
+        per_token = {"tokens": _tokens, "budgets": _budgets, "directions": _directions, "losses": _losses}
+        parts = {**per_token, "batches": _batches, **parts}
+    for name, made in {**parts, "settings": _settings, "reproduce": _reproduce}.items():
+        if blocks := made(result):
+            yield _named(name, blocks)
+
+
+def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Section:
+    return Section(SECTIONS[name], blocks, id=name, folded=folded)
+
+
+def kind_sections(result: AuditResult) -> dict[Kind, Section]:
+    """Return a section for each kind of epsilon, so that their figures cannot be read across."""
+    return {"ex-post": _ex_post(result), "approximate": _approximate(result), "empirical": _empirical(result)}
+
+
+class _Line(NamedTuple):
+    """A quantity of a kind by its name, as claimed and as recomputed."""
+
+    name: str
+    claimed: str
+    recomputed: str
+
+
+def _kind(
+    result: AuditResult,
+    kind: Kind,
+    lines: Sequence[_Line],
+    parts: Sequence[tuple[str, str]],
+    remark: str,
+    more: Sequence[Block] = (),
+) -> Section:
+    """Return what a kind means, its quantities, what the recomputed figure is made of, and what to mind."""
+    blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
+    if lines:
+        blocks.append(_beside(result, kind, lines))
+    if parts:
+        blocks.append(Definitions([Entry(name, value) for name, value in parts], "figures"))
+    return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+
+
+def _beside(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> Table:
+    """Return each quantity as claimed, recomputed, and agreed: given to the audit."""
+    names, claimed, recomputed = zip(*lines, strict=True)
+    columns = [("Claimed", _own(result, kind, lines)), ("Recomputed", recomputed)]
+    if claimed[0] != NOT_CLAIMED:
+        asked = set(result.asked)
+        agreed = [cell if _OPTIONS[name] & asked else ABSENT for name, cell in zip(names, claimed, strict=True)]
+        columns.append(("Agreed", tuple(agreed) if asked else (NOT_GIVEN, *agreed[1:])))
+    header = ("", *(name for name, _ in columns))
+    rows = zip(names, *(cells for _, cells in columns), strict=True)
+    return Table.of(f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True)
+
+
+def _own(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> tuple[str, ...]:
+    """Return the run's own claim, a cell for each line: the one that was tested may have been given to the audit."""
+    if result.claim is None or result.claim.kind != kind:
+        return tuple(line.claimed for line in lines)
+    if result.own_claim is not None:
+        cells = _claim_cells(result.own_claim)
+        return tuple(cells[line.name] for line in lines)
+    hidden = bool(result.asked) and is_public(result)
+    return tuple(WITHHELD if hidden else line.claimed for line in lines)
+
+
+def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
+    return result.claim if result.claim is not None and result.claim.kind == kind else None
+
+
+def _claim_cells(claim: ClaimResult) -> dict[str, str]:
+    """Return what a claim states, by the name of its line."""
+    epsilon = _nats(stated(claim.epsilon))
+    batch = NOT_CLAIMED if claim.batch_epsilon is None else _nats(stated(claim.batch_epsilon))
+    named = {_RELEASE: epsilon, _BATCH: batch, _EITHER: epsilon}
+    return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
+
+
+def _lines(claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED) -> list[_Line]:
+    """Return each quantity as claimed and as recomputed; `otherwise` stands for what was not recomputed."""
+    if claim is None and found is None:
+        return []
+    claimed = dict.fromkeys(_OPTIONS, NOT_CLAIMED) if claim is None else _claim_cells(claim)
+    recomputed = dict.fromkeys(_OPTIONS, otherwise)
+    if claim is not None and found is None and otherwise == WITHHELD:
+        recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
+    if found is not None:
+        digits = digits_for(claim, found)
+        release, batch = (_nats(bound(value, digits)) for value in (found.epsilon, found.batch_epsilon))
+        delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
+        recomputed = {_RELEASE: release, _BATCH: batch, _EITHER: release}
+        recomputed |= {"δ": delta, "Neighbours": neighbours_of(found)}
+    levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
+    return [_Line(name, claimed[name], recomputed[name]) for name in (*levels, "δ", "Neighbours")]
+
+
+def _ex_post(result: AuditResult) -> Section:
+    claim, found = _claim_of(result, "ex-post"), result.guarantees.ex_post
+    if found is None:
+        lines, remark = _lines(claim, None), "No ex-post epsilon was computed for this run."
+        if is_public(result):
+            lines = _lines(claim, None, WITHHELD)
+            remark = "The ex-post epsilon depends on the private data, so this report withholds it."
+        return _kind(result, "ex-post", lines, (), remark)
+    shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
+    parts = [
+        (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
+        (f"Rise{of_batch}", _nats(shown(found.rise))),
+        (f"Fall{of_batch}", _nats(shown(found.fall))),
+        ("Rebalancing", _nats(shown(found.rebalancing))),
+        (f"Generation, Theorem 1{of_batch}", _nats(shown(found.theorem1))),
+        ("Exact saves (nats)", saving(found.theorem1, found.exact)),
+        *_between_levels(found),
+    ]
+    total = "batch level's total" if of_batch else "total"
+    remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
+    return _kind(result, "ex-post", _lines(claim, found), parts, remark)
+
+
+def _approximate(result: AuditResult) -> Section:
+    claim, found = _claim_of(result, "approximate"), result.guarantees.approximate
+    if found is None:
+        remark = "No approximate guarantee was computed for this run."
+        if is_public(result):
+            remark = "No approximate guarantee follows from what the run declares public."
+        return _kind(result, "approximate", _lines(claim, None), (), remark)
+    remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
+    return _kind(result, "approximate", _lines(claim, found), list(_approximate_parts(claim, found)), remark)
+
+
+def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
+    of_batch = _of_batch_level(found)
+    yield f"Accounting method{of_batch}", wording.METHOD_NAMES.get(found.method, one_line(found.method))
+    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
+    yield f"No accountant can go below{of_batch}", _nats(low)
+    yield f"By Rényi DP{of_batch}", _nats(bound(found.batch_rdp, digits_for(claim, found)))
+    most = f"any number; a batch has at most {found.tokens:,}" if found.method == "zcdp" else f"{found.tokens:,}"
+    yield f"Tokens accounted for{', in each round' if found.amplification.rounds > 1 else ''}", most
+    if found.rho is not None:
+        yield "All tokens", f"rho {bound(found.rho)} (zCDP), whatever their number"
+    inside = " inside ε, accounted for jointly" if found.rebalancing else ""
+    yield "Rebalancing", _nats(bound(found.rebalancing)) + inside
+    if found.centers:
+        yield "Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ"
+    yield "Sensitivity", one_line(found.sensitivity)
+    yield from _between_levels(found)
+    for other in found.others:
+        between = f"To {neighbours(other.relation, other.unit, None)}{of_batch}"
+        yield between, f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
+
+
+def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
+    """Say where the claim is Rényi's figure, which is above what was recomputed by more than rounding."""
+    if claim is None or found.batch_epsilon >= found.batch_rdp:
+        return ""
+    claimed = claim.epsilon if claim.batch_epsilon is None else claim.batch_epsilon
+    if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
+        return ""
+    return (
+        f" The claim{_of_batch_level(found)} is by Rényi accounting, which others can repeat; what was recomputed is "
+        "tighter, and holds."
+    )
+
+
+def _of_batch_level(found: ExPost | Approximate) -> str:
+    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    return " (batch level)" if found.amplification.groups else ""
+
+
+def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
+    """Yield what lies between the levels, or why nothing does."""
+    between = found.amplification
+    if between.groups:
+        yield "Secret batches", secret_batches(between)
+    if between.assumption is not None:
+        yield "The release level rests on", one_line(sentence(between.assumption))
+    if between.reason is not None:
+        yield "Both levels are equal", one_line(sentence(between.reason))
+
+
+def _empirical(result: AuditResult) -> Section:
+    found = result.guarantees.empirical
+    if is_public(result):
+        return _kind(result, "empirical", (), (), "This report withholds what was measured on the private data.")
+    if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
+        return _kind(result, "empirical", (), (), "No loss of a left-out context was computed for this run.")
+    parts: list[tuple[str, str]] = []
+    if found.leave_one_out_max is not None:
+        parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
+        parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
+        if found.worst:
+            worst = found.worst[0]
+            parts.append(("Where, with its sign", f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"))
+    remark = "Not a guarantee, so it has no claim to stand beside."
+    if (attack := found.attack) is not None:
+        parts += [
+            ("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"),
+            ("At δ", delta_bound(attack.delta)),
+            ("Without allowing for chance", _nats(nearest(attack.estimate))),
+            ("Texts on either side", f"{attack.trials:,}"),
+            ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
+        ]
+        remark = wording.LOWER_BOUND
+    if (canaries := found.canaries) is not None:
+        parts += [
+            ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
+            ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
+            ("And at most, were all right", _least(canaries.most)),
+        ]
+        remark = f"{remark} {wording.OF_CANARIES}"
+    more = []
+    if points := attack_curve(result):
+        title = "The smallest δ that the attack leaves to each ε"
+        more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
+    return _kind(result, "empirical", (), parts, remark, more)
+
+
+def _least(epsilon: float) -> str:
+    """Return a bound from below in a row of its own; 0 is none."""
+    return _nats(lower_bound(epsilon)) if epsilon > 0 else "none above 0"
+
+
+def _sure(confidence: float) -> str:
+    return f"({nearest(100 * confidence, 3).rstrip('0').rstrip('.')}% confidence)"
+
+
+def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
+    """Return rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made.
+
+    At most MOST_POINTS of them, evenly, the first and the last among them.
+    """
+    found = result.guarantees.empirical.attack
+    points = () if found is None else found.curve
+    if len(points) > MOST_POINTS:
+        points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
+    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points)
+
+
+def _tokens(result: AuditResult) -> list[Block]:
+    drawn = (
+        (figures.token_curve, wording.CURVE_MARKS, costs.curve_described(result.tokens)),
+        (figures.growth, wording.GROWTH_MARKS, costs.growth_described(result)),
+    )
+    shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
+    return [Columns(shown)] if shown else []
+
+
+def _budgets(result: AuditResult) -> list[Block]:
+    if (use := result.budgets) is None:
+        return []
+    blocks: list[Block] = [Paragraph(budgets.described(use))]
+    if rows := budgets.rows(use):
+        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), wording.BUDGET_MARKS))
+        blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
+    return blocks
+
+
+def _directions(result: AuditResult) -> list[Block]:
+    found = costs.directions(result)
+    if found is None:
+        return []
+    words = costs.directions_described(result)
+    return [
+        Paragraph(wording.RISE_AND_FALL),
+        Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
+    ]
+
+
+def _losses(result: AuditResult) -> list[Block]:
+    found, rows = costs.losses(result), worst_contexts(result)
+    if found is None and not rows:
+        return []
+    blocks: list[Block] = [Paragraph(wording.LOSS_SIGN)]
+    if found is not None:
+        words = costs.losses_described(result)
+        blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
+    if rows:
+        listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
+        said = f"{worst_sentence(result)} {several_contexts(result)}".strip()
+        blocks.append(Section("Contexts whose absence would have mattered most", [Paragraph(said), listed]))
+    return blocks
+
+
+def _batches(result: AuditResult) -> list[Block]:
+    found = batch_costs(result)
+    blocks: list[Block] = [Paragraph(wording.OF_THE_BATCH_LEVEL)]
+    if found is not None:
+        drawing = figures.batch_histogram(result)
+        nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
+        blocks.append(Figure(drawing, nothing + found.described(), found.marks))
+    note = wording.NO_BATCH_COSTS if found is None else several_contexts(result)
+    blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
+    if result.batches:
+        columns = batch_columns(result)
+        rows = [
+            [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
+            for batch in listed_batches(result)
+        ]
+        words = [place for place, column in enumerate(columns) if column.words]
+        title = "Batches, with columns of their own for each kind of cost"
+        header = [column.name for column in columns]
+        blocks.append(Section("Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"))
+    return blocks
+
+
+def _batch_link(result: AuditResult, batch: int) -> Words:
+    """Return a batch's id, which leads to its text where one is shown."""
+    shown = any(sample.batch == batch for sample in result.samples)
+    return Link(str(batch), f"#text-{batch}-0") if shown else str(batch)
+
+
+class Column(NamedTuple):
+    """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
+
+    name: str
+    cell: Callable[[BatchResult], str]
+    words: bool = False
+
+
+def batch_columns(result: AuditResult) -> tuple[Column, ...]:
+    """Return the per-batch table's columns, without those that this run has no figure for, apart for each kind."""
+    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
+    several = any(batch.texts != 1 for batch in result.batches)
+    columns = [
+        Column("Batch", lambda batch: str(batch.id)),
+        Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
+        Column("Rise", lambda batch: cost(batch.rise)),
+        Column("Fall", lambda batch: cost(batch.fall)),
+        Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
+        Column("Saving (nats)", _saved),
+        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
+        Column("Contexts", lambda batch: f"{batch.contexts:,}"),
+        Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
+        Column("Tokens", lambda batch: f"{batch.steps:,}"),
+        Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
+    ]
+    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+
+
+def _saved(batch: BatchResult) -> str:
+    return ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
+
+
+def _label(label: str) -> str:
+    return one_line(label, LABEL_LENGTH) or "empty"
+
+
+def listed_batches(result: AuditResult) -> tuple[BatchResult, ...]:
+    """Return the batches that a report lists: the costliest, or the first where none has a cost."""
+    found = batch_costs(result)
+    return (result.batches if found is None else found.costliest)[:MOST_BATCHES]
+
+
+def listed_sentence(result: AuditResult) -> str:
+    """Say which batches are listed, and how many are not."""
+    count, listed = len(result.batches), len(listed_batches(result))
+    if count == 0:
+        return "No batch was read."
+    has_costs, texts = batch_costs(result) is not None, sum(batch.texts for batch in result.batches)
+    in_all = f" They have {texts:,} texts in all." if texts != count else ""
+    if count > listed:
+        which = "costliest" if has_costs else "first"
+        others = "one" if count - listed == 1 else f"{count - listed:,}"
+        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
+    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".") + in_all
+
+
+def several_contexts(result: AuditResult) -> str:
+    """Say what a batch's figures are for where one unit can change more than one context; else nothing."""
+    found = result.guarantees.ex_post
+    if found is None or found.unit == "context":
+        return ""
+    one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
+    return "" if one else wording.SEVERAL_CONTEXTS
+
+
+def worst_contexts(result: AuditResult) -> list[list[Words]]:
+    """Return rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
+    exact = {batch.id: batch.exact for batch in result.batches}
+    shown = partial(bound, digits=ex_post_digits(result))
+    return [
+        [
+            _batch_link(result, context.batch),
+            str(context.slot),
+            signed(context.loss),
+            or_absent(exact.get(context.batch), shown),
+        ]
+        for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
+    ]
+
+
+def worst_sentence(result: AuditResult) -> str:
+    """Say which contexts are listed, and how many more there are."""
+    listed = len(worst_contexts(result))
+    count = max(result.guarantees.empirical.contexts, listed)
+    said = "The context" if listed == 1 else f"The {listed} contexts"
+    return f"{said} with the largest loss by size, of {count:,} left out one at a time."
+
+
+def signed(loss: float) -> str:
+    """Return a loss with its sign, for here the sign says which way the text would have moved."""
+    return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
+
+
+def _ledger(result: AuditResult) -> list[Block]:
+    if not result.ledger:
+        return []
+    return [Paragraph(wording.LEDGER_LEAD), *(_composition(result, entry) for entry in result.ledger)]
+
+
+def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
+    """Return the composition of one kind as a tree, bounded in depth and breadth."""
+    # As elsewhere in the report: a loss is measured, an epsilon is a bound.
+    shown: dict[Kind, Callable[[float], str]] = {
+        "empirical": nearest,
+        "ex-post": partial(bound, digits=ex_post_digits(result)),
+        "approximate": partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
+    }
+    claimed = None if result.claim is None else result.claim.delta
+    records = result.claim.records_per_user if result.claim else None
+
+    def figure(each: LedgerEntry) -> str:
+        delta = f", δ = {delta_bound(each.delta, claimed)}" if each.delta else ""
+        return _nats(shown[entry.kind](each.value)) + delta
+
+    title = f"Composition: {KIND_TITLES[entry.kind]}"
+    note = neighbours(entry.relation, entry.unit, records)
+    return Section(title, [Tree(_node(entry, figure, _DEPTH))], note=note)
+
+
+def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, inherited: str | None = None) -> Node:
+    """Return a node down to `depth` levels; a reference that the parent has too is not repeated."""
+    listed = entry.children[:_BREADTH] if depth > 1 else ()
+    omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
+    shared = (entry.rule, entry.kind) == ("joint", "ex-post")
+    words = wording.SHARED if shared else wording.RULES[entry.rule]
+    return Node(
+        name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
+        figure=figure(entry),
+        rule=words and f"{words} {len(listed) + omitted:,}",
+        reference="" if entry.reference == inherited else one_line(cited(entry.reference), LABEL_LENGTH),
+        children=[_node(child, figure, depth - 1, entry.reference) for child in listed],
+        omitted=omitted,
+    )
+
+
+def _settings(result: AuditResult) -> list[Block]:
+    parts = settings(result.run)
+    if not parts:
+        return [Paragraph("The run states nothing that could be read.")]
+    lead = "As the run declares them public." if is_public(result) else "As the run states them, with its digests."
+    return [Paragraph(lead), *(Section(title, [Definitions(entries)]) for title, entries in parts)]
+
+
+def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
+    """Return the run's summary as printable text, bounded in depth and breadth: configuration, versions, digests."""
+    configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
+    configuration |= configuration.pop("settings", {})
+    configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
+    versions = {name: configuration.pop(name, None) for name in _VERSIONS}
+    versions["generated with"] = configuration.pop("software", None)
+    parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
+    return [(title, _entries(list(held.items()), depth=1)) for title, held in parts if held]
+
+
+def _entries(items: list[tuple[object, object]], depth: int) -> list[Entry]:
+    """Return entries of a mapping, without those that are not set or hold nothing."""
+    items = [(name, value) for name, value in items if value is not None and value not in ("", [], (), {})]
+    shown = [_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS]]
+    if len(items) > _SETTINGS_ITEMS:
+        more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
+        shown.append(Entry("…", f"{more} in report.json"))
+    return shown
+
+
+def _setting(name: str, value: object, depth: int) -> Entry:
+    if depth >= _SETTINGS_DEPTH and isinstance(value, Mapping | list | tuple):
+        return Entry(name, "nested too deeply to show")
+    if isinstance(value, Mapping):
+        entries = _entries(list(value.items()), depth + 1)
+        return Entry(name, "" if entries else "none", entries)
+    if isinstance(value, list | tuple):
+        if any(isinstance(item, Mapping | list | tuple) for item in value):
+            return Entry(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
+        left_out = len(value) - _SETTINGS_ITEMS
+        more = f", and {left_out:,} more" if left_out > 0 else ""
+        return Entry(name, ", ".join(map(_scalar, value[:_SETTINGS_ITEMS])) + more or "none")
+    return Entry(name, _scalar(value))
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return stated(value)
+    return one_line(value) or (json.dumps(str(value)) if value else "empty")  # white space, made visible
+
+
+def _reproduce(result: AuditResult) -> list[Block]:
+    return [Paragraph(f"{claim_origin(result)} {wording.REPRODUCE}".strip()), Commands(commands(result))]
+
+
+def _nats(figure: str) -> str:
+    return f"{figure} nats" if any(character.isdigit() for character in figure) else figure

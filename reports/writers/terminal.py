@@ -1,0 +1,186 @@
+"""Documents for a terminal: read in five seconds, at 80 columns, with or without colour.
+
+Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay square brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpaudit.reports import document as d
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable, wrapped
+
+STYLES: dict[str, str] = {
+    "fail": "bold red",
+    "not_verified": "bold yellow",
+    "error": "bold yellow",
+    "warn": "yellow",
+    "pass": "bold green",
+    "skip": "dim",
+}
+_TONES: dict[d.Tone, str] = {"plain": "", "lead": "bold", "quiet": "dim", "strong": "bold", "caution": "yellow"}
+_INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
+
+
+def print_document(document: d.Document, console: Console) -> None:
+    """Print the blocks of a document; its title first, unless a verdict stands there."""
+    if document.title and not any(isinstance(block, d.Verdict) for block in document.blocks):
+        console.print(Text(one_line(document.title), style="bold"))
+    print_blocks(document.blocks, console)
+
+
+def print_blocks(blocks: Iterable[d.Block], console: Console) -> None:
+    """Print blocks one below the other."""
+    for block in blocks:
+        _PRINTERS[type(block)](block, console)
+
+
+def print_paragraph(said: Text, console: Console) -> None:
+    """Wrapped, with all lines but the first indented."""
+    for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
+        line.rstrip()
+        console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
+
+
+def print_pair(
+    label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
+) -> None:
+    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks.
+
+    The label's column has this `width`; what does not fit into `most` lines is left out, where that is given.
+    """
+    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
+    if most is not None and len(wrapped) > most:
+        wrapped[most - 1].truncate(max(_NARROWEST, console.width - len(_INDENT) - width) - 2)
+        wrapped[most - 1].append(" …")
+    for index, line in enumerate(wrapped[:most]):
+        line.rstrip()
+        name = label if index == 0 else ""
+        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
+
+
+def plain_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
+) -> Table:
+    """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for name in header:
+        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _plain(words: d.Words) -> str:
+    """Return words in a line; commands keep their backticks."""
+    return one_line("".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words)))
+
+
+def _section(section: d.Section, console: Console) -> None:
+    title = Text(_plain(section.title), style="bold")
+    console.print(Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim")))
+    print_blocks(section.blocks, console)
+
+
+def _verdict(verdict: d.Verdict, console: Console) -> None:
+    console.print(Text(one_line(verdict.title), style=STYLES[verdict.status]))
+    print_blocks(verdict.blocks, console)
+
+
+def _banner(banner: d.Banner, console: Console) -> None:
+    console.print(Text(f"{banner.lead} {one_line(banner.words)}", style="bold"))
+
+
+def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
+    said, lead = _plain(paragraph.words), f"{paragraph.lead} " if paragraph.lead else ""
+    # Commands are not broken, so that they can be copied.
+    console.print(Text(wrapped(lead + said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+
+
+def _key_figures(found: d.KeyFigures, console: Console) -> None:
+    for each in found.figures:
+        said = wrapped(f"{each.name}, {each.figure}: {one_line(each.meaning)}", console.width, _INDENT)
+        console.print(Text(said), soft_wrap=True)
+
+
+def _table(table: d.Table, console: Console) -> None:
+    numbers = [name for place, name in enumerate(table.header) if place and place not in table.words]
+    rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
+    console.print(plain_table(table.header, rows, numbers, gap=2 if len(table.header) < 8 else 1))
+
+
+def _cell(words: d.Words) -> str:
+    """Return a cell, whose line breaks are kept."""
+    return "".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words))
+
+
+def _figure(figure: d.Figure, console: Console) -> None:
+    console.print(Text(one_line(figure.words)))
+
+
+def _texts(texts: d.Texts, console: Console) -> None:
+    for shown in texts.texts[: texts.page]:
+        words = "".join(piece.words for piece in shown.pieces if not piece.stands_in)
+        print_pair(one_line(shown.title, LABEL_LENGTH), one_line(words) or "(empty)", console, most=2)
+
+
+def _tree(tree: d.Tree, console: Console) -> None:
+    _print_node(tree.root, _INDENT, console)
+
+
+def _print_node(node: d.Node, indent: str, console: Console) -> None:
+    rule = f", {node.made_of}" if node.made_of else ""
+    console.print(Text(f"{indent}{one_line(node.name)} {one_line(node.figure)}{rule}"))
+    for child in node.children:
+        _print_node(child, indent + _INDENT, console)
+
+
+def _commands(commands: d.Commands, console: Console) -> None:
+    for line in commands.lines:
+        console.print(Text(f"{_INDENT}{line}"), soft_wrap=True)
+
+
+def _items(items: d.Items, console: Console) -> None:
+    for place, item in enumerate(items.items, start=1):
+        print_paragraph(Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]), console)
+
+
+def _definitions(found: d.Definitions, console: Console) -> None:
+    for entry in found.entries:
+        print_pair(one_line(entry.name, LABEL_LENGTH), _plain(entry.value), console)
+        _definitions(d.Definitions(entry.entries), console)
+
+
+def _outcomes(found: d.Outcomes, console: Console) -> None:
+    for one in found.outcomes:
+        name = Text.assemble((one.status_name, STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
+        console.print(name + Text(one_line(one.title), style="bold"))
+        for each in one.statements:
+            print_pair(each.name.lower(), one_line(each.words), console)
+
+
+def _columns(columns: d.Columns, console: Console) -> None:
+    print_blocks(columns.blocks, console)
+
+
+_PRINTERS: dict[type[d.Block], Callable[[Any, Console], None]] = {
+    d.Section: _section,
+    d.Columns: _columns,
+    d.Verdict: _verdict,
+    d.Banner: _banner,
+    d.Paragraph: _paragraph,
+    d.KeyFigures: _key_figures,
+    d.Table: _table,
+    d.Figure: _figure,
+    d.Texts: _texts,
+    d.Tree: _tree,
+    d.Commands: _commands,
+    d.Items: _items,
+    d.Definitions: _definitions,
+    d.Outcomes: _outcomes,
+}

@@ -1,0 +1,1 @@
+"""A plug-in for dpaudit: an aggregator and a check."""
