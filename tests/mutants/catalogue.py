@@ -1736,8 +1736,8 @@ _CHECKS = (
         "check-claim-epsilon-tolerance",
         "a claim may fall short of epsilon by a millionth",
         "dpaudit/checks/claim.py",
-        "if found.release <= claim.epsilon:",
-        "if found.release <= claim.epsilon * (1 + 1e-6):",
+        "if facts.kind.covers(claim.epsilon, found.release):",
+        "if facts.kind.covers(claim.epsilon * (1 + 1e-6), found.release):",
         (_AUDIT, _FAULT_TABLE, _FAULTS, "tests/checks/test_clean_runs.py"),
     ),
     Mutant(
@@ -2423,8 +2423,8 @@ _RESULTS = (
         "disclosure-delta-of-records-shown",
         "a public report shows a delta that tells the number of records",
         "dpaudit/auditing/verdict.py",
-        'if result.claim.kind == "approximate" and counted:',
-        'if result.claim.kind == "ex-post" and counted:',
+        "if CLAIM_KINDS[result.claim.kind].beforehand and counted:",
+        "if not CLAIM_KINDS[result.claim.kind].beforehand and counted:",
         ("tests/auditing/test_disclosure.py",),
     ),
     Mutant(
@@ -3535,7 +3535,7 @@ _REPORTS = (
     Mutant(
         "reports-ex-post-called-independent",
         "an ex-post epsilon is said not to depend on the private data",
-        "reports/wording.py",
+        "dpaudit/claims/ex_post.py",
         "for the text that did come out. It depends on the private data.",
         "for the text that did come out.",
         ("tests/reports/test_wording.py", _MARKDOWN, _HTML),
@@ -3543,9 +3543,9 @@ _REPORTS = (
     Mutant(
         "reports-kinds-titles-swapped",
         "an ex-post epsilon goes by the name of approximate DP",
-        "reports/wording.py",
-        '"ex-post": "Ex-post epsilon"',
-        '"ex-post": "Approximate DP"',
+        "dpaudit/claims/ex_post.py",
+        'title: ClassVar[str] = "Ex-post epsilon"',
+        'title: ClassVar[str] = "Approximate DP"',
         ("tests/reports/test_wording.py", _TERMINAL, _MARKDOWN, _HTML),
     ),
     Mutant(
