@@ -157,7 +157,7 @@ def test_a_run_does_not_pass_without_a_broken_check(make_run: Any, plug: Plug, b
     assert found.run.plugins == {"acme-other": "0.1"}
     (other,) = (check for check in found.checks if check.id not in OWN_CHECKS and check not in alone)
     assert (other.status, other.code, other.evidence, other.applicable) == ("skip", "unusable", 0, True)
-    assert "acme-other 0.1" in str(other.values["where"])
+    assert "acme-other 0.1" in str(other.values["problem"].values["where"])
     assert "a private text" not in found.model_dump_json()
     assert [check for check in found.checks if check.id != other.id] == list(alone)
 
