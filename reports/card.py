@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dpaudit.mechanisms import ClaimKind
+from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,
@@ -110,7 +110,7 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
     """Whether readers outside are told an epsilon: of a claim that holds whatever the data are, and is public."""
-    return kind == "approximate" and result.claim is not None
+    return CLAIM_KINDS[kind].beforehand and result.claim is not None
 
 
 def _front_matter(released: Released) -> dict[str, Any]:
@@ -221,16 +221,15 @@ def _sensitive(released: Released) -> Iterator[Block]:
 
 def promise(result: AuditResult, kind: ClaimKind) -> Paragraph:
     """Return what is promised, in one sentence; or that no epsilon is stated, and why."""
-    if kind == "ex-post":
+    if not CLAIM_KINDS[kind].beforehand:
         return Paragraph(EX_POST)
     claim = result.claim
     if claim is None:
         return Paragraph(_WITHHELD)
-    return Paragraph(
-        f"The making of these texts is ({exactly(claim.epsilon)}, {exactly(claim.delta)})-differentially private "
-        f"({levels.neighbours_of(claim)}).",
-        "strong",
-    )
+    figures = f"({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private"
+    if claim.rho is not None:
+        figures = f"{exactly(claim.rho)}-zero-concentrated differentially private"
+    return Paragraph(f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong")
 
 
 def _limits(released: Released) -> Iterator[Block]:
@@ -278,7 +277,7 @@ def _audit(released: Released) -> Iterator[Block]:
         yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
     # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
     shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
-    if released.kind == "ex-post":
+    if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
     yield Items(list(map(str, shown)))
     yield Paragraph(

@@ -93,6 +93,11 @@ NOT_COMPARABLE: Final = (
     "with its delta, every set of outputs in advance. The smaller number is not the stronger guarantee."
 )
 
+OF_RHO: Final = (
+    "ρ holds at every δ at once, and against everybody, even those who know a record's batch. Rhos of several releases "
+    "add up. For readers of the texts, who do not know her batch, an ε at the claim's δ follows: see approximate DP."
+)
+
 RISE_AND_FALL: Final = (
     "Rise: how much more probable a neighbour can have made these very texts. Fall: how much less probable. Each is "
     "summed over the tokens on its own, and the exact cost is the larger sum. Theorem 1 adds up the larger of the two "

@@ -34,6 +34,7 @@ from dpaudit.results import (
     LeftOut,
     QualityColumn,
     RunEpsilon,
+    RunRho,
     RunScore,
     SameLength,
     Settings,
@@ -94,7 +95,17 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         left_out=tuple(left_out),
         budgets=tuple(budgets),
         quality=_quality_columns(results),
+        rhos=tuple(_rhos(results)),
     )
+
+
+def _rhos(results: Mapping[str, AuditResult]) -> Iterator[RunRho]:
+    """Yield the rhos of the runs that claim one, and can be read as a whole."""
+    for name, result in results.items():
+        found = result.guarantees.zcdp
+        if found is not None and result.verdict != "error":
+            alike = found.model_dump(include={"relation", "unit", "records_per_user", "rho"})
+            yield RunRho(run=name, **alike)
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,7 @@ OWN_CHECKS = (
     "amplification.rounds",
     "claim.epsilon",
     "claim.batch-epsilon",
+    "claim.rho",
     "claim.delta",
     "claim.kind",
     "claim.tuning",

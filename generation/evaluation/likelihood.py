@@ -199,7 +199,7 @@ def _enough_memory() -> Iterator[None]:
 def _measured(config: Config) -> Config:
     """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
     updates: dict[str, object] = {"claim": None}
-    if config.claim is not None and config.claim_kind.beforehand:
+    if config.claim is not None and config.claim.delta and config.claim_kind.beforehand:
         updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
     return config.model_copy(update=updates)
 
@@ -305,7 +305,7 @@ class _Measurement:
             left_out=self._held_out.left_out,
             max_tokens=self._most,
             **figures,
-            approximate=None if claim is None else Spent(epsilon=claim.epsilon, delta=claim.delta),
+            approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
             batch_epsilon=None if claim is None else claim.batch_epsilon,
             equal=None if claim is None else equal,
             ex_post=ex_post,

@@ -415,3 +415,56 @@ def test_edited_texts_are_nobody_whose_budget_went_on(
     budget = RunReader(first).manifest.mechanism.budget
     assert budget is not None and found.approximate.figure is not None and not found.continued
     assert found.approximate.figure.epsilon == pytest.approx(zcdp_epsilon(2 * budget, 1e-3), rel=1e-6)
+
+
+def test_a_budget_is_a_rho_that_a_config_can_claim(
+    settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., Any]
+) -> None:
+    mechanism = {**BUDGETS["mechanism"], "budget": 0.05}
+    privacy, claim = {"delta": 1e-3}, {"kind": "zcdp", "rho": 0.05}
+    asked = settings(
+        mechanism=mechanism,
+        privacy=privacy,
+        claim=claim,
+        decoding={**DECODING, "test_seed": None},
+        batching={"key": None},
+    )
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(asked))
+    assert dpaudit("generate", "run.yaml", "--out", "run")[0] == 0
+    manifest = RunReader(tmp_path / "run").manifest
+    assert manifest.claim is not None and (manifest.claim_stated, manifest.privacy.delta_from) == (
+        "beforehand",
+        "declared",
+    )
+    assert (manifest.claim.kind, manifest.claim.rho, manifest.claim.delta) == ("zcdp", 0.05, 1e-3)
+    found = audit_run(tmp_path / "run")
+    assert found.verdict != "fail" and found.guarantees.zcdp is not None and found.guarantees.approximate is not None
+    assert found.guarantees.zcdp.rho == 0.05 and found.guarantees.zcdp.any_length
+    known = found.guarantees.approximate
+    assert known.epsilon < known.batch_epsilon <= zcdp_epsilon(0.05, 1e-3)
+    # What is too small is told before the first token, and afterwards.
+    asked["claim"]["rho"] = 0.0499
+    (tmp_path / "less.yaml").write_text(yaml.safe_dump(asked))
+    assert dpaudit("generate", "less.yaml", "--out", "less")[0] != 0
+    model = "--model", manifest.model.name
+    assert dpaudit("verify", "run", "--rho", "0.0499", *model)[0] == 1
+    assert dpaudit("verify", "run", "--rho", "0.05", *model)[0] == 0
+    assert dpaudit("verify", "run", *model)[0] == 0
+    assert dpaudit("verify", "run", "--rho", "0.05", "--epsilon", "1")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "field"),
+    [
+        ({"kind": "zcdp"}, "claim.rho"),
+        ({"kind": "zcdp", "rho": 0.1, "epsilon": 1.0}, "claim.epsilon"),
+        ({"rho": 0.1, "delta": 1e-3}, "claim.epsilon"),
+        ({"kind": "ex-post", "epsilon": 1.0}, "claim.kind"),
+    ],
+)
+def test_claims_of_a_config_are_of_their_kind(
+    settings: Callable[..., dict[str, Any]], claim: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Config.model_validate(settings(mechanism=BUDGETS["mechanism"], decoding=DECODING, claim=claim))
+    assert raised.value.errors()[0]["ctx"]["field"] == field
