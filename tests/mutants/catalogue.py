@@ -3448,8 +3448,8 @@ _REPORTS = (
         "reports-html-link-is-a-scheme",
         "a link to a run's report may be read as a scheme",
         "reports/compare.py",
-        "targets = {name: quote(path) for",
-        "targets = {name: path for",
+        "Link(_name(run), quote(links[run.name]))",
+        "Link(_name(run), links[run.name])",
         (_HTML, "tests/auditing/test_comparison.py"),
     ),
     Mutant(
@@ -3501,12 +3501,12 @@ _REPORTS = (
         (_GOLDEN,),
     ),
     Mutant(
-        "reports-html-path-not-escaped",
-        "a path in the HTML report is not escaped",
+        "reports-html-words-not-escaped",
+        "words between code on a page are not escaped",
         "reports/writers/html.py",
-        'Markup("/<wbr>").join(path.split("/"))',
-        'Markup("/<wbr>".join(path.split("/")))',
-        (_HTML, "tests/reports/test_clusters_report.py"),
+        ".format(_options(part)) if at % 2 else part for",
+        ".format(_options(part)) if at % 2 else Markup(part) for",
+        ("tests/reports/test_writers.py", _HTML),
     ),
     Mutant(
         "reports-junit-errors-uncounted",
