@@ -71,16 +71,17 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
     for continued in cost.continued:
         yield "one budget", f"each went on from what those before had spent: {_names(continued.releases)}"
     for said in cost.notes:
-        yield "note", said
+        yield "note", str(said)
     if cost.ex_post.figure is not None:
         yield "private", "ex-post figures depend on the records: do not publish them"
 
 
 def _total(total: Total, releases: int) -> str:
+    reason = total.reason or ""
     if total.figure is None or total.method is None:
-        return f"none. {total.reason}".strip()
+        return f"none. {reason}".strip()
     of = "" if len(total.releases) == releases else f", of {_names(total.releases)}"
-    return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {total.reason}".strip()
+    return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {reason}".strip()
 
 
 def _figure(figure: Spent) -> str:
