@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
-from dpaudit.claims import CLAIM_KINDS, KindOfClaim
+from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
@@ -523,12 +523,22 @@ class ClaimConfig(Fields):
     """A claim that is fixed before generation.
 
     Attributes:
-        epsilon: in nats.
-        delta: of the mean's approximate guarantee, or of noised centres.
+        kind: null for the mechanism's own. "zcdp" is for means: rho of zero-concentrated DP, which contexts' budgets
+            promise (docs/claims.md).
+        epsilon: in nats; of the other kinds than zcdp.
+        rho: in nats; of zcdp.
+        delta: of the mean's approximate guarantee, or of noised centres. For zcdp what epsilons are worked out at,
+            privacy.delta where it is 0.
     """
 
-    epsilon: NotNegative
+    kind: ClaimKind | None = None
+    epsilon: NotNegative | None = None
+    rho: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+
+    @property
+    def batch_epsilon(self) -> None:
+        """None: the run states the batch level itself."""
 
 
 class Config(Fields):
@@ -572,8 +582,15 @@ class Config(Fields):
 
     @property
     def claim_kind(self) -> type[KindOfClaim]:
-        """The kind of claim that the run states: the mechanism's own."""
-        return CLAIM_KINDS[self.mechanism.claim_kind]
+        """The kind of claim that the run states: the mechanism's own, unless the config's claim is of another."""
+        chosen = None if self.claim is None else self.claim.kind
+        return CLAIM_KINDS[chosen or self.mechanism.claim_kind]
+
+    @property
+    def counts_delta(self) -> bool:
+        """Whether the claim's delta is worked out from the number of records: no field gives one."""
+        given = self.privacy.delta or (None if self.claim is None else self.claim.delta)
+        return self.claim_kind.beforehand and not given
 
     @property
     def has_budgets(self) -> bool:
@@ -723,6 +740,19 @@ class Config(Fields):
         return mechanism.model_copy(update={"contribution": contribution})
 
     @model_validator(mode="after")
+    def _claim_is_of_its_kind(self) -> Self:
+        if self.claim is None:
+            return self
+        own, possible = self.mechanism.claim_kind, self.mechanism.kinds
+        allowed = [own, *(kind for kind in possible if kind != own and CLAIM_KINDS[kind].beforehand)]
+        if self.claim_kind.id not in allowed:
+            raise clash("claim.kind", self.claim.kind, f"{' or '.join(allowed)} for {self.mechanism.aggregator.name}")
+        if (misfit := self.claim_kind.misfit(self.claim)) is not None:
+            field, wanted = misfit
+            raise clash(f"claim.{field}", getattr(self.claim, field), wanted)
+        return self
+
+    @model_validator(mode="after")
     def _deltas_fit_the_kind_of_claim(self) -> Self:
         name, delta = self.mechanism.aggregator.name, self.privacy.delta
         claimed = None if self.claim is None else self.claim.delta
@@ -735,7 +765,7 @@ class Config(Fields):
                 theirs = f"{centers:g} for {name} with this clustering, whose delta it is"
                 allowed = theirs if centers else f"0 for {name}: an ex-post guarantee has no delta"
                 raise clash("claim.delta", claimed, allowed)
-        elif claimed is not None:
+        elif claimed is not None and (claimed or self.claim_kind.delta == "needed"):
             if claimed == 0:
                 raise clash("claim.delta", claimed, f"a number above 0 and below 1 for {name}")
             if delta not in (None, claimed):
@@ -755,7 +785,7 @@ class Config(Fields):
             field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
             raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
-        if self.claim_kind.beforehand and self.claim is None and self.privacy.delta is None:
+        if self.counts_delta:
             allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
@@ -803,7 +833,9 @@ class Config(Fields):
         if budget is not None:
             raise clash("mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out")
         if self.claim is not None:
-            raise clash("claim.epsilon", self.claim.epsilon, "left out with privacy.epsilon, which is what is claimed")
+            figure = self.claim_kind.figures[0]
+            stated = getattr(self.claim, figure)
+            raise clash(f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed")
         return self
 
 
@@ -822,7 +854,7 @@ def load_config(path: Path) -> Config:
 
 def in_config(path: Path, error: InputError) -> InputError:
     """The error with the config's path before it, where it speaks of one of the config's fields."""
-    section, _, field = error.where.partition(":")[0].partition(".")
+    section, _, field = error.file.partition(".")
     # A file of records may be called data.csv.
     if section not in Config.model_fields or (field and field.partition(".")[0] not in _fields_at((section,))):
         return error

@@ -350,14 +350,12 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         )
         raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared
-    approximate = config.claim_kind.beforehand
-    worked_out = approximate and config.claim is None and config.privacy.delta is None
     return Privacy(
         unit=config.privacy.unit,
         relation=config.privacy.relation,
         records_per_user=found,
         records_per_user_from="declared" if declared is not None or found is None else "data",
-        delta_from="records" if worked_out else "declared",
+        delta_from="records" if config.counts_delta else "declared",
         shared_budgets=config.shares_budgets,
         earlier=tuple(earlier),
         split_delta=config.privacy.split_delta,
@@ -399,13 +397,15 @@ def claim_beforehand(
     """
     accountant = release_accountant(config, privacy, batching, clustering)
     if accountant is None:
-        if config.claim is None:
+        if config.claim is None or config.claim.epsilon is None:
             return None
         alike = secret_of(config, privacy, batching, clustering) is None
         alike |= not amplifies(privacy.relation, privacy.change(config.rule))
         return _claim(config, config.claim.epsilon, config.claim.delta, config.claim.epsilon if alike else None)
     stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
-    delta = _delta(config, records) if config.claim is None else config.claim.delta
+    delta = _delta(config, records)
+    if config.claim is not None and config.claim.rho is not None:
+        return _claim(config, None, delta, None, config.claim.rho)
     if stated is not None and accountant.secret is None:
         return _claim(config, stated, delta, stated)
     if not accountant.batch.delta_left(delta / accountant.shares):
@@ -511,11 +511,14 @@ def expected_clusters(config: Config) -> Clusters:
     return Clusters(method=clustering.method, kept=(tuple(range(kept)),) * labels, batches=((each,) * kept,) * labels)
 
 
-def _claim(config: Config, epsilon: float, delta: float, batch_epsilon: float | None) -> Claim:
+def _claim(
+    config: Config, epsilon: float | None, delta: float, batch_epsilon: float | None, rho: float | None = None
+) -> Claim:
     privacy = config.privacy
     return Claim(
         epsilon=epsilon,
         batch_epsilon=batch_epsilon,
+        rho=rho,
         delta=delta,
         kind=config.claim_kind.id,
         relation=privacy.relation,
@@ -524,6 +527,8 @@ def _claim(config: Config, epsilon: float, delta: float, batch_epsilon: float | 
 
 
 def _delta(config: Config, records: int) -> float:
+    if config.claim is not None and (config.claim.delta or config.claim_kind.delta != "optional"):
+        return config.claim.delta
     if config.privacy.delta is not None:
         return config.privacy.delta
     if records < 2:

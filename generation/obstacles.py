@@ -7,7 +7,7 @@ Nothing here judges a run: that a config has no obstacle is no promise that its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpaudit.accounting import (
     CLUSTERINGS,
@@ -140,6 +140,8 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
     claim, clustering, approximate = config.claim, config.clustering, config.claim_kind.beforehand
     records = 2 if data is None else max(2, len(data.records))
     delta, field = (config.privacy.delta, "privacy.delta") if claim is None else (claim.delta, "claim.delta")
+    if claim is not None and not claim.delta and config.claim_kind.delta == "optional":
+        delta, field = config.privacy.delta, "privacy.delta"
     if not approximate:
         delta, field = 0.0 if clustering is None else clustering.delta or 0.0, "clustering.delta"
     counted, units = "records", records
@@ -179,14 +181,18 @@ def _claimed(config: Config, data: Records | None) -> Iterator[Obstacle]:
         centers=centers,
         centers_delta=0.0 if config.clustering is None else config.clustering.delta or 0.0,
     )
+    promised, figure = config.claim_kind.stated(claim), config.claim_kind.figures[0]
     spent, what = rounded_sum(counts, centers), "the clusters alone cost"
-    if accountant is not None:
+    if accountant is not None and claim.rho is not None:
+        every_round = replace(accountant, rounds=config.batching.rounds)
+        spent, what = every_round.rho_of_all(config.decoding.most_tokens), "these settings cost"
+    elif accountant is not None:
         spent, what = accountant.epsilon(config.decoding.most_tokens, claim.delta).epsilon, "these settings cost"
-    if not spent <= claim.epsilon:
+    if not config.claim_kind.covers(promised, spent):
         yield Obstacle(
-            "claim.epsilon",
-            "claim.epsilon",
-            f"this is {claim.epsilon:g}, and {what} {rounded_up(spent)}",
+            f"claim.{figure}",
+            f"claim.{figure}",
+            f"this is {promised:g}, and {what} {rounded_up(spent)}",
             "Claim that, or lower mechanism.clip or the tokens of a batch, or raise the divisor or the temperature."
             if accountant is not None
             else "Claim more, or give clusters less.",

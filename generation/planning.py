@@ -89,7 +89,7 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
         merged = tuple((batches * labels, generated * labels) for batches, generated in secret.groups)
         together = replace(accountant, secret=SecretBatches(merged, secret.rounds))
         found["one_label"] = together.epsilon(tokens, claim.delta)
-    if config.claim is not None and not privacy.split_delta:
+    if config.claim is not None and claim.epsilon is not None and not privacy.split_delta:
         rounds = accountant.most_rounds_within(claim.epsilon, tokens, claim.delta)
         found["affordable"] = rounds * batching.per_round * -(-tokens // config.decoding.longest)
     return found

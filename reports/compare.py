@@ -31,7 +31,7 @@ from dpaudit.reports.document import (
     Texts,
 )
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
-from dpaudit.reports.levels import are_apart, digits_for, neighbours_of, why_equal
+from dpaudit.reports.levels import are_apart, digits_for, neighbours_of, promised, why_equal
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
 from dpaudit.reports.wording import (
@@ -494,7 +494,7 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         found, title = _found(run, claim.kind), KIND_TITLES[claim.kind]
         apart = are_apart(claim, found)
         level = ", release level" if apart else ", both levels" * bool(why_equal(found))
-        spent.append(f"{title}{level}: ε ≤ {stated(claim.epsilon)} claimed")
+        spent.append(f"{title}{level}: {promised(claim)} claimed")
         if found is not None:
             spent[-1] += f", {runs.shown(run.name, claim.kind, found.epsilon)} recomputed"
         if apart:

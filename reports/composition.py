@@ -65,7 +65,10 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
     for total, known in ((cost.approximate, cost.batch_approximate), (cost.ex_post, cost.batch_ex_post)):
         yield total.kind, _total(total, len(cost.releases))
         if known.figure is not None:
-            yield "batch level", f"for whoever knows which batches a record was in: {_figure(known.figure)}"
+            yield "batch level", f"for someone who knows which batches a record was in: {_figure(known.figure)}"
+    if (rho := cost.zcdp) is not None:
+        of = "" if len(rho.releases) == len(cost.releases) else f", of {_names(rho.releases)}"
+        yield "zCDP", f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip()
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:

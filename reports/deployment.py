@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from datetime import date
+from typing import Literal
 
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
@@ -33,6 +35,11 @@ _EX_POST = (
     "No parameters: the account of this release is ex-post, a figure for its very texts that depends on the private "
     "data. It was checked, and is no epsilon of differential privacy."
 )
+#: The registry's names, where it has one.
+_VARIANTS: dict[ClaimKind, Literal["Approximate DP", "Zero-concentrated DP"]] = {
+    ApproximateClaim.id: "Approximate DP",
+    ZcdpClaim.id: "Zero-concentrated DP",
+}
 _WITHHELD = "No parameters: a figure of the claim depends on the private data."
 
 
@@ -61,7 +68,7 @@ def _entry(result: AuditResult, tested: ClaimResult, about: About, published: da
         data_product_sector=about.sector,
     )
     variant = Variant(
-        variant_name="Approximate DP" if tested.kind == "approximate" else "Custom",
+        variant_name=_VARIANTS.get(tested.kind, "Custom"),
         data_domain="All sets of records of text.",
         unprotected_quantities=_unprotected(result),
     )
@@ -94,13 +101,15 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
     if claim is not None and claim.records_per_user:
         detail += f" One user has at most {claim.records_per_user} records."
     if claim is None or not states_epsilon(result, tested.kind):
-        why = _EX_POST if tested.kind == "ex-post" else _WITHHELD
+        why = _EX_POST if not CLAIM_KINDS[tested.kind].beforehand else _WITHHELD
         return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters_details=why)
     found = result.guarantees.approximate
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
-    parameters = Parameters(epsilon=claim.epsilon, delta=claim.delta, rho=rho)
+    # A claim of zCDP states no epsilon: at its delta one was recomputed.
+    epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.epsilon
+    parameters = Parameters(epsilon=epsilon, delta=claim.delta, rho=rho if claim.rho is None else claim.rho)
     held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
     return Loss(
         privacy_unit=unit,

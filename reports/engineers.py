@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
+from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
 from dpaudit.reports.document import (
@@ -42,7 +43,7 @@ from dpaudit.results import (
     LedgerEntry,
     RunSummary,
 )
-from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
 NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
@@ -54,16 +55,18 @@ WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the
 _AS_CLAIMED = 1.001
 #: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
 _RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
+_RHO = "ρ, batch level"
 #: Which fields of a claim a line of a kind is about.
 _OPTIONS: dict[str, set[Asked]] = {
     _RELEASE: {"epsilon"},
     _BATCH: {"batch_epsilon"},
     _EITHER: {"epsilon", "batch_epsilon"},
+    _RHO: {"rho"},
     "δ": {"delta"},
     "Neighbours": {"relation", "unit"},
 }
 #: Entries of the run's summary that say which software audited it.
-_VERSIONS = ("dpaudit", "dp_accounting", "plugins")
+_VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 
@@ -90,7 +93,11 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
-    return {"ex-post": _ex_post(result), "approximate": _approximate(result), "empirical": _empirical(result)}
+    made: dict[Kind, Section] = {}
+    if (claim := _claim_of(result, ZcdpClaim.id)) is not None:
+        made[ZcdpClaim.id] = _zcdp(result, claim)
+    epsilons: dict[Kind, Section] = {ExPostClaim.id: _ex_post(result), ApproximateClaim.id: _approximate(result)}
+    return {**made, **epsilons, EMPIRICAL: _empirical(result)}
 
 
 class _Line(NamedTuple):
@@ -148,9 +155,8 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     """Return what a claim states, by the name of its line."""
-    epsilon = _nats(stated(claim.epsilon))
-    batch = NOT_CLAIMED if claim.batch_epsilon is None else _nats(stated(claim.batch_epsilon))
-    named = {_RELEASE: epsilon, _BATCH: batch, _EITHER: epsilon}
+    figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
+    named = {name: NOT_CLAIMED if value is None else _nats(stated(value)) for name, value in figures.items()}
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
@@ -173,13 +179,13 @@ def _lines(claim: ClaimResult | None, found: ExPost | Approximate | None, otherw
 
 
 def _ex_post(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, "ex-post"), result.guarantees.ex_post
+    claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
     if found is None:
         lines, remark = _lines(claim, None), "No ex-post epsilon was computed for this run."
         if is_public(result):
             lines = _lines(claim, None, WITHHELD)
             remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, "ex-post", lines, (), remark)
+        return _kind(result, ExPostClaim.id, lines, (), remark)
     shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
     parts = [
         (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
@@ -192,18 +198,31 @@ def _ex_post(result: AuditResult) -> Section:
     ]
     total = "batch level's total" if of_batch else "total"
     remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
-    return _kind(result, "ex-post", _lines(claim, found), parts, remark)
+    return _kind(result, ExPostClaim.id, _lines(claim, found), parts, remark)
+
+
+def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
+    found, cells = result.guarantees.zcdp, _claim_cells(claim)
+    recomputed = {_RHO: NOT_COMPUTED, "Neighbours": NOT_COMPUTED}
+    if found is not None:
+        recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
+    lines = [_Line(name, cells[name], shown) for name, shown in recomputed.items()]
+    parts = []
+    if found is not None:
+        length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
+        parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
+    return _kind(result, ZcdpClaim.id, lines, parts, wording.OF_RHO)
 
 
 def _approximate(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, "approximate"), result.guarantees.approximate
+    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
     if found is None:
         remark = "No approximate guarantee was computed for this run."
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, "approximate", _lines(claim, None), (), remark)
+        return _kind(result, ApproximateClaim.id, _lines(claim, None), (), remark)
     remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, "approximate", _lines(claim, found), list(_approximate_parts(claim, found)), remark)
+    return _kind(result, ApproximateClaim.id, _lines(claim, found), list(_approximate_parts(claim, found)), remark)
 
 
 def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
@@ -231,7 +250,7 @@ def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
     """Say where the claim is Rényi's figure, which is above what was recomputed by more than rounding."""
     if claim is None or found.batch_epsilon >= found.batch_rdp:
         return ""
-    claimed = claim.epsilon if claim.batch_epsilon is None else claim.batch_epsilon
+    claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
     if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
         return ""
     return (
@@ -259,9 +278,9 @@ def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
 def _empirical(result: AuditResult) -> Section:
     found = result.guarantees.empirical
     if is_public(result):
-        return _kind(result, "empirical", (), (), "This report withholds what was measured on the private data.")
+        return _kind(result, EMPIRICAL, (), (), "This report withholds what was measured on the private data.")
     if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
-        return _kind(result, "empirical", (), (), "No loss of a left-out context was computed for this run.")
+        return _kind(result, EMPIRICAL, (), (), "No loss of a left-out context was computed for this run.")
     parts: list[tuple[str, str]] = []
     if found.leave_one_out_max is not None:
         parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
@@ -290,7 +309,7 @@ def _empirical(result: AuditResult) -> Section:
     if points := attack_curve(result):
         title = "The smallest δ that the attack leaves to each ε"
         more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, "empirical", (), parts, remark, more)
+    return _kind(result, EMPIRICAL, (), parts, remark, more)
 
 
 def _least(epsilon: float) -> str:
@@ -490,9 +509,10 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
     """Return the composition of one kind as a tree, bounded in depth and breadth."""
     # As elsewhere in the report: a loss is measured, an epsilon is a bound.
     shown: dict[Kind, Callable[[float], str]] = {
-        "empirical": nearest,
-        "ex-post": partial(bound, digits=ex_post_digits(result)),
-        "approximate": partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
+        EMPIRICAL: nearest,
+        ZcdpClaim.id: bound,
+        ExPostClaim.id: partial(bound, digits=ex_post_digits(result)),
+        ApproximateClaim.id: partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
     }
     claimed = None if result.claim is None else result.claim.delta
     records = result.claim.records_per_user if result.claim else None
@@ -510,7 +530,7 @@ def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, 
     """Return a node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:_BREADTH] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
-    shared = (entry.rule, entry.kind) == ("joint", "ex-post")
+    shared = (entry.rule, entry.kind) == ("joint", ExPostClaim.id)
     words = wording.SHARED if shared else wording.RULES[entry.rule]
     return Node(
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",

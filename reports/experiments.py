@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.catalogue import sentence
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
 from dpaudit.reports.writers.markdown import escaped, table
@@ -210,7 +211,7 @@ def print_estimates(found: Estimates, console: Console) -> None:
 def _estimated(each: Estimate) -> tuple[str, ...]:
     finite = each.epsilon_as_paper is not None and math.isfinite(each.epsilon_as_paper)
     counts = f"+{each.counts_epsilon:g}" if finite and each.counts_epsilon else ""
-    kind = "ex-post" if each.epsilon_as_paper is None else "approximate"
+    kind = ExPostClaim.id if each.epsilon_as_paper is None else ApproximateClaim.id
     approximate, ex_post = _by_kind(kind, _published_epsilon(each.paper), ABSENT)
     return (
         each.method,
@@ -257,7 +258,7 @@ def _row_notes(row: RowResult) -> Iterator[str]:
     if row.unbounded and claim is not None:
         yield (
             f"{row.config}: its centres come from the records without noise, so nothing bounds its epsilon; it claims "
-            f"{up(claim.epsilon)}, which is what its tokens cost."
+            f"{up(claim.stated)}, which is what its tokens cost."
         )
 
 
@@ -287,7 +288,7 @@ def _kind(row: RowResult) -> str:
 
 def _by_kind(kind: str, epsilon: Value, absent: Value) -> tuple[Value, Value]:
     """An epsilon in the column of its kind: approximate, ex-post."""
-    return (epsilon, absent) if kind == "approximate" else (absent, epsilon)
+    return (epsilon, absent) if kind == ApproximateClaim.id else (absent, epsilon)
 
 
 def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
@@ -337,10 +338,10 @@ def _claimed(row: RowResult) -> str:
     if row.unbounded:
         return INFINITE
     claim, theorem1 = row.audited.claim, row.audited.theorem1
-    claimed = up(claim.epsilon)
+    claimed = up(claim.stated)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
-    return f"{claimed} ({up(theorem1)})" if _kind(row) == "ex-post" and theorem1 is not None else claimed
+    return f"{claimed} ({up(theorem1)})" if _kind(row) == ExPostClaim.id and theorem1 is not None else claimed
 
 
 def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:

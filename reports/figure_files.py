@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
+from dpaudit.claims import CLAIM_KINDS, ExPostClaim
 from dpaudit.reports import figures
 from dpaudit.reports.costs import FEWEST_BINNED, POINTS, batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.drawing import drawable, file_of
@@ -20,7 +21,6 @@ from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
 from dpaudit.reports.levels import claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
-from dpaudit.reports.wording import KIND_MEANINGS, KIND_TITLES
 from dpaudit.reports.writers.markdown import code, escaped
 from dpaudit.results import AuditResult, Spread
 from dpaudit.results.rounding import bound, delta_bound
@@ -77,7 +77,7 @@ class FigureRun(NamedTuple):
     def is_mean(self) -> bool:
         """Whether the run is a mean's, which its ex-post costs do not show."""
         claim = self.result.claim
-        claimed = claim is not None and claim.kind == "approximate"
+        claimed = claim is not None and CLAIM_KINDS[claim.kind].beforehand
         return claimed or self.result.guarantees.approximate is not None
 
     @property
@@ -121,7 +121,7 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
     lines = ["# Captions", "", f"> **Internal.** {WARNING}", ""]
-    lines += [f"{KIND_TITLES['ex-post']}: {KIND_MEANINGS['ex-post']}", ""]
+    lines += [f"{ExPostClaim.title}: {ExPostClaim.meaning}", ""]
     lines += [f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "", "## Figures"]
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
         names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports import budgets, costs
 from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
 from dpaudit.reports.levels import neighbours_of
@@ -54,13 +55,13 @@ BUDGETS_CAPTION = (
     "over n batches. A colour and a marker for each run, a dash for each accountant."
 )
 _BUDGET_AXES: dict[Kind, str] = {
-    "ex-post": "Ex-post ε, batch level (nats)",
-    "approximate": "Approx. ε, batch level (nats)",
+    ExPostClaim.id: "Ex-post ε, batch level (nats)",
+    ApproximateClaim.id: "Approx. ε, batch level (nats)",
 }
 #: Of configs whose held-out likelihood was measured: what each claims, and what its dearest held-out text would cost.
 _LIKELIHOOD_AXES: dict[Kind, str] = {
-    "ex-post": _BUDGET_AXES["ex-post"],
-    "approximate": "Approx. ε, release level (nats)",
+    ExPostClaim.id: _BUDGET_AXES[ExPostClaim.id],
+    ApproximateClaim.id: "Approx. ε, release level (nats)",
 }
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
@@ -438,8 +439,8 @@ def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> D
     """
     panels: list[tuple[Kind, list[tuple[int, float]]]] = []
     spent_by_kind: dict[Kind, list[Spent | None]] = {
-        "approximate": [row.approximate for row in rows],
-        "ex-post": [row.ex_post for row in rows],
+        ApproximateClaim.id: [row.approximate for row in rows],
+        ExPostClaim.id: [row.ex_post for row in rows],
     }
     for kind, spent in spent_by_kind.items():
         points = [

@@ -17,6 +17,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.reports.costs import cost_of, costliest_first, percent
 from dpaudit.reports.levels import are_apart, claim_words, digits_for, neighbours_of, why_equal
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
@@ -102,14 +103,16 @@ def _said_of_run(run: InspectedRun) -> Iterator[tuple[str, str]]:
         exact, rise, fall, theorem1 = _costs(ex_post, digits)
         rebalancing = bound(ex_post.rebalancing, digits)
         parts = f"rise {rise}, fall {fall}, Theorem 1 {theorem1}, rebalancing {rebalancing}"
-        yield "ex-post", _at_both_levels(ex_post, digits)
+        yield ExPostClaim.id, _at_both_levels(ex_post, digits)
         yield "", f"{'batch level, ' * are_apart(None, ex_post)}generation exact {exact}, {parts}"
     if claim is not None and (approximate := run.approximate) is not None:
-        stands = claim.kind == "approximate"
+        stands = claim.kind == ApproximateClaim.id
         delta = delta_bound(approximate.delta, claim.delta if stands else None)
         shown = _at_both_levels(approximate, digits_for(claim, approximate))
-        yield "approximate", f"{shown} at δ = {delta}, {approximate.method}"
-    if claim is not None and (equal := why_equal(run.ex_post if claim.kind == "ex-post" else run.approximate)):
+        yield ApproximateClaim.id, f"{shown} at δ = {delta}, {approximate.method}"
+    if claim is not None and (
+        equal := why_equal(run.approximate if CLAIM_KINDS[claim.kind].beforehand else run.ex_post)
+    ):
         yield "levels", equal
     for check in run.problems:
         words = "; ".join(filter(None, (check.measured or check.title, check.detail)))

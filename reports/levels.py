@@ -6,10 +6,11 @@ whoever does, because they have the key, the assignment or the run directory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import neighbours
@@ -22,10 +23,12 @@ from dpaudit.results import (
     ExPost,
     Finding,
     RunEpsilon,
+    RunRho,
     Spread,
+    Zcdp,
 )
 from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -101,7 +104,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
-    pairs = [(found.epsilon, claim.epsilon)]
+    pairs = [(found.epsilon, claim.stated)]
     pairs += [] if claim.batch_epsilon is None else [(found.batch_epsilon, claim.batch_epsilon)]
     return max(digits_against(value, claimed) for value, claimed in pairs)
 
@@ -111,7 +114,9 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
-    figure = f"ε ≤ {stated(claim.epsilon)}"
+    if claim.rho is not None:
+        return tuple(_holding_of_rho(result, claim))
+    figure = promised(claim)
     if not are_apart(claim, found):
         equal = why_equal(found)
         return (Level(BOTH, figure, f"{_EVERYBODY}.", _promise(claim), equal),) if equal else ()
@@ -126,23 +131,44 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
     return (release, Level(BATCH, figure, f"{_INSIDERS}{rest}"))
 
 
+def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
+    """Yield what a claim of zCDP gives readers at its delta, as recomputed, and then itself, which is of a batch."""
+    found, rho = result.guarantees.approximate, result.guarantees.zcdp
+    if found is not None:
+        apart = are_apart(None, found)
+        epsilon: dict[str, Value] = {"epsilon": Quantity(value=found.epsilon, unit="nats"), "delta": found.delta}
+        readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
+        figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
+        yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
+    if rho is not None:
+        advantage: dict[str, Value] = {"advantage": rho.advantage}
+        yield Level(BATCH, promised(claim), f"{_EVERYBODY}.", _risk(ZcdpClaim, claim, advantage))
+
+
 def not_covered(claim: ClaimResult | None) -> str:
     """What neither level is about."""
     return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
 
 
+def promised(claim: ClaimResult) -> str:
+    """Return what a claim promises, with its symbol, exactly as stated."""
+    return f"{CLAIM_KINDS[claim.kind].symbol} ≤ {stated(claim.stated)}"
+
+
 def _promise(claim: ClaimResult) -> str:
-    """Say what an epsilon of a claim promises, for a reader of no formula."""
-    values: dict[str, Value] = {
-        **_CHANGES[claim.relation],
-        "unit": claim.unit,
-        "epsilon": Quantity(value=claim.epsilon, unit="nats"),
-    }
-    if claim.records_per_user:
-        values["most"] = claim.records_per_user
+    """Say what a claim of epsilons promises, for a reader of no formula."""
+    values: dict[str, Value] = {"epsilon": Quantity(value=claim.stated, unit="nats")}
     if claim.delta:
         values["delta"] = claim.delta
-    return sentence(Finding(code=CLAIM_KINDS[claim.kind].risk, values=values))
+    return _risk(CLAIM_KINDS[claim.kind], claim, values)
+
+
+def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Value]) -> str:
+    """Say what figures of a kind promise for the claim's neighbours, for a reader of no formula."""
+    values: dict[str, Value] = {**_CHANGES[claim.relation], "unit": claim.unit, **figures}
+    if claim.records_per_user:
+        values["most"] = claim.records_per_user
+    return sentence(Finding(code=kind.risk, values=values))
 
 
 def secret_batches(amplification: Amplification) -> str:
@@ -159,11 +185,27 @@ def secret_batches(amplification: Amplification) -> str:
 
 def claimed_words(claim: ClaimResult) -> str:
     """The epsilons of a claim as they were stated, each with its level."""
+    if claim.rho is not None:
+        return f"{promised(claim)} nats (batch level)"
     if claim.batch_epsilon is None:
-        return f"ε ≤ {stated(claim.epsilon)} nats (release level)"
+        return f"{promised(claim)} nats (release level)"
     if claim.batch_epsilon == claim.epsilon:
-        return f"ε ≤ {stated(claim.epsilon)} nats (both levels)"
-    return f"ε ≤ {stated(claim.epsilon)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+        return f"{promised(claim)} nats (both levels)"
+    return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+
+
+def claimed_and_recomputed_rho(result: AuditResult) -> str:
+    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta; empty without."""
+    claim, found, at_delta = result.claim, result.guarantees.zcdp, result.guarantees.approximate
+    if claim is None or claim.rho is None:
+        return ""
+    said = f"{BATCH}: claimed {promised(claim)}"
+    if found is not None:
+        said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
+    if at_delta is not None:
+        batch = f" ({bound(at_delta.batch_epsilon)} of a batch)" if are_apart(None, at_delta) else ""
+        said += f". At δ = {stated(at_delta.delta)}: ε ≤ {bound(at_delta.epsilon)}{batch}"
+    return said
 
 
 def few_batches(batches: int, labels: int) -> str:
@@ -185,12 +227,12 @@ def claim_sentence(result: AuditResult) -> str:
 
 def claim_words(claim: ClaimResult) -> str:
     """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
-    delta = f", δ = {stated(claim.delta)}" if claim.kind == "approximate" or claim.delta else ""
+    delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
 def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | RunEpsilon | BudgetPanel | Spread | Neighbours,
+    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
 ) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
@@ -134,6 +135,8 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
     """The claim's epsilons, each by its level; nothing without a claim."""
     if (claim := result.claim) is None:
         return {}
+    if claim.epsilon is None:
+        return {CLAIM_KINDS[claim.kind].figures[0]: finite_or_text(claim.stated)}
     return {"releaseEpsilon": finite_or_text(claim.epsilon)} | (
         {} if claim.batch_epsilon is None else {"batchEpsilon": finite_or_text(claim.batch_epsilon)}
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,
@@ -103,7 +104,9 @@ def epsilons(result: AuditResult) -> str:
         return ""
     apart = levels.are_apart(claim, found)
     digits, shown = levels.digits_for(claim, found), found if not findings.caution(result) else None
-    said = f"{levels.RELEASE + ': claimed' if apart else 'Claimed'} ε ≤ {stated(claim.epsilon)}"
+    if claim.rho is not None:
+        return levels.claimed_and_recomputed_rho(result)
+    said = f"{levels.RELEASE + ': claimed' if apart else 'Claimed'} {levels.promised(claim)}"
     if shown is not None:
         said += f", recomputed ε ≤ {bound(shown.epsilon, digits)}"
     if apart:
@@ -150,9 +153,9 @@ def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]
         console.print(Text(f"Texts: {released}.", style="dim"))
         for label, text in texts:
             print_pair(one_line(label, LABEL_LENGTH), one_line(text) or "(empty)", console, most=2)
-        if result.verdict == "pass" and result.claim is not None:
+        if result.verdict == "pass" and result.claim is not None and result.claim.epsilon is not None:
             times = f"by at most a factor of {exponential(result.claim.epsilon)}"
-            if result.claim.kind == "approximate":
+            if CLAIM_KINDS[result.claim.kind].beforehand:
                 least = delta_bound(result.claim.delta, result.claim.delta)
                 meant.append(f"the probability of any result of the {name.lower()} {times} (plus {least})")
             else:

@@ -51,7 +51,7 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "error": "What to do",
     "warn": "Detail",
     "pass": "Detail",
-    "skip": "Missing",
+    "skip": "Reason",
 }
 
 PRIVATE_FIGURES: Final = (
@@ -91,6 +91,11 @@ NOT_COMPARABLE: Final = (
     "Ex-post and approximate figures cannot be compared with each other. An ex-post epsilon bounds the one output that "
     "was drawn and is known only afterwards, from private data; an approximate epsilon bounds, together "
     "with its delta, every set of outputs in advance. The smaller number is not the stronger guarantee."
+)
+
+OF_RHO: Final = (
+    "ρ holds at every δ at once, and against everybody, even those who know a record's batch. Rhos of several releases "
+    "add up. For readers of the texts, who do not know her batch, an ε at the claim's δ follows: see approximate DP."
 )
 
 RISE_AND_FALL: Final = (

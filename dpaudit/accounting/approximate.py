@@ -22,7 +22,7 @@ from dpaudit.accounting.composition import (
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
 from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both
-from dpaudit.accounting.renyi import LARGEST, rounded_sum, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.renyi import LARGEST, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_pure, zcdp_of_range
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -111,6 +111,18 @@ class ApproximateAccountant:
     def rho(self, tokens: int) -> float:
         """rho of the zCDP guarantee of so many tokens a round: eta^2 / 8 each, up to what budgets allow."""
         return min(zcdp_of_range(self.eta, tokens * self.rounds), self.budgets_rho)
+
+    def rho_of_clusters(self) -> float:
+        """rho of noisy counts and centres; infinite where the centres have a delta, of which no rho follows."""
+        if self.centers_delta:
+            return math.inf
+        return sum_up(zcdp_of_pure(epsilon) for epsilon in (*self.laplace, self.centers) if epsilon)
+
+    def rho_of_all(self, tokens: int) -> float:
+        """rho of everything, clusters included, rounded up; infinite where the draws have none."""
+        if self.gaussian is not None:
+            return math.inf
+        return rounded_sum(self.rho(tokens), self.rho_of_clusters())
 
     def delta_left(self, delta: float) -> float:
         """What the centres leave of a delta, rounded down; 0 where nothing."""

@@ -124,6 +124,11 @@ def zcdp_of_range(eta: float, steps: int) -> float:
     return sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
 
 
+def zcdp_of_pure(epsilon: float) -> float:
+    """Return rho of an event of pure epsilon: epsilon^2 / 2 (https://arxiv.org/abs/1605.02065), rounded up."""
+    return math.nextafter(epsilon * epsilon / 2 * (1 + 4 * ULP), math.inf) if epsilon else 0.0
+
+
 def epsilons_of_events(name: str, epsilons: Sequence[float]) -> list[float]:
     """Checked epsilons, without those that cost nothing. Raises ValueError at one that is negative or no number."""
     for epsilon in epsilons:

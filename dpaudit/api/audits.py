@@ -17,7 +17,7 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import ApproximateClaim
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim
 from dpaudit.results import AuditResult
 from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
@@ -58,6 +58,7 @@ class AuditOptions(TypedDict, total=False):
 
     epsilon: float | None
     batch_epsilon: float | None
+    rho: float | None
     delta: float | None
     relation: str | None
     unit: str | None
@@ -106,7 +107,8 @@ class Audit(Shown[AuditResult]):
     def epsilon(self) -> float | None:
         """The recomputed epsilon at the release level (for readers of the texts), in nats.
 
-        It is of the claim's kind, and a guarantee only where the verdict is "pass". None where the record gives none.
+        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None where the record gives
+        none, or a claim of zCDP states no delta for it.
         """
         return None if self._recomputed is None else self._recomputed.epsilon
 
@@ -114,6 +116,12 @@ class Audit(Shown[AuditResult]):
     def batch_epsilon(self) -> float | None:
         """The recomputed epsilon at the batch level (for someone who knows a record's batch), in nats, as `epsilon`."""
         return None if self._recomputed is None else self._recomputed.batch_epsilon
+
+    @property
+    def rho(self) -> float | None:
+        """The recomputed rho of zCDP, in nats, at the batch level; None unless the claim states one."""
+        found = self.result.guarantees.zcdp
+        return None if found is None else found.rho
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:
@@ -215,13 +223,17 @@ class Audit(Shown[AuditResult]):
         if claim is not None:
             delta = f", delta {stated(claim.delta)}" if claim.delta else ""
             batch = None if claim.batch_epsilon is None else stated(claim.batch_epsilon)
-            levels = _levels(stated(claim.epsilon), batch)
-            claimed = f"{claim.kind} epsilon {levels}{delta}; {claim.relation}, per {claim.unit}"
+            figure = CLAIM_KINDS[claim.kind].figures[0]
+            levels = stated(claim.stated) if claim.epsilon is None else _levels(stated(claim.epsilon), batch)
+            claimed = f"{claim.kind} {figure} {levels}{delta}; {claim.relation}, per {claim.unit}"
             recomputed = "no figure of this kind: nothing in the record bounds it"
         if claim is not None and found is not None:
             delta = f", delta {delta_bound(found.delta, claim.delta)}" if found.delta else ""
             batch = bound_against(found.batch_epsilon, claim.batch_epsilon)
             recomputed = f"epsilon {_levels(bound_against(found.epsilon, claim.epsilon), batch)}{delta}"
+        if claim is not None and self.rho is not None:
+            beside = "" if found is None else f" (batch level); {recomputed}"
+            recomputed = f"rho {bound_against(self.rho, claim.rho)}{beside}"
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
@@ -242,6 +254,7 @@ def audit(
     relation: str | None = None,
     unit: str | None = None,
     *,
+    rho: float | None = None,
     model: str | None = None,
     data: Records | None = None,
     evidence: int = 2,
@@ -271,6 +284,7 @@ def audit(
         delta: test this delta, between 0 and 1, instead of the claimed one.
         relation: test these neighbours: "add_remove" or "replace" of one unit.
         unit: test this privacy unit: "record", "context" or "user".
+        rho: test this rho of zCDP, in nats, in place of any epsilon.
         model: where the run's model is. Without `data`, what is public in the run is recomputed with it.
         data: the run's private records, to replay the run with its model: a path, a pandas.DataFrame or a
             datasets.Dataset with the columns that the run read.
@@ -296,7 +310,7 @@ def audit(
         InputError: an argument cannot be used, or the data or the model is not the run's.
     """
     where = places.location_of(run)
-    question = asked_claim(epsilon, batch_epsilon, delta, relation, unit)
+    question = asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit)
     if evidence not in range(5):
         raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
     rules = None
@@ -338,10 +352,17 @@ def audit(
 
 
 def asked_claim(
-    epsilon: float | None, batch_epsilon: float | None, delta: float | None, relation: str | None, unit: str | None
+    epsilon: float | None,
+    batch_epsilon: float | None,
+    rho: float | None,
+    delta: float | None,
+    relation: str | None,
+    unit: str | None,
 ) -> Question:
     """Return what to test. Raises InputError for a value that no claim can have."""
-    question = Question(epsilon, delta, relation, unit, batch_epsilon)
+    if rho is not None and not (epsilon is None and batch_epsilon is None):
+        raise InputError("rho", "an epsilon is given, too.", "Give one of them: a claim promises a rho or an epsilon.")
+    question = Question(epsilon, delta, relation, unit, batch_epsilon, rho)
     try:
         question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
     except ValidationError as error:
@@ -403,7 +424,7 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
     """Return whether nothing failed, and the model makes all required checks that were not made."""
     named = () if policy is None else policy.policy.checks or ()
     unmade = (check for check in result.checks if check.id in result.not_checked)
-    lacking = [check for check in unmade if result.requires(check) or check.id in named]
+    lacking = [check for check in unmade if check.required(result.evidence) or check.id in named]
     by_model = bool(lacking) and all(check.made_with.startswith(WITH_MODEL) for check in lacking)
     return by_model and result.verdict in ("pass", "not_verified")
 

@@ -13,7 +13,7 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
-from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.runs import InputError, RunReader
@@ -44,6 +44,7 @@ class RunComparison(Shown[Comparison]):
                 "kind": None if run.claim is None else run.claim.kind,
                 "epsilon": self.audits[run.name].epsilon,
                 "batch_epsilon": self.audits[run.name].batch_epsilon,
+                "rho": self.audits[run.name].rho,
                 "delta": None if run.claim is None else run.claim.delta,
                 "aggregator": run.aggregator,
                 "clip": run.clip,
@@ -87,6 +88,8 @@ class RunComparison(Shown[Comparison]):
 
 
 def _in_short(found: Audit) -> str:
+    if found.rho is not None:
+        return f"{found.verdict}, zCDP rho {bound(found.rho)} (batch level)"
     if found.claim is None or found.epsilon is None or found.batch_epsilon is None:
         return found.verdict
     levels = f"{bound(found.epsilon)} (release level), {bound(found.batch_epsilon)} (batch level)"
@@ -156,6 +159,8 @@ class RunComposition(Shown[JointCost]):
             levels = zip(("release", "batch"), both, strict=True)
             said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]
             rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
+        if (rho := self.result.zcdp) is not None:
+            rows.append((ZcdpClaim.id, f"rho {bound(rho.rho)} (batch level)"))
         return rows
 
 

@@ -141,6 +141,7 @@ def verify_release(
     key: str | os.PathLike[str] | None = None,
     epsilon: float | None = None,
     batch_epsilon: float | None = None,
+    rho: float | None = None,
     delta: float | None = None,
     relation: str | None = None,
     unit: str | None = None,
@@ -155,6 +156,7 @@ def verify_release(
         key: the public key that must have signed; None looks at no signature.
         epsilon: the most that the attested claim may say at the release level, in nats.
         batch_epsilon: the most that it may say at the batch level, in nats.
+        rho: the most that it may say of zCDP, in nats, in place of any epsilon.
         delta: the most that it may say of delta.
         relation: the neighbours that it must be about.
         unit: the privacy unit that it must be about.
@@ -174,7 +176,7 @@ def verify_release(
         Path(folder),
         None if key is None else read_public_key(Path(key)),
         level=max(evidence, (rules and rules.policy.evidence) or 0),
-        question=asked_claim(epsilon, batch_epsilon, delta, relation, unit),
+        question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
         policy=rules,
         commitment=commitment,
     )

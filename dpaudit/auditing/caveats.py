@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
-from dpaudit.results import CheckResult, Finding, Place, Quantity, Value
+from dpaudit.results import CheckResult, ClaimResult, Finding, Place, Quantity, Value
+from dpaudit.runs import Claim
 
 #: Beyond this epsilon, in nats, a factor has five digits and more, and rules out next to nothing.
 _MOST_TELLING = 10
@@ -18,13 +19,13 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     """Yield all caveats, for readers inside."""
     claim, manifest = facts.claim, facts.manifest
     privacy, model = manifest.privacy, manifest.model
-    yield from empty_bound(claim.epsilon)
+    levels = recomputed_levels(facts)
+    yield from empty_bound(promised_epsilon(claim, None if levels is None else levels.release))
     empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
     if empty and not facts.kind.beforehand and len(empty) == 1:
         yield Finding(code="empty-bound.empty-batch", values={"batch": Place(batch=empty[0])})
     elif empty and not facts.kind.beforehand:
         yield Finding(code="empty-bound.empty-batches", values={"batches": len(empty)})
-    levels = recomputed_levels(facts)
     if levels is not None and levels.amplified:
         assert levels.amplification.assumption is not None
         yield Finding(code="caveat.assumption", values={"assumption": levels.amplification.assumption})
@@ -62,6 +63,11 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     if claim.unit == "user":
         yield _about_users(facts)
     yield Finding(code="caveat.number-alone")
+
+
+def promised_epsilon(claim: Claim | ClaimResult, recomputed: float | None) -> float:
+    """Return the epsilon that a claim promises readers, in nats; of zCDP the recomputed one, or rho, which is less."""
+    return claim.stated if claim.rho is None or recomputed is None else recomputed
 
 
 def empty_bound(epsilon: float) -> Iterator[Finding]:

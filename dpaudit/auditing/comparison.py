@@ -37,6 +37,7 @@ from dpaudit.results import (
     Message,
     QualityColumn,
     RunEpsilon,
+    RunRho,
     RunScore,
     SameLength,
     Settings,
@@ -47,7 +48,6 @@ from dpaudit.results import (
 _KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
-_NO_FIGURE = "compare.no-figure"
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
 
@@ -67,9 +67,9 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     budgets: list[BudgetPanel] = []
     for kind in _KINDS:
         measured = {name: _measured(kind, name, result) for name, result in results.items()}
-        if all(isinstance(run, Message) and run.code == _NO_FIGURE for run in measured.values()):
+        if all(run is None for run in measured.values()):
             continue
-        runs = [run for run in measured.values() if not isinstance(run, Message)]
+        runs = [run for run in measured.values() if run is not None and not isinstance(run, Message)]
         groups = _by_neighbours(runs)
         budgets += map(_budget_panel, groups)
         for group in groups:
@@ -79,7 +79,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
                 same_length.append(SameLength(kind=kind, figures=figures, tokens=tokens))
         beside = {run.figure.run for group in groups if len(group) > 1 for run in group}
         left_out += [
-            LeftOut(run=name, kind=kind, reason=run if isinstance(run, Message) else _why_left_out(kind, run))
+            LeftOut(run=name, kind=kind, reason=_why_left_out(kind, run))
             for name, run in measured.items()
             if name not in beside
         ]
@@ -95,7 +95,17 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         left_out=tuple(left_out),
         budgets=tuple(budgets),
         quality=_quality_columns(results),
+        rhos=tuple(_rhos(results)),
     )
+
+
+def _rhos(results: Mapping[str, AuditResult]) -> Iterator[RunRho]:
+    """Yield the rhos of the runs that claim one, and can be read as a whole."""
+    for name, result in results.items():
+        found = result.guarantees.zcdp
+        if found is not None and result.verdict != "error":
+            alike = found.model_dump(include={"relation", "unit", "records_per_user", "rho"})
+            yield RunRho(run=name, **alike)
 
 
 @dataclass(frozen=True)
@@ -248,14 +258,14 @@ def _curve(
     )
 
 
-def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Message:
-    """A run's figure of this kind, or why it has none that could be compared.
+def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Message | None:
+    """A run's figure of this kind, why it cannot be compared, or None where there is none.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
     found = result.guarantees.epsilons(kind)
     if found is None:
-        return _why("no-figure", kind=kind)
+        return None
     if result.verdict == "error":
         return _why("unreadable")
     if isinstance(found, ExPost) and not math.isfinite(found.batch_epsilon):
@@ -342,7 +352,11 @@ def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
     )
 
 
-def _why_left_out(kind: ClaimKind, run: _Measured) -> Message:
+def _why_left_out(kind: ClaimKind, run: _Measured | Message | None) -> Message:
+    if run is None:
+        return _why("no-figure", kind=kind)
+    if isinstance(run, Message):
+        return run
     if not run.length:
         return _why("no-settings" if CLAIM_KINDS[kind].beforehand else "no-curve")
     return _why("alone", kind=kind)
@@ -494,6 +508,6 @@ def _caution(result: AuditResult) -> Message | None:
     checks = [check for check in result.checks if not check.id.startswith(("claim.", "disclosure."))]
     if any(check.status in ("fail", "error") for check in checks):
         return _why("refuted")
-    if any(check.status == "skip" and result.requires(check) for check in result.checks):
+    if any(check.required(result.evidence) for check in result.checks):
         return _why("untested")
     return None

@@ -10,11 +10,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import get_args
 
-from dpaudit.accounting import Parts, ReleaseAccountant, RenyiTable, joint_epsilon, of_one_key, rounded_sum
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    Parts,
+    ReleaseAccountant,
+    RenyiTable,
+    joint_epsilon,
+    of_one_key,
+    rounded_sum,
+)
 from dpaudit.catalogue import message
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
-from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import (
     AuditResult,
@@ -27,6 +35,7 @@ from dpaudit.results import (
     Shared,
     Spent,
     Total,
+    TotalRho,
 )
 from dpaudit.results.rounding import stated
 from dpaudit.runs import (
@@ -78,6 +87,18 @@ class _Run:
             return None
         hidden = None if self.name in known else self.secret
         return release_accountant(manifest, claim, self.grouping, change, hidden)
+
+    @cached_property
+    def of_rho(self) -> ApproximateAccountant | None:
+        """What works out rho of zCDP, of all rounds; None where the run has none."""
+        manifest = self.manifest
+        if ZcdpClaim.id not in manifest.mechanism.kinds:
+            return None
+        change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
+        accountant = self.grouping.accountant(manifest.mechanism, change)
+        if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.stopping.most_tokens)):
+            return None
+        return replace(accountant, rounds=manifest.batching.rounds)
 
     @cached_property
     def secret(self) -> SecretBatches | None:
@@ -155,6 +176,7 @@ def compose_runs(
         ex_post=totals["release"][1],
         batch_approximate=totals["batch"][0],
         batch_ex_post=totals["batch"][1],
+        zcdp=_zcdp(runs, chains, statements, shared),
         shared=shared,
         continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
         notes=tuple(_notes(runs, chains, known)),
@@ -283,6 +305,7 @@ def _release(run: _Run, delta: float | None) -> Release:
         records_per_user=run.result.claim.records_per_user if run.result.claim else None,
         approximate=figure,
         ex_post=Spent(epsilon=found.epsilon, delta=found.delta) if finite else None,
+        rho=run.result.guarantees.zcdp.rho if run.result.guarantees.zcdp is not None else None,
         batch_approximate=known,
         batch_ex_post=Spent(epsilon=found.batch_epsilon, delta=found.delta) if finite else None,
     )
@@ -360,6 +383,36 @@ def _approximate(
         raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
     figure = Spent(epsilon=found.epsilon, delta=delta)
     return Total(kind=ApproximateClaim.id, releases=tuple(named), figure=figure, method=found.method, reason=reason)
+
+
+def _zcdp(
+    runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared]
+) -> TotalRho | None:
+    """Return the sum of all rhos that there are, where a release states one; None where fewer than two have one."""
+    if not any(run.claim.rho is not None for run in runs) and not any(each.zcdp is not None for each in statements):
+        return None
+    rhos: list[float] = []
+    named: list[str] = []
+    without = [each.name for each in statements if each.zcdp is None]
+    known = [run for chain in chains for run in chain if run.of_rho is not None]
+    later = _charged_with_others(known, shared)
+    for chain in chains:
+        accountants = {run.name: run.of_rho for run in chain if run.of_rho is not None}
+        if len(accountants) < len(chain):
+            without += [run.name for run in chain]
+            continue
+        rhos += [each.rho_of_clusters() for name, each in accountants.items() if name not in later]
+        if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
+            rhos.append(max(each.budgets_rho for each in accountants.values()))
+        else:
+            rhos += [each.rho(chain[0].manifest.stopping.most_tokens) for each in accountants.values()]
+        named += accountants
+    rhos += [each.zcdp.rho for each in statements if each.zcdp is not None]
+    named += [each.name for each in statements if each.zcdp is not None]
+    if len(named) < 2:
+        return None
+    reason = _about("no-rho", without) if without else None
+    return TotalRho(releases=tuple(named), rho=reduce(rounded_sum, rhos), reason=reason)
 
 
 def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:

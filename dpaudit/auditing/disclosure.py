@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.auditing.caveats import empty_bound
+from dpaudit.auditing.caveats import empty_bound, promised_epsilon
 from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
@@ -77,7 +77,8 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     passed, claim, settings = result.verdict == "pass", result.claim, result.run.settings
     if passed and claim is not None and withheld is None:
         # The claim is public here, and its size with it.
-        yield from map(message, empty_bound(claim.epsilon))
+        found = result.guarantees.epsilons(claim.kind)
+        yield from map(message, empty_bound(promised_epsilon(claim, None if found is None else found.epsilon)))
     # In words anew: those of readers inside may name the run.
     yield from (message(found, _CONTEXT) for found in filter(is_public, result.caveats))
     if result.asked:
@@ -85,7 +86,8 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     if passed and withheld is not None:
         yield message(Finding(code="caveat.no-figure"))
         if settings is not None and settings.claim_stated != "beforehand":
-            options = ("--epsilon", "--delta") if claim is not None and claim.delta else ("--epsilon",)
+            figure = "--epsilon" if claim is None else f"--{CLAIM_KINDS[claim.kind].figures[0]}"
+            options = (figure, "--delta") if claim is not None and claim.delta else (figure,)
             yield message(Finding(code="caveat.to-show-figure", values={"options": options}))
     if settings is not None and not _fit(result):
         yield message(Finding(code="caveat.settings-left-out"))

@@ -18,10 +18,11 @@ import numpy as np
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
+from dpaudit.accounting.renyi import most_variation
 from dpaudit.checks import Facts
 from dpaudit.checks.canaries import guesses
 from dpaudit.checks.levels import Levels
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind
+from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
     Approximate,
@@ -35,6 +36,7 @@ from dpaudit.results import (
     OtherNeighbours,
     TokenBand,
     TokenCurve,
+    Zcdp,
 )
 
 #: Names of the ledger's roots.
@@ -84,6 +86,21 @@ def approximate(facts: Facts) -> Approximate | None:
         centers=facts.grouping.centers,
         centers_delta=facts.grouping.delta,
         others=tuple(_between_others(facts)) if facts.manifest.recorded is not None else (),
+    )
+
+
+def zcdp(facts: Facts) -> Zcdp | None:
+    """Return what a claim of rho is held against; None where the claim states none, or nothing gives one."""
+    accountant, rho = facts.of_rho, facts.rho
+    if accountant is None or rho is None or facts.claim.rho is None:
+        return None
+    return Zcdp(
+        **neighbours(facts),
+        rho=rho,
+        rebalancing=accountant.rho_of_clusters(),
+        tokens=facts.manifest.stopping.most_tokens,
+        any_length=math.isfinite(accountant.most_rho),
+        advantage=most_variation(facts.claim.rho),
     )
 
 
@@ -156,7 +173,7 @@ def canaries(facts: Facts) -> CanaryGuesses | None:
 
 def ledger(facts: Facts) -> tuple[LedgerEntry, ...]:
     """A tree for each kind of figure that the run has."""
-    trees = (_approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts))
+    trees = (_zcdp_tree(facts), _approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts))
     return tuple(tree for tree in trees if tree is not None)
 
 
@@ -250,7 +267,7 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
     if found.method == "zcdp":
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
         if facts.manifest.mechanism.budget is None:
-            spent, where = "its private tokens and their tests", f"{_DOCS}#sparse-vector"
+            spent, where = facts.manifest.mechanism.draw.paid_for, facts.manifest.mechanism.draw.proof
         batch = approximately(f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left)
     else:
         drawn_by = f"{batch_of}: {tokens} tokens, {found.method} composition"
@@ -259,6 +276,20 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
             drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=omitted
         )
     return _approximate_pipeline(facts, found, batch)
+
+
+def _zcdp_tree(facts: Facts) -> LedgerEntry | None:
+    found, accountant = zcdp(facts), facts.of_rho
+    if found is None or accountant is None or not math.isfinite(found.rho):
+        return None
+    of, reference, rounds = _of(facts, ZcdpClaim.id), f"{_DOCS}#zcdp", accountant.rounds
+    batch_of = "any one batch" if rounds == 1 else f"any one batch in each of {rounds:,} rounds"
+    spent = "what one unit's contexts can spend, however many tokens it has"
+    if accountant.rho(found.tokens) < accountant.budgets_rho:
+        spent = f"{found.tokens} tokens, each by the range of its draw"
+    generation = of(f"generation: {batch_of}, {spent}", accountant.rho(found.tokens), reference)
+    clusters = of("clusters: half the square of each pure epsilon", found.rebalancing, reference)
+    return of(f"{_BATCH_LEVEL}: rhos add up", found.rho, reference, rule="sum", children=[clusters, generation])
 
 
 def _approximate_pipeline(facts: Facts, found: Composition, batch: LedgerEntry) -> LedgerEntry:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -32,6 +33,7 @@ from dpaudit.auditing.guarantees import (
     figures,
     ledger,
     neighbours,
+    zcdp,
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
 from dpaudit.auditing.verdict import guarantee, judge, options_for
@@ -66,6 +68,7 @@ from dpaudit.checks.release import stop_problems, text_place, text_problems
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 from dpaudit.checks.seeds import SeedTest
 from dpaudit.checks.subsets import SubsetSums
+from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
 from dpaudit.plugins import CHECKS, plug_ins
@@ -120,7 +123,8 @@ _ALL_PARTS = "Give --seed-file FILE once for each part."
 class Question:
     """What to test instead of the run's own claim; None keeps the run's own value.
 
-    With an epsilon and no `batch_epsilon` nothing is asked of the batch level.
+    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP, and an epsilon of a
+    run that claims zCDP for the kind whose epsilons go with that.
     """
 
     epsilon: float | None = None
@@ -128,6 +132,7 @@ class Question:
     relation: str | None = None
     unit: str | None = None
     batch_epsilon: float | None = None
+    rho: float | None = None
 
     @property
     def asked(self) -> tuple[Asked, ...]:
@@ -135,11 +140,25 @@ class Question:
         return tuple(name for name in get_args(Asked) if getattr(self, name) is not None)
 
     def asked_of(self, claim: Claim) -> Claim:
-        """The claim with this question's values in place of its own. Raises pydantic's ValidationError."""
+        """Return the claim with this question's values in place of its own.
+
+        Raises:
+            ValidationError: pydantic's, for a value that no claim can have.
+            InputError: an epsilon of the batch level alone is asked of a claim that states none of the release level.
+        """
         asked = {name: value for name, value in vars(self).items() if value is not None}
-        # Of the batch level the run's own word says nothing beside another epsilon.
-        unsaid = {} if self.epsilon is None else {"batch_epsilon": None}
-        return Claim.model_validate(claim.model_dump() | unsaid | asked)
+        own, kind = claim.model_dump(), claim.kind
+        if self.rho is not None:
+            kind = ZcdpClaim.id
+        elif claim.rho is not None and (self.epsilon is not None or self.batch_epsilon is not None):
+            kind = ApproximateClaim.id
+            if self.epsilon is None:
+                problem = "the run claims a rho, beside which an epsilon of the batch level alone is no claim."
+                raise InputError("batch_epsilon", problem, "Give the epsilon of the release level, too.")
+        if kind != claim.kind or self.epsilon is not None:
+            # Of another level or kind the run's own word says nothing beside these figures.
+            own |= dict.fromkeys(("epsilon", "batch_epsilon", "rho"))
+        return Claim.model_validate(own | asked | {"kind": kind})
 
 
 def audit_run(
@@ -307,6 +326,7 @@ def _result(facts: Facts, sums: _Sums, evidence: int, asked: tuple[Asked, ...]) 
         guarantees=Guarantees(
             ex_post=ex_post(facts),
             approximate=approximate(facts),
+            zcdp=zcdp(facts),
             empirical=Empirical(
                 leave_one_out_max=max(facts.losses.values(), default=None),
                 contexts=facts.left_out,
@@ -373,6 +393,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 def _summary(facts: Facts) -> RunSummary:
     return RunSummary(
         path=facts.reader.name,
+        audited=datetime.now(UTC).date().isoformat(),
         dpaudit=dpaudit.__version__,
         dp_accounting=importlib.metadata.version("dp-accounting"),
         plugins=_plug_ins(facts.manifest),

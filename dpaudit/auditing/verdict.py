@@ -8,6 +8,7 @@ from dpaudit.catalogue import entry
 from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.checks.levels import Levels
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
 from dpaudit.results.replay import Replay
@@ -26,7 +27,7 @@ def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
         return "error"
     if failed:
         return "fail"
-    return "not_verified" if _unseen(checks, evidence) else "pass"
+    return "not_verified" if any(check.required(evidence) for check in checks) else "pass"
 
 
 def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequence[CheckResult], level: int) -> Finding:
@@ -42,7 +43,8 @@ def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequen
     if verdict == "error":
         return Finding(code="verdict.unreadable")
     if verdict == "not_verified":
-        return not_verified("verdict.not-verified", _unseen(checks, level), level)
+        unmade = [check for check in checks if check.required(level)]
+        return not_verified("verdict.not-verified", unmade, level)
     if verdict == "fail":
         return _failed([check for check in checks if check.status in ("fail", "error")])
     return _passed(facts, claim)
@@ -89,7 +91,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
     if result.verdict == "fail":
         return Finding(code="verdict.public-failed")
     if result.verdict == "not_verified":
-        unmade = [check for check in result.checks if result.requires(check)]
+        unmade = [check for check in result.checks if check.required(result.evidence)]
         shown = [check.model_copy(update={"made_with": public_options(check)}) for check in unmade]
         return not_verified("verdict.public-not-verified", shown, result.evidence)
     if withheld is not None:
@@ -99,7 +101,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
         return Finding(code=result.guarantee.code, values=result.guarantee.values)
     origin = Finding(code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand")
     found = result.guarantees.ex_post
-    values: dict[str, Value] = {"origin": origin, "change": change(claim), "epsilon": _nats(claim.epsilon)}
+    values: dict[str, Value] = {"origin": origin, "change": change(claim), "epsilon": _nats(claim.stated)}
     if found is not None and not found.amplification.reason:
         values["readers"] = Finding(code="verdict.only-that-batch-unknown")
     if claim.delta:
@@ -118,7 +120,8 @@ def why_withheld(result: AuditResult) -> Finding | None:
     if result.claim is None or settings is None:
         return None
     # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
-    given = "epsilon" in result.asked and ("delta" in result.asked or result.claim.delta == 0)
+    kind = CLAIM_KINDS[result.claim.kind]
+    given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
     if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")
     if settings.origins.settings != "public":
@@ -128,7 +131,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     if users and settings.privacy.records_per_user_from != "declared":
         return Finding(code="withheld.users-counted")
     counted = settings.privacy.delta_from == "records" and not given
-    if CLAIM_KINDS[result.claim.kind].beforehand and counted:
+    if kind.beforehand and counted:
         return Finding(code="withheld.records-counted")
     return None
 
@@ -138,10 +141,6 @@ def change(claim: ClaimResult) -> Finding:
     code = "verdict.added-or-removed" if claim.relation == "add_remove" else "verdict.replaced"
     most: dict[str, Value] = {"most": claim.records_per_user} if claim.records_per_user else {}
     return Finding(code=code, values={"unit": claim.unit} | most)
-
-
-def _unseen(checks: Sequence[CheckResult], evidence: int) -> list[CheckResult]:
-    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= evidence]
 
 
 def _failed(failed: Sequence[CheckResult]) -> Finding:
@@ -165,10 +164,12 @@ def _found(check: CheckResult) -> Finding:
 def _passed(facts: Facts, claim: ClaimResult) -> Finding:
     """Return the guarantee of a pass: at the release level, and at the batch level where that is another."""
     levels = recomputed_levels(facts)
+    if claim.rho is not None:
+        return _of_rho(facts, claim.rho, claim, levels)
     assert levels is not None  # as the claim passed
     values: dict[str, Value] = {
         "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
-        "epsilon": _nats(claim.epsilon),
+        "epsilon": _nats(claim.stated),
         "recomputed": _nats(levels.release),
         "change": change(claim),
     }
@@ -188,6 +189,27 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
     if facts.kind.beforehand:
         return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
     return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
+
+
+def _of_rho(facts: Facts, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
+    """Return the guarantee of a claim of zCDP that passed, with its epsilons at the delta that it states, if any."""
+    assert facts.rho is not None  # as the claim passed
+    values: dict[str, Value] = {
+        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "rho": _nats(rho),
+        "recomputed": _nats(facts.rho),
+        "change": change(claim),
+    }
+    if levels is not None:
+        at_delta: dict[str, Value] = {"delta": claim.delta, "batch": _nats(levels.batch)}
+        code = "verdict.zcdp-at-delta"
+        if levels.amplified:
+            code, at_delta["epsilon"] = "verdict.zcdp-at-both-levels", _nats(levels.release)
+        elif levels.amplification.reason:
+            equal = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
+            at_delta["beside"] = equal
+        values["at_delta"] = Finding(code=code, values=at_delta)
+    return Finding(code="verdict.zcdp", values=values)
 
 
 def _nats(value: float) -> Quantity:

@@ -5,7 +5,9 @@ A template is a format string. `{epsilon}` shows a value as it is; after a colon
 - `up`: an epsilon as checks state it, six decimals, rounded up. `beside NAME`: rounded up with as many digits as it
   takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to so many digits, four by default.
   `exact`: as claimed, in few characters. `stated`: as it was stated. `repr`: as Python writes it. `delta`: a delta,
-  rounded up. `share`: a share as percent, to the nearest. `factor`: what an epsilon multiplies a probability by.
+  rounded up. `share`: a share as percent, to the nearest. `points`: a share as
+  percentage points, rounded up. `factor`: what an epsilon
+  multiplies a probability by.
 - `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`: the word alone.
 - Several values stand in a row, with commas; `and`, `or`: with that word before the last.
 
@@ -22,6 +24,7 @@ from typing import Any, Final, cast
 
 from dpaudit.catalogue.entries import catalogue, entry, plain, wording
 from dpaudit.results.rounding import (
+    bound,
     bound_against,
     delta_bound,
     exactly,
@@ -147,6 +150,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "delta": delta_bound,
     "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
+    "points": lambda value: f"{bound(100 * value, 3)} percentage points",
     "n": lambda value: f"{value:,}",
 }
 

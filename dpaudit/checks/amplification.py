@@ -113,6 +113,7 @@ def rounds_are_paid_for(facts: Facts) -> Outcome:
     manifest = facts.manifest
     rounds = manifest.batching.rounds
     due = accounted_rounds(manifest) if facts.kind.beforehand else manifest.rounds
+    due = rounds if facts.claim.rho is not None else due
     if rounds == 1:
         return inapplicable("amplification.one-round")
     values: dict[str, Value] = {"due_rounds": due, "rounds": rounds}
@@ -260,9 +261,13 @@ def _of_fewer_rounds(facts: Facts, level: Level) -> Iterator[tuple[Finding, floa
             one = max(facts.batch_cost(batch).exact for batch in facts.headers)
         yield single, rounded_sum(one, facts.grouping.epsilon)
         return
+    tokens, delta = manifest.stopping.most_tokens, facts.claim.delta
+    if facts.claim.rho is not None:
+        if facts.of_rho is not None:
+            yield from ((rule, replace(facts.of_rho, rounds=number).rho_of_all(tokens)) for rule, number in fewer)
+        return
     if facts.release is None:
         return
-    tokens, delta = manifest.stopping.most_tokens, facts.claim.delta
     candidates = [(rule, facts.release.of_rounds(rounds)) for rule, rounds in fewer if rounds < due]
     if facts.release.shares > 1:
         candidates.append((Finding(code="amplification.undivided-delta"), replace(facts.release, shares=1)))

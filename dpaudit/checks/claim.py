@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from dpaudit.accounting import Method, rounded_sum
+from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.levels import Level, Levels
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
@@ -26,6 +26,8 @@ _STATED = 1e-3
 def epsilon_is_covered(facts: Facts) -> Outcome:
     """Hold epsilon, recomputed for the claim's kind, relation and unit, against the claimed one."""
     claim = facts.claim
+    if claim.epsilon is None:
+        return inapplicable("claim.no-epsilon", {"kind": claim.kind})
     asked: dict[str, Value] = {
         "claimed": Quantity(value=claim.epsilon, unit="nats"),
         "kind": claim.kind,
@@ -54,18 +56,40 @@ def batch_epsilon_is_covered(facts: Facts) -> Outcome:
     values = asked | {"recomputed": Quantity(value=found.batch, unit="nats")}
     if facts.kind.covers(claimed, found.batch):
         return Outcome("pass", "covered", values)
-    may_be = facts.claim.epsilon <= claimed and found.release <= claimed
+    may_be = facts.claim.stated <= claimed and found.release <= claimed
     other_level = (Finding(code="claim.release-level-figure"),) * may_be
     return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(facts, found, "batch")))
+
+
+@RunCheck(id="claim.rho")
+def rho_is_covered(facts: Facts) -> Outcome:
+    """Hold rho of zCDP, recomputed at the batch level for the claim's relation and unit, against the claimed one."""
+    claim = facts.claim
+    if claim.rho is None:
+        return inapplicable("claim.no-rho")
+    asked: dict[str, Value] = {
+        "claimed": Quantity(value=claim.rho, unit="nats"),
+        "unit": claim.unit,
+        "relation": claim.relation,
+    }
+    if facts.rho is None:
+        return Outcome("fail", "no-figure", asked | {"aggregator": facts.manifest.mechanism.aggregator.name})
+    values = asked | {"recomputed": Quantity(value=facts.rho, unit="nats")}
+    if facts.kind.covers(claim.rho, facts.rho):
+        return Outcome("pass", "covered", values)
+    supported = Finding(code="claim.rho-supported", values={"rho": Quantity(value=facts.rho, unit="nats")})
+    return Outcome("fail", "exceeded", values, tuple(_why_larger(facts, facts.rho, supported)))
 
 
 @RunCheck(id="claim.delta")
 def delta_is_small(facts: Facts) -> Outcome:
     """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
-    claim, centers = facts.claim, facts.grouping.delta
+    claim, centers, needs = facts.claim, facts.grouping.delta, facts.kind.delta
     values: dict[str, Value] = {"delta": claim.delta}
-    if not facts.kind.beforehand and not centers:
+    if needs == "none" and not centers:
         return Outcome("pass", "zero", values) if claim.delta == 0 else Outcome("fail", "not-zero", values)
+    if needs == "optional" and not claim.delta:
+        return Outcome("pass", "every-delta", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
     filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
     by_round: Counter[int] = Counter()  # in each of which every record serves once
@@ -77,9 +101,9 @@ def delta_is_small(facts: Facts) -> Outcome:
     limit = 1 / records
     values["records"] = records
     # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
-    least = facts.kind.delta_suffices(claim.delta, centers)
+    least = claim.delta >= centers if needs == "none" else claim.delta > centers
     if centers:
-        beside = "claim.delta-more-than" if facts.kind.beforehand else "claim.delta-at-least"
+        beside = "claim.delta-at-least" if needs == "none" else "claim.delta-more-than"
         values["beside"] = Finding(code=beside, values={"centers": centers})
     if 0 < claim.delta < limit and least:
         return Outcome("pass", "small", values)
@@ -113,12 +137,25 @@ def settings_are_public(facts: Facts) -> Outcome:
 
 
 def recomputed_levels(facts: Facts) -> Levels | None:
-    """Epsilon in nats for what is claimed, at both levels; None where the run has no figure of the claim's kind."""
+    """Return the epsilons at both levels, in nats, that go with the claim's kind.
+
+    None where the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    """
     if facts.claim.kind not in facts.manifest.mechanism.kinds:
         return None
     if not facts.kind.beforehand:
         return facts.ex_post_levels
+    if facts.kind.delta == "optional":
+        return facts.approximate_levels
     return facts.approximate_levels or Levels(math.inf, math.inf, Amplification())
+
+
+def recomputed_figure(facts: Facts) -> float | None:
+    """Return what the claim's promise is held against, in nats: epsilon at the release level, or rho; None without."""
+    if facts.claim.rho is not None:
+        return facts.rho
+    found = recomputed_levels(facts)
+    return None if found is None else found.release
 
 
 def batch_claim(facts: Facts) -> float:
@@ -127,9 +164,11 @@ def batch_claim(facts: Facts) -> float:
     Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place.
     """
     claim, found = facts.claim, recomputed_levels(facts)
+    if claim.rho is not None:  # which is a batch's: what epsilon follows at the claim's delta
+        return zcdp_epsilon(claim.rho, claim.delta) if 0 < claim.delta < 1 else math.inf
     stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
     if found is None or not found.amplified:
-        return min(claim.epsilon, stated)
+        return min(claim.stated, stated)
     return found.batch if claim.batch_epsilon is None else stated
 
 
@@ -139,9 +178,16 @@ def _why_equal(found: Levels) -> tuple[Finding, ...]:
 
 
 def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding]:
-    """Yield why a level's figure exceeds the claim, and what to do."""
+    """Yield why a level's epsilon exceeds the claim, and what to do."""
+    values: dict[str, Value] = {"epsilon": Quantity(value=found.at(level), unit="nats"), "level": level}
+    yield from _why_larger(facts, found.at(level), Finding(code="claim.supported", values=values))
+    if level == "release" and math.isfinite(found.release):
+        yield from _why_equal(found)
+
+
+def _why_larger(facts: Facts, recomputed: float, supported: Finding) -> Iterator[Finding]:
+    """Yield why a recomputed figure exceeds the claim, and what to do; `supported`: what could be claimed instead."""
     claim, rule = facts.claim, facts.manifest.batching.rule
-    recomputed = found.at(level)
     if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
         yield Finding(code="claim.users-unbounded")
     elif facts.change is None and rule != "paper-slices":
@@ -157,9 +203,7 @@ def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding
     elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
         yield Finding(code="claim.steps-unbounded")
     elif math.isfinite(recomputed):
-        supported: dict[str, Value] = {"epsilon": Quantity(value=recomputed, unit="nats"), "level": level}
-        yield Finding(code="claim.supported", values=supported)
-        yield from _why_equal(found) if level == "release" else ()
+        yield supported
     else:
         yield Finding(code="claim.unbounded")
 
@@ -196,10 +240,12 @@ class TooSmall:
     """A figure of the claim that is smaller than what was recomputed, both in nats.
 
     Attributes:
+        field: of the claim that states it.
         level: that it is of.
         claimed, due: it, and what covers everything, which is finite.
     """
 
+    field: str
     level: Level
     claimed: float
     due: float
@@ -207,9 +253,8 @@ class TooSmall:
     @property
     def values(self) -> dict[str, Value]:
         """Return the figures, as outcomes show them."""
-        field = "epsilon" if self.level == "release" else "batch_epsilon"
         claimed, due = (Quantity(value=value, unit="nats") for value in (self.claimed, self.due))
-        return {"field": field, "claimed": claimed, "due": due}
+        return {"field": self.field, "claimed": claimed, "due": due}
 
     def explained_by(self, figure: float) -> bool:
         """Whether a wrong figure would have been rounded up to what is claimed."""
@@ -217,12 +262,18 @@ class TooSmall:
 
 
 def too_small(facts: Facts) -> Iterator[TooSmall]:
-    """The figures of the claim that are; none where nothing else is known to hold."""
-    found, claim = recomputed_levels(facts), facts.claim
-    stated: tuple[tuple[Level, float | None], ...] = (("release", claim.epsilon), ("batch", claim.batch_epsilon))
-    for level, claimed in stated:
-        if found is not None and claimed is not None and claimed < found.at(level) < math.inf:
-            yield TooSmall(level, claimed, found.at(level))
+    """Yield the claim's figures that are too small; none where nothing else is known to hold."""
+    found = recomputed_levels(facts)
+    release, batch = (None, None) if found is None else (found.release, found.batch)
+    figures: tuple[tuple[str, Level, float | None], ...] = (
+        ("epsilon", "release", release),
+        ("batch_epsilon", "batch", batch),
+        ("rho", "batch", facts.rho),
+    )
+    for field, level, due in figures:
+        claimed = getattr(facts.claim, field)
+        if due is not None and claimed is not None and claimed < due < math.inf:
+            yield TooSmall(field, level, claimed, due)
 
 
 def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, float]]:
@@ -241,7 +292,7 @@ def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, floa
             theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs) * facts.manifest.rounds
             yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
             yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
-    elif facts.release is not None and facts.change is not None:
+    elif facts.change is not None:
         stopping, longest = facts.manifest.stopping, max(facts.lengths.values(), default=0)
         most = stopping.most_tokens
         partial = [(alone, most)] if clustered else []
@@ -251,10 +302,19 @@ def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, floa
             )
         if 0 < longest < most:
             partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))
-        texts_alone = replace(facts.release, batch=facts.release.batch.without_clusters())
         for rule, tokens in partial:
-            if level == "release" and found is not None and found.amplified:
-                yield rule, texts_alone.epsilon(tokens, facts.claim.delta)
-            else:
-                for method in get_args(Method):
-                    yield rule, texts_alone.batch_level(tokens, facts.claim.delta, method).epsilon
+            yield from ((rule, figure) for figure in _of_tokens(facts, tokens, level))
+
+
+def _of_tokens(facts: Facts, tokens: int, level: Level) -> Iterator[float]:
+    """Yield what so many tokens cost without clusters, in nats, by each way of working it out."""
+    found, delta = recomputed_levels(facts), facts.claim.delta
+    if facts.claim.rho is not None:
+        if facts.of_rho is not None:
+            yield facts.of_rho.without_clusters().rho(tokens)
+    elif facts.release is not None:
+        texts_alone = replace(facts.release, batch=facts.release.batch.without_clusters())
+        if level == "release" and found is not None and found.amplified:
+            yield texts_alone.epsilon(tokens, delta)
+        else:
+            yield from (texts_alone.batch_level(tokens, delta, method).epsilon for method in get_args(Method))

@@ -7,14 +7,14 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import Composition, Cost, ExPostAccountant, ReleaseAccountant
+from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ExPostAccountant, ReleaseAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.levels import (
     Levels,
@@ -23,7 +23,7 @@ from dpaudit.checks.levels import (
     not_ex_post,
     release_accountant,
 )
-from dpaudit.claims import CLAIM_KINDS, KindOfClaim
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss, Finding, Place, Value, finding_of
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -779,6 +779,23 @@ class Facts:
         """The approximate guarantee of the batch level at the claim's delta; None where there is none."""
         tokens = self.manifest.stopping.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self.claim.delta)
+
+    @cached_property
+    def rho(self) -> float | None:
+        """rho of zCDP of everything at the batch level, rounded up; None for a mechanism that has none."""
+        accountant = self.of_rho
+        return None if accountant is None else accountant.rho_of_all(self.manifest.stopping.most_tokens)
+
+    @cached_property
+    def of_rho(self) -> ApproximateAccountant | None:
+        """What works rho out, of all rounds: of a run that is stopped by what its texts say they all count.
+
+        None for a mechanism that has no rho.
+        """
+        if ZcdpClaim.id not in self.manifest.mechanism.kinds:
+            return None
+        accountant = self.grouping.accountant(self.manifest.mechanism, self.change)
+        return None if accountant is None else replace(accountant, rounds=self.manifest.batching.rounds)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpaudit.checks.claim import recomputed_levels
+from dpaudit.checks.claim import recomputed_figure
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, replay_remedy
@@ -71,13 +71,13 @@ def bounds_are_of_the_unit(facts: Facts) -> Outcome:
     if claim.unit == "context":
         return inapplicable("mechanism.claim-per-context")
     values: dict[str, Value] = {"unit": claim.unit, "relation": claim.relation, "rule": rule}
-    recomputed = recomputed_levels(facts)
-    if rule in COME_AND_GO or recomputed is None or recomputed.release <= claim.epsilon:
+    recomputed = recomputed_figure(facts)
+    if rule in COME_AND_GO or recomputed is None or facts.kind.covers(claim.stated, recomputed):
         return Outcome("pass", "covered", values)
-    values["claimed"] = Quantity(value=claim.epsilon, unit="nats")
+    values |= {"claimed": Quantity(value=claim.stated, unit="nats"), "figure": facts.kind.figures[0]}
     if facts.change is None:
         return Outcome("fail", "unbounded", values)
-    return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed.release, unit="nats")})
+    return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed, unit="nats")})
 
 
 @RunCheck(id="mechanism.support-public")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 
@@ -15,13 +15,9 @@ class ApproximateClaim(KindOfClaim):
     title: ClassVar[str] = "Approximate DP"
     meaning: ClassVar[str] = "Fixed by public settings and δ beforehand. It covers every text that could come out."
     beforehand: ClassVar[bool] = True
+    delta: ClassVar[Literal["none", "needed", "optional"]] = "needed"
     guarantee: ClassVar[Guarantee] = "approximate"
     epsilons: ClassVar[Guarantee] = "approximate"
     accountants: ClassVar[tuple[str, ...]] = ("rdp", "optimal", "budgets")
     adds_up: ClassVar[bool] = False
     risk: ClassVar[str] = "risk.any-conclusion"
-
-    @classmethod
-    def delta_suffices(cls, delta: float, centers: float) -> bool:
-        """Return whether something is left of delta for the tokens, once the centres have spent theirs."""
-        return delta > centers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 
@@ -15,6 +15,7 @@ class ExPostClaim(KindOfClaim):
     title: ClassVar[str] = "Ex-post epsilon"
     meaning: ClassVar[str] = "Worked out after the run, for the text that did come out. It depends on the private data."
     beforehand: ClassVar[bool] = False
+    delta: ClassVar[Literal["none", "needed", "optional"]] = "none"
     guarantee: ClassVar[Guarantee] = "ex_post"
     epsilons: ClassVar[Guarantee] = "ex_post"
     accountants: ClassVar[tuple[str, ...]] = ("exact", "theorem1")

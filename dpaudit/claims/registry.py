@@ -7,9 +7,11 @@ from typing import Final
 from dpaudit.claims.approximate import ApproximateClaim
 from dpaudit.claims.ex_post import ExPostClaim
 from dpaudit.claims.kind import ClaimKind, Kind, KindOfClaim
+from dpaudit.claims.zcdp import ZcdpClaim
 
+_ALL: tuple[type[KindOfClaim], ...] = (ExPostClaim, ApproximateClaim, ZcdpClaim)
 #: By id, in the order in which pages show them.
-CLAIM_KINDS: Final[dict[ClaimKind, type[KindOfClaim]]] = {kind.id: kind for kind in (ExPostClaim, ApproximateClaim)}
+CLAIM_KINDS: Final[dict[ClaimKind, type[KindOfClaim]]] = {kind.id: kind for kind in _ALL}
 
 #: The kind of losses that were seen: figures, and no claim.
 EMPIRICAL: Final[Kind] = "empirical"

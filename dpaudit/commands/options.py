@@ -265,6 +265,11 @@ def audit_options(command: Command) -> Command:
         type=FiniteRange(min=0, max=MOST_EPSILON),
         help="Test this epsilon at the batch level, which holds against whoever knows a record's batch.",
     )
+    @_of_claim(
+        "--rho",
+        type=FiniteRange(min=0, max=MOST_EPSILON),
+        help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any epsilon.",
+    )
     @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
     @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
     @_of_claim(

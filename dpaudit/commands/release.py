@@ -139,8 +139,11 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
         return
     if states_epsilon(public, result.claim.kind):
         own = public.own_claim
-        if own is not None and own.epsilon < result.claim.epsilon and own.delta <= result.claim.delta:
-            note("The card states the epsilon that was given. The run's own claim is smaller: it stands there without.")
+        claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
+        if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
+            note(
+                f"The card states the {figure} that was given. The run's own claim is smaller: it stands there without."
+            )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
         note("The card states no epsilon, for this run's account is ex-post.")

@@ -73,6 +73,7 @@ def report(
     from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
+    from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import print_summary
     from dpaudit.reports.text import in_a_line
@@ -104,7 +105,8 @@ def report(
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
-        run, agreed = argument(str(run_dir), "RUN_DIR"), "" if "epsilon" in result.asked else " --epsilon AGREED"
+        figure = "epsilon" if result.claim is None else CLAIM_KINDS[result.claim.kind].figures[0]
+        run, agreed = argument(str(run_dir), "RUN_DIR"), "" if figure in result.asked else f" --{figure} AGREED"
         gate = claim_options(result.claim, dict.fromkeys((*result.asked, "relation", "unit")))
         note(f"Next: dpaudit verify {run}{agreed}{gate}{rests_on(result)}")
     leave(found)
@@ -158,7 +160,7 @@ def verify(
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
                 "A release folder is verified by --key, --level, --policy, --commitment and the claim "
-                "(--epsilon, --delta, --relation, --unit) alone."
+                "(--epsilon, --rho, --delta, --relation, --unit) alone."
             )
         _verify_released(run_dir, key, unsigned, asked, as_json)
         return
@@ -199,7 +201,7 @@ def _verify_released(
         raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
     if not isinstance(place, Path):
         raise click.UsageError("A release folder is verified where its files are: copy it here first.")
-    given = ("epsilon", "batch_epsilon", "delta", "relation", "unit", "evidence", "policy", "commitment")
+    given = ("epsilon", "batch_epsilon", "rho", "delta", "relation", "unit", "evidence", "policy", "commitment")
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
     found = verify_release(place, key=key, **wanted)
     with output():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dpaudit.claims import ApproximateClaim, ClaimKind, ExPostClaim
+from dpaudit.claims import ApproximateClaim, ClaimKind, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
@@ -50,7 +50,7 @@ class Mean(Aggregator):
     """
 
     name: ClassVar[str] = "mean"
-    kinds: ClassVar[tuple[ClaimKind, ...]] = (ApproximateClaim.id, ExPostClaim.id)
+    kinds: ClassVar[tuple[ClaimKind, ...]] = (ApproximateClaim.id, ZcdpClaim.id, ExPostClaim.id)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {

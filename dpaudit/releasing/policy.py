@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dpaudit.catalogue import message
 from dpaudit.checks import registered
 from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.policy import FAMILY, HeldTo, Policy
@@ -61,12 +62,14 @@ class Facts(NamedTuple):
 
 
 def _most(name: str) -> Callable[[Facts], Outcome]:
-    unit = "nats" if name == "epsilon" else ""
+    unit = "" if name == "delta" else "nats"
 
     def judge(facts: Facts) -> Outcome:
         most, claim = getattr(facts.policy, name), facts.result.claim
         assert claim is not None
         stated = getattr(claim, name)
+        if stated is None:
+            return _not_claimed(facts, {"most": Quantity(value=most, unit=unit)})
         values: dict[str, Value] = {
             "stated": Quantity(value=stated, unit=unit),
             "most": Quantity(value=most, unit=unit),
@@ -74,6 +77,16 @@ def _most(name: str) -> Callable[[Facts], Outcome]:
         return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
 
     return judge
+
+
+def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
+    """Judge a limit on a figure that the claim does not state: the policy has to limit the one that it promises."""
+    claim = facts.result.claim
+    assert claim is not None
+    promised = CLAIM_KINDS[claim.kind].figures[0]
+    if getattr(facts.policy, promised) is None:
+        return Outcome("fail", "not-claimed", values)
+    return Outcome("skip", "of-another-kind", values | {"promised": promised}, applicable=False)
 
 
 def _batch(facts: Facts) -> Outcome:
@@ -85,6 +98,8 @@ def _batch(facts: Facts) -> Outcome:
     equal = found is None or bool(found.amplification.reason)
     stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
     values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
+    if claim.epsilon is None:
+        return _not_claimed(facts, values)
     if stated is None:
         return Outcome("fail", "not-claimed", values)
     values["stated"] = Quantity(value=stated, unit="nats")
@@ -180,7 +195,7 @@ def _rests_on_secrecy(result: AuditResult) -> bool:
     if claim is None:
         return False
     found = result.guarantees.epsilons(claim.kind)
-    return found is not None and claim.epsilon < found.batch_epsilon
+    return found is not None and claim.epsilon is not None and claim.epsilon < found.batch_epsilon
 
 
 def _worse(added: Added) -> bool:
@@ -210,6 +225,7 @@ def _trained(facts: Facts) -> Outcome:
 RULES: dict[str, Callable[[Facts], Outcome]] = {
     "epsilon": _most("epsilon"),
     "batch_epsilon": _batch,
+    "rho": _most("rho"),
     "delta": _most("delta"),
     "kinds": _kinds,
     "relation": _same("relation"),

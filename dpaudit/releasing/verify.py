@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
 from dpaudit.releasing.policy import PolicyFile
 from dpaudit.results import AuditResult
@@ -402,9 +403,13 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     if not question.asked or tested is None:  # the second is a problem of its own
         return
     claim = tested.annotations
-    if claim.epsilon is None or claim.delta is None or claim.relation is None or claim.unit is None:
+    promised = CLAIM_KINDS[claim.kind].figures[0]
+    if None in (getattr(claim, promised), claim.delta, claim.relation, claim.unit):
         yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
         return
+    for name in ("epsilon", "rho"):
+        if getattr(question, name) is not None and getattr(claim, name) is None:
+            yield f"The claim states {promised} and no {name}, which is asked for. Give --{promised}."
     if question.batch_epsilon is not None and claim.batch_epsilon is None:
         yield (
             "The claim says nothing of the batch level, and one is asked for. Leave out --batch-epsilon, or have the "
@@ -413,6 +418,7 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     stated_and_asked = (
         ("epsilon", claim.epsilon, question.epsilon),
         ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),
+        ("rho", claim.rho, question.rho),
         ("delta", claim.delta, question.delta),
     )
     for name, stated, most in stated_and_asked:

@@ -34,6 +34,7 @@ from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
+from dpaudit.results.audit import Zcdp as Zcdp
 from dpaudit.results.clusters import ClusterComparison as ClusterComparison
 from dpaudit.results.clusters import ClusteredBy as ClusteredBy
 from dpaudit.results.comparison import Affordable as Affordable
@@ -46,6 +47,7 @@ from dpaudit.results.comparison import Comparison as Comparison
 from dpaudit.results.comparison import LeftOut as LeftOut
 from dpaudit.results.comparison import QualityColumn as QualityColumn
 from dpaudit.results.comparison import RunEpsilon as RunEpsilon
+from dpaudit.results.comparison import RunRho as RunRho
 from dpaudit.results.comparison import RunScore as RunScore
 from dpaudit.results.comparison import SameLength as SameLength
 from dpaudit.results.comparison import Spread as Spread
@@ -54,6 +56,7 @@ from dpaudit.results.composition import JointCost as JointCost
 from dpaudit.results.composition import Release as Release
 from dpaudit.results.composition import Shared as Shared
 from dpaudit.results.composition import Total as Total
+from dpaudit.results.composition import TotalRho as TotalRho
 from dpaudit.results.likelihood import Spent as Spent
 from dpaudit.results.summary import RunSummary as RunSummary
 from dpaudit.results.summary import Settings as Settings

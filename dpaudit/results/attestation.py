@@ -65,6 +65,7 @@ class StatedClaim(Attested):
         epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
             nats; None where they are withheld.
         batch_epsilon: at the batch level, against whoever does; None where the claim says nothing of it, too.
+        rho: of zCDP, at the batch level, in place of epsilons; None for the other kinds, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
         withheld: why they are; None where they are not.
     """
@@ -72,6 +73,7 @@ class StatedClaim(Attested):
     kind: ClaimKind
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     batch_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     relation: Relation | None = None
     unit: Unit | None = None

@@ -20,7 +20,7 @@ Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "not_verified", "fail", "error"]
 #: What a command leaves with.
 EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
-Asked = Literal["epsilon", "batch_epsilon", "delta", "relation", "unit"]
+Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
@@ -43,18 +43,27 @@ class ClaimResult(Result):
     """The claim that was tested, in nats.
 
     Attributes:
-        epsilon: at the release level, against whoever does not know which batch a record was in.
+        epsilon: at the release level, against whoever does not know which batch a record was in; None for a kind that
+            has another figure.
         batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
+        rho: of zCDP, at the batch level; None for the other kinds.
+        delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
         records_per_user: the most that the unit "user" stands for.
     """
 
-    epsilon: Number
+    epsilon: Number | None = None
     batch_epsilon: Number | None = None
+    rho: Number | None = None
     delta: Number
     kind: ClaimKind
     relation: Relation
     unit: Unit
     records_per_user: int | None = None
+
+    @property
+    def stated(self) -> float:
+        """The figure that it promises, in nats: epsilon at the release level, or rho."""
+        return CLAIM_KINDS[self.kind].stated(self)
 
 
 class Amplification(Result):
@@ -160,6 +169,27 @@ class Approximate(Result):
     others: tuple[OtherNeighbours, ...] = ()
 
 
+class Zcdp(Result):
+    """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
+
+    Attributes:
+        rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
+        rebalancing: rho of what decided how records were grouped; already in `rho`.
+        tokens: the most that a batch may have, in each round.
+        any_length: whether budgets, or a draw that bounds all tokens, keep generation within it however many there are.
+        advantage: the most by which a test's rate of true positives exceeds that of false ones, by the claimed rho.
+    """
+
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None = None
+    rho: Number
+    rebalancing: Number
+    tokens: int
+    any_length: bool
+    advantage: Number
+
+
 class ContextLoss(Result):
     """log p(text) - log p(text without this context), in nats, summed over the batch's tokens."""
 
@@ -232,10 +262,11 @@ class Empirical(Result):
 
 
 class Guarantees(Result):
-    """Three kinds of epsilon, never added up and never in one column."""
+    """Figures of each kind, never added up and never in one column. `zcdp`: None unless the claim is of that kind."""
 
     ex_post: ExPost | None
     approximate: Approximate | None
+    zcdp: Zcdp | None = None
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
@@ -471,6 +502,15 @@ class CheckResult(Result):
     why: str = ""
     remedy: str = ""
 
+    def required(self, level: int) -> bool:
+        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+
+        Args:
+            level: of evidence, up to which all checks that are about the run must be made.
+        """
+        by_policy = self.id.partition(".")[0] == FAMILY
+        return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
+
 
 class AuditResult(Result):
     """The result of one audit.
@@ -478,7 +518,7 @@ class AuditResult(Result):
     Attributes:
         audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
         verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs was not made (see
-            `requires`); "error" when the run cannot be read; else "pass".
+            `CheckResult.required`); "error" when the run cannot be read; else "pass".
         evidence: the level that was asked for.
         guarantee: the guarantee, or why there is none.
         caveats: what a reader of that sentence must know beside it.
@@ -516,8 +556,3 @@ class AuditResult(Result):
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
     policy: HeldTo | None = None
-
-    def requires(self, check: CheckResult) -> bool:
-        """Return whether a pass needs this check, which was not made: up to the level asked for, or by the policy."""
-        by_policy = check.id.partition(".")[0] == FAMILY
-        return check.id in self.not_checked and (by_policy or check.evidence <= self.evidence)

@@ -38,6 +38,19 @@ class RunEpsilon(Result):
         return (self.relation, self.unit, self.records_per_user)
 
 
+class RunRho(Result):
+    """The rho of zCDP of a run that claims one, in nats, at the batch level, clusters included.
+
+    Rhos for the same neighbours are compared as they are: the smaller one promises more, at every delta.
+    """
+
+    run: str
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None = None
+    rho: Number
+
+
 class OneKind(Result):
     """Figures that may stand in one column: all of one kind.
 
@@ -287,3 +300,4 @@ class Comparison(Result):
     left_out: tuple[LeftOut, ...]
     budgets: tuple[BudgetPanel, ...] = ()
     quality: tuple[QualityColumn, ...] = ()
+    rhos: tuple[RunRho, ...] = ()

@@ -21,7 +21,7 @@ class Release(Result):
         source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee was stated.
         aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
-        rho: of a stated zCDP guarantee, in nats.
+        rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a run that claims it.
         approximate: for every output, at the release level; None for a run that has none, and for zCDP and Renyi DP,
             which have no one delta.
         ex_post: for the output that there is, at the release level; depends on the records, and is private; None where
@@ -66,6 +66,19 @@ class Total(Result):
         return self
 
 
+class TotalRho(Result):
+    """The rho of zCDP of some of the releases together, in nats, at the batch level: rhos add up.
+
+    Attributes:
+        releases: names of those that it is for, two or more.
+        reason: why it is not for all releases; None where it is.
+    """
+
+    releases: tuple[str, ...]
+    rho: Number
+    reason: Message | None = None
+
+
 class Shared(Result):
     """Clusters that runs have in common, noisy counts and all: they were released once.
 
@@ -98,6 +111,7 @@ class JointCost(Result):
         ex_post: one about the outputs that there are, at that level: for someone who knows all other records and their
             batches in every run, but not hers. Private.
         batch_approximate, batch_ex_post: the same at the batch level, against whoever knows all batches.
+        zcdp: None where no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
         notes: what else the totals rest on.
     """
@@ -110,6 +124,7 @@ class JointCost(Result):
     ex_post: Total
     batch_approximate: Total
     batch_ex_post: Total
+    zcdp: TotalRho | None = None
     shared: tuple[Shared, ...]
     continued: tuple[Continued, ...] = ()
     notes: tuple[Message, ...]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.claims import ClaimKind
+from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 
 #: Checks of a list, and signers.
@@ -17,6 +17,7 @@ FAMILY = "policy"
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 DIGEST, CHECK = r"^[0-9a-f]{64}$", r"^[a-z-]+\.[a-z0-9-]+$"
+_Kinds = Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=len(CLAIM_KINDS), strict=False)]
 _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
@@ -29,6 +30,8 @@ class Policy(Fields):
         name: what the house calls it. It is published with the texts.
         epsilon: the largest that a claim may state at the release level, in nats.
         batch_epsilon: the largest that it may state at the batch level, where that is another; in nats.
+        rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits other figures than
+            its own alone.
         delta: the largest that a claim may state.
         kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
@@ -45,8 +48,9 @@ class Policy(Fields):
     name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=100)] | None = None
     epsilon: _NotNegative | None = None
     batch_epsilon: _NotNegative | None = None
+    rho: _NotNegative | None = None
     delta: _Share | None = None
-    kinds: Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=2, strict=False)] | None = None
+    kinds: _Kinds | None = None
     relation: Relation | None = None
     unit: Unit | None = None
     evidence: Annotated[int, Field(ge=0, le=4)] | None = None

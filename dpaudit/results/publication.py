@@ -75,7 +75,7 @@ class Basic(Fields):
 class Variant(Fields):
     """Of a deployment: which notion of differential privacy, and what it does not cover."""
 
-    variant_name: Literal["Approximate DP", "Custom"]
+    variant_name: Literal["Approximate DP", "Zero-concentrated DP", "Custom"]
     data_domain: str
     unprotected_quantities: str
 

@@ -16,11 +16,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import (
     MAX_NUMBER,
     MAX_VOCABULARY,
     BatchingRule,
-    ClaimKind,
     ContextChange,
     Fields,
     Mechanism,
@@ -52,7 +52,10 @@ def _known_clustering(name: str) -> str:
 
 
 ClusteringMethod: TypeAlias = Annotated[
-    str, AfterValidator(_known_clustering), WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"})
+    str,
+    Field(max_length=60),
+    AfterValidator(_known_clustering),
+    WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"}),
 ]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 Isolation = Literal["shared", "alone", "batch"]
@@ -131,20 +134,42 @@ class Claim(Fields):
     """The privacy statement that the audit tests.
 
     Attributes:
-        epsilon: at the release level, in nats: against whoever does not know which batch a record was in.
+        epsilon: at the release level, in nats: against whoever does not know which batch a record was in. None for a
+            kind that has another figure.
         batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims nothing there.
-        delta: 0 for an ex-post claim; of either level.
-        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand.
+        rho: of zCDP, in nats, at the batch level; None for the other kinds.
+        delta: 0 for an ex-post claim; of either level. For zCDP what an epsilon is worked out at, or 0 for none.
+        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand, and
+            "zcdp" is rho-zCDP fixed beforehand.
         relation: what neighbouring data sets differ by.
         unit: what one unit of that difference is.
     """
 
-    epsilon: NotNegative
+    epsilon: NotNegative | None = None
     batch_epsilon: NotNegative | None = None
+    rho: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     kind: ClaimKind
     relation: Relation = "add_remove"
     unit: Unit = "record"
+
+    @model_validator(mode="after")
+    def _states_what_its_kind_has(self) -> Claim:
+        if (misfit := CLAIM_KINDS[self.kind].misfit(self)) is not None:
+            field, allowed = misfit
+            raise ValueError(f"{field} has to be {allowed}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_the_figures_of_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        own = CLAIM_KINDS[self.kind].figures
+        return {name: value for name, value in fields.items() if value is not None or name in own}
+
+    @property
+    def stated(self) -> float:
+        """The figure that it promises, in nats: epsilon at the release level, or rho."""
+        return CLAIM_KINDS[self.kind].stated(self)
 
 
 class Privacy(Fields):
@@ -416,6 +441,12 @@ class Model(Fields):
     trained_on_records: TrainedOnRecords = "unknown"
     isolation: Isolation | None = None
     public_logits: Digest | None = None
+
+    @model_serializer(mode="wrap")
+    def _with_public_logits_where_taken(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Runs that were made before it was recorded committed to a run.json without it.
+        fields: dict[str, Any] = written(self)
+        return {name: value for name, value in fields.items() if value is not None or name != "public_logits"}
 
 
 class Prompt(Fields):

@@ -31,6 +31,7 @@ from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, ou
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
 from dpaudit.generation.records import Record, read_public_examples, read_records
+from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
 from dpaudit.results import Finding
@@ -91,11 +92,7 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
         raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
     away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
     elsewhere = config.data.model_copy(update=away)
-    try:
-        found = read_records(elsewhere).records
-    except InputError as error:
-        parts = (error.where, error.problem, error.remedy)
-        raise InputError(*(part.replace("data.path", _TEST) for part in parts)) from None
+    found = read_records(elsewhere, names={**FIELDS, "path": _TEST}).records
     shown = [record.text for record in read_records(config.data).records]
     return _held_out(test, found, [*shown, *sum(read_public_examples(config).values(), ())], config.data.groups, most)
 
@@ -202,7 +199,7 @@ def _enough_memory() -> Iterator[None]:
 def _measured(config: Config) -> Config:
     """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
     updates: dict[str, object] = {"claim": None}
-    if config.claim is not None and config.claim_kind.beforehand:
+    if config.claim is not None and config.claim.delta and config.claim_kind.beforehand:
         updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
     return config.model_copy(update=updates)
 
@@ -308,7 +305,7 @@ class _Measurement:
             left_out=self._held_out.left_out,
             max_tokens=self._most,
             **figures,
-            approximate=None if claim is None else Spent(epsilon=claim.epsilon, delta=claim.delta),
+            approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
             batch_epsilon=None if claim is None else claim.batch_epsilon,
             equal=None if claim is None else equal,
             ex_post=ex_post,

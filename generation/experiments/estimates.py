@@ -57,7 +57,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         affordable = of_tokens.affordable_tokens(aimed_at, paper_delta)
     delta = None
     if config.claim_kind.beforehand:
-        stated = privacy.delta if config.claim is None else config.claim.delta
+        stated = privacy.delta if config.claim is None else config.claim.delta or privacy.delta
         delta = paper_delta if stated is None else stated
     epsilon, batch_epsilon, equal = _levels(config, delta)
     batches, contexts = expected.batches(config, records), config.batching.slots or expected.contexts(config, records)

@@ -53,6 +53,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printable,
     )
     script = (Path(__file__).parents[1] / "templates" / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -71,6 +72,13 @@ def environment() -> Environment:
         drawn=lambda drawing: in_page(drawing),
     )
     return loaded
+
+
+def _printable(shown: object) -> object:
+    """Return what is shown without anything that drives a terminal or reorders a line."""
+    if isinstance(shown, str) and not isinstance(shown, Markup):
+        return printable(shown, max(len(shown), 1))
+    return shown
 
 
 @cache
@@ -119,7 +127,7 @@ def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text
 
 def _marked(pieces: Iterable[Piece]) -> Markup:
     """Return pieces of a text. One with a row leads to it; what is said of one is shown where it is pointed at."""
-    shown = list(pieces)
+    shown = [piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces]
     first = shown[0].words.lstrip("\n")
     breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down
     return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
@@ -128,7 +136,7 @@ def _marked(pieces: Iterable[Piece]) -> Markup:
 def _mark(piece: Piece) -> Markup:
     if not (piece.mark or piece.said):
         return escape(piece.words)
-    said = Markup(' data-said="{}"').format(piece.said) if piece.said else ""
+    said = Markup(' data-said="{}"').format(printable(piece.said)) if piece.said else ""
     if piece.target:
         return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(piece.mark, piece.target, said, piece.words)
     return Markup('<span class="t{}"{}>{}</span>').format(piece.mark, said, piece.words)

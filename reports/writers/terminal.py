@@ -100,18 +100,18 @@ def _verdict(verdict: d.Verdict, console: Console) -> None:
 
 
 def _banner(banner: d.Banner, console: Console) -> None:
-    console.print(Text(f"{banner.lead} {one_line(banner.words)}", style="bold"))
+    console.print(Text(one_line(f"{banner.lead} {banner.words}"), style="bold"))
 
 
 def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
-    said, lead = _plain(paragraph.words), f"{paragraph.lead} " if paragraph.lead else ""
+    said = f"{one_line(paragraph.lead)} {_plain(paragraph.words)}".lstrip()
     # Commands are not broken, so that they can be copied.
-    console.print(Text(wrapped(lead + said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+    console.print(Text(wrapped(said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
 
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:
     for each in found.figures:
-        said = wrapped(f"{each.name}, {each.figure}: {one_line(each.meaning)}", console.width, _INDENT)
+        said = wrapped(one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT)
         console.print(Text(said), soft_wrap=True)
 
 
@@ -120,8 +120,9 @@ def _table(table: d.Table, console: Console) -> None:
 
     A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
     """
+    header = list(map(printable, table.header))
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
-    texts = list(zip(table.header, *rows, strict=True))
+    texts = list(zip(header, *rows, strict=True))
     needed, gap = _layout(table, texts, console.width)
     for columns in _pieces(needed, gap, console.width):
         shown = RichTable(box=None, pad_edge=False, padding=(0, 0, 0, gap))
@@ -132,7 +133,7 @@ def _table(table: d.Table, console: Console) -> None:
             spare -= more
             words = not column or column in table.words
             justify: Literal["left", "right"] = "left" if words else "right"
-            name = Text(table.header[column])
+            name = Text(header[column])
             shown.add_column(name, overflow="fold", width=needed[column] + more, justify=justify)
         for row in rows:
             shown.add_row(*(Text(row[column]) for column in columns))
@@ -201,7 +202,7 @@ def _print_node(node: d.Node, indent: str, console: Console) -> None:
 
 def _commands(commands: d.Commands, console: Console) -> None:
     for line in commands.lines:
-        console.print(Text(f"{_INDENT}{line}"), soft_wrap=True)
+        console.print(Text(f"{_INDENT}{printable(line)}"), soft_wrap=True)
 
 
 def _items(items: d.Items, console: Console) -> None:
@@ -217,10 +218,10 @@ def _definitions(found: d.Definitions, console: Console) -> None:
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:
     for one in found.outcomes:
-        name = Text.assemble((one.status_name, STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
+        name = Text.assemble((one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
         console.print(name + Text(one_line(one.title), style="bold"))
         for each in one.statements:
-            print_pair(each.name.lower(), one_line(each.words), console)
+            print_pair(one_line(each.name).lower(), one_line(each.words), console)
 
 
 def _columns(columns: d.Columns, console: Console) -> None:

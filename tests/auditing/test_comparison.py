@@ -413,11 +413,11 @@ CELL = Afforded(tokens=3, all_generated=False)
 def test_two_kinds_never_share_a_column() -> None:
     for kind in ["ex-post", "approximate"]:
         figures = (EX_POST, APPROXIMATE)
-        with pytest.raises(ValidationError, match="nothing of another kind"):
+        with pytest.raises(ValidationError, match="another kind"):
             SameLength(kind=kind, figures=figures, tokens=3)
-        with pytest.raises(ValidationError, match="nothing of another kind"):
+        with pytest.raises(ValidationError, match="another kind"):
             Affordable(kind=kind, figures=figures, cells=((CELL, CELL), (CELL, CELL)))
-        with pytest.raises(ValueError, match="cannot share a table"):
+        with pytest.raises(ValueError, match="share a table"):
             ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
 
 
@@ -430,7 +430,7 @@ def test_other_neighbours_never_share_a_column() -> None:
 
 
 def test_a_table_of_cells_is_square() -> None:
-    with pytest.raises(ValidationError, match="a row and a column for each figure"):
+    with pytest.raises(ValidationError, match="each figure"):
         Affordable(kind="ex-post", figures=(EX_POST, EX_POST), cells=((CELL,), (CELL, CELL)))
 
 
@@ -635,7 +635,7 @@ def test_curves_of_other_neighbours_have_a_panel_of_their_own() -> None:
 def test_two_kinds_never_share_an_axis() -> None:
     fields = {"run": "a", "batches": None, "delta": None, "tokens": (1, 2), "epsilon": (0.1, 0.2)}
     exact, rdp = BudgetCurve(accountant="exact", **fields), BudgetCurve(accountant="rdp", **fields)
-    with pytest.raises(ValidationError, match="nothing of another kind"):
+    with pytest.raises(ValidationError, match="another kind"):
         BudgetPanel(kind="ex-post", relation="add_remove", unit="record", curves=(exact, rdp))
     for tokens in ((2, 1), (1, 1), (1,)):
         with pytest.raises(ValidationError, match="which ascend"):

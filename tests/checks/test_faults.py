@@ -93,6 +93,18 @@ def scaled_claim(factor: float) -> Callable[[Any], None]:
     return lambda run: run.edit_manifest({"claim.epsilon": run.exact * factor})
 
 
+def claimed_rho(rho: float | Callable[[Any], float]) -> Callable[[Any], None]:
+    """Claim a rho of zCDP in place of any epsilon."""
+    alone = {"claim.kind": "zcdp", "claim.epsilon": None, "claim.batch_epsilon": None}
+    return lambda run: run.edit_manifest({**alone, "claim.rho": rho(run) if callable(rho) else rho})
+
+
+def rho_of(run: Any, rounds: int = 1) -> float:
+    """What the tokens of a mean cost in rho, without clusters."""
+    batch = run.spec.release.batch.without_clusters()
+    return replace(batch, rounds=rounds).rho(run.spec.stopping.most_tokens)
+
+
 def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> None:
     """Register a fault that one of the functions above makes."""
     assert name not in FAULTS
@@ -1048,6 +1060,8 @@ plain("claim_without_centers", without_clusters, "claim.epsilon", "composition.t
 plain("mean_claim_without_rebalancing", mean_without_clusters, "claim.epsilon", "composition.total",
       **REBALANCED, **MEAN)  # fmt: skip
 plain("mean_claim_without_centers", mean_without_clusters, "claim.epsilon", "composition.total", **NOISED, **MEAN)
+plain("rho_without_rebalancing", claimed_rho(rho_of), "claim.rho", "composition.total", **REBALANCED, **MEAN)
+plain("rho_of_centers_that_have_a_delta", claimed_rho(99.0), "claim.rho", **NOISED, **MEAN)
 plain("batch_of_another_cluster", headed(cluster=1), "release.selection", **REBALANCED)
 plain("batch_without_its_cluster", headed(cluster=None), "release.selection", **REBALANCED)
 plain("batch_of_a_clusters_other_label", headed(label="b"), "release.selection", **REBALANCED)
@@ -1091,6 +1105,10 @@ plain("claim_a_hair_too_low", scaled_claim(1 - 1e-9), "claim.epsilon")
 plain("claim_of_nothing", manifest(claim__epsilon=0.0), "claim.epsilon")
 plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
+plain("rho_a_hair_too_low", claimed_rho(lambda run: rho_of(run) * (1 - 1e-9)), "claim.rho", **MEAN)
+plain("rho_of_a_median", claimed_rho(99.0), "claim.kind", "claim.rho")
+plain("rho_for_a_replaced_record", lambda run: claimed_rho(rho_of)(run) or run.edit_manifest(
+          {"claim.relation": "replace"}), "claim.rho", **MEAN)  # fmt: skip
 plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
 plain("slots_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", "mechanism.unit", **SLOTS)
 plain("cells_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", **CELLS)
@@ -1364,6 +1382,7 @@ plain(
     "claim.epsilon",
     **NOISY,
 )
+plain("rho_below_the_budget", claimed_rho(0.9 * (1 - 1e-9)), "claim.rho", **BUDGETS)
 plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
 USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 256}
 EARLIER = BUDGETS | {"before": 0.3}
@@ -1776,6 +1795,9 @@ def added_records_alone_claimed(run):
 
 
 ROUNDS = {"secret": True, "rounds": 3, "sizes": (4, 4, 4, 4)}
+
+
+plain("rho_of_one_round", claimed_rho(rho_of), "claim.rho", "amplification.rounds", **ROUNDS, **MEAN)
 
 
 def of_rounds(rounds: int) -> Callable[[Any], float]:

@@ -88,7 +88,7 @@ def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) 
     (rule,) = (check for check in found.checks if check.id == "policy.evidence")
     assert (rule.status, rule.code, found.verdict) == ("skip", "not-made", "not_verified")
     assert "replay.logits" in rule.values["checks"]  # type: ignore[operator]
-    assert found.requires(rule)
+    assert rule.required(found.evidence)
 
 
 def quality_that(**added: float | None) -> Quality:
@@ -191,7 +191,7 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    assert set(TRIED) | {"quality", "trained_on_records", "signers"} == set(RULES)
+    assert set(TRIED) | {"rho", "quality", "trained_on_records", "signers"} == set(RULES)
     assert list(RULES) == [name for name in Policy.model_fields if name not in ("policy_version", "name")]
 
 
@@ -215,7 +215,11 @@ def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) ->
 
 
 def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
-    rules = {name: met for name, (met, _) in TRIED.items()} | {"quality": "public-baseline", "signers": [DIGEST]}
+    rules = {name: met for name, (met, _) in TRIED.items()} | {
+        "quality": "public-baseline",
+        "signers": [DIGEST],
+        "rho": 0.5,
+    }
     path = written(tmp_path, name="all", trained_on_records="no", **rules)
     found = read_policy(path)
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
