@@ -63,7 +63,7 @@ from dpaudit.results.rounding import bound, delta_bound, digits_against, lower_b
 
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
-_HINDSIGHT = "Hindsight: cutting these texts there because of the cost is a choice that no epsilon pays for."
+HINDSIGHT = "Do not shorten the texts because of this: that choice is not covered by the epsilon."
 _SETTINGS, _COUNTS = ("Verdict", "Mechanism", "Clip", "Temp."), ("Texts", "Empty", "Very short")
 _BETWEEN = "Neighbours"
 _SHORT = f"Very short: texts of fewer than {VERY_SHORT} tokens, but for empty ones."
@@ -71,7 +71,7 @@ _AFTERWARDS = "Known only after the run, for the text that came out. Private: de
 _BEFOREHAND = "Fixed by public settings and δ in advance, for every text that could come out."
 #: Columns of a run's epsilon of one kind: at either level, as recomputed and as claimed.
 _LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Claimed, batch level")
-OF_LEVELS = "Release level: for readers of the texts. Batch level: for whoever knows which batch a record was in."
+OF_LEVELS = "Release level: for readers of the texts. Batch level: for someone who knows which batch a record was in."
 _APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
 #: Characters of caveats that a terminal shows of one run, and of all of them.
 _OWN, _SHARED = 150, 230
@@ -141,7 +141,7 @@ class _Runs:
 
     def __init__(self, comparison: Comparison) -> None:
         self.number = {run.name: number for number, run in enumerate(comparison.runs, start=1)}
-        self.cautions = {run.name: run.caution for run in comparison.runs if run.caution}
+        self.cautions = {run.name: str(run.caution) for run in comparison.runs if run.caution}
         self.claims = {run.name: run.claim for run in comparison.runs}
         self.digits: dict[tuple[str, Kind], int] = {}
         for run in comparison.runs:
@@ -286,7 +286,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
             said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
         shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
         if pairs and shorter and found.kind == "ex-post":
-            said.append(_HINDSIGHT)
+            said.append(HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
     said += _budgets_said(comparison, runs)
@@ -435,8 +435,8 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
-    if _HINDSIGHT in outcomes(comparison):  # once is enough
-        found = [replace(table, notes=tuple(note for note in table.notes if note != _HINDSIGHT)) for table in found]
+    if HINDSIGHT in outcomes(comparison):  # once is enough
+        found = [replace(table, notes=tuple(note for note in table.notes if note != HINDSIGHT)) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), empirical)
 
 
@@ -451,7 +451,7 @@ def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> Com
 
 
 def _left_out(comparison: Comparison, kind: Kind, numbers: Mapping[str, int]) -> Iterator[str]:
-    by_reason = grouped((left.reason, numbers[left.run]) for left in comparison.left_out if left.kind == kind)
+    by_reason = grouped((str(left.reason), numbers[left.run]) for left in comparison.left_out if left.kind == kind)
     for reason, runs in by_reason.items():
         named = f"run{'s' * (len(runs) > 1)} {', '.join(map(str, runs))}"
         yield f"Not set beside others: {named} ({one_line(reason)})."
@@ -616,14 +616,14 @@ def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
     if found.kind == "ex-post":
-        notes.append(_HINDSIGHT)
+        notes.append(HINDSIGHT)
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
     rows, refused = [], []
     for number, figure, row in zip(numbers, found.figures, found.cells, strict=True):
         tokens = (ABSENT if c.tokens is None else f"{'≥ ' * c.all_generated}{c.tokens:,}" for c in row)
         rows.append((number, (*_cells(tokens), Cell(neighbours_of(figure), words=True))))
-        refused += [(c.reason, f"{number} at {other}") for other, c in zip(numbers, row, strict=True) if c.reason]
+        refused += [(str(c.reason), f"{number} at {other}") for other, c in zip(numbers, row, strict=True) if c.reason]
     notes += [f"No figure for {', '.join(at)}: {one_line(reason)}." for reason, at in grouped(refused).items()]
     budgets = (
         f"run {runs.label(figure.run)}: {runs.shown(figure.run, figure.kind, figure.epsilon, figure.delta)}"
@@ -702,7 +702,10 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
     others = ("Public only", "Real texts") if beside else ("Real texts",)
     header = [*_LEVELS[: 2 * (kind is not None)], *(name for title in titles for name in (title, *others))]
     title = "Quality of runs without an epsilon" if kind is None else f"Quality beside {kinds[kind]}"
-    brief = ("Internal: no epsilon pays for publishing these.", *_added(columns, titles, numbers))
+    brief = (
+        "Internal: publishing these would leak private information that no epsilon covers.",
+        *_added(columns, titles, numbers),
+    )
     yield ComparisonTable(
         title, kind, tuple(header), tuple(rows), tuple(notes), brief=tuple(header), brief_note=" ".join(brief)
     )

@@ -65,22 +65,26 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
     for total, known in ((cost.approximate, cost.batch_approximate), (cost.ex_post, cost.batch_ex_post)):
         yield total.kind, _total(total, len(cost.releases))
         if known.figure is not None:
-            yield "batch level", f"for whoever knows which batches a record was in: {_figure(known.figure)}"
+            yield "batch level", f"for someone who knows which batches a record was in: {_figure(known.figure)}"
+    if (rho := cost.zcdp) is not None:
+        of = "" if len(rho.releases) == len(cost.releases) else f", of {_names(rho.releases)}"
+        yield "zCDP", f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip()
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:
         yield "one budget", f"each went on from what those before had spent: {_names(continued.releases)}"
     for said in cost.notes:
-        yield "note", said
+        yield "note", str(said)
     if cost.ex_post.figure is not None:
         yield "private", "ex-post figures depend on the records: do not publish them"
 
 
 def _total(total: Total, releases: int) -> str:
+    reason = total.reason or ""
     if total.figure is None or total.method is None:
-        return f"none. {total.reason}".strip()
+        return f"none. {reason}".strip()
     of = "" if len(total.releases) == releases else f", of {_names(total.releases)}"
-    return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {total.reason}".strip()
+    return f"{_figure(total.figure)}, {_METHODS[total.method]}{of}. {reason}".strip()
 
 
 def _figure(figure: Spent) -> str:

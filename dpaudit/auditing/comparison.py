@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from dpaudit.accounting import ApproximateAccountant, Method, delta_share, rebalancing_events, rounded_sum
 from dpaudit.auditing.guarantees import NOTHING
+from dpaudit.catalogue import message
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, ExPostClaim
 from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
@@ -31,7 +32,9 @@ from dpaudit.results import (
     ComparedText,
     Comparison,
     ExPost,
+    Finding,
     LeftOut,
+    Message,
     QualityColumn,
     RunEpsilon,
     RunRho,
@@ -47,9 +50,6 @@ _KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 _POINTS = 64
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
-_NO_SETTINGS = "the run states no settings that its guarantee could be worked out from"
-_ANY_NUMBER = "any number of tokens is within it"
-_NO_CURVE = "the record gives no cost by token position"
 
 
 def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
@@ -69,7 +69,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
         measured = {name: _measured(kind, name, result) for name, result in results.items()}
         if all(run is None for run in measured.values()):
             continue
-        runs = [run for run in measured.values() if run is not None and not isinstance(run, str)]
+        runs = [run for run in measured.values() if run is not None and not isinstance(run, Message)]
         groups = _by_neighbours(runs)
         budgets += map(_budget_panel, groups)
         for group in groups:
@@ -132,14 +132,14 @@ class _ExPostRun:
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if not self.length:
-            return _no_answer(_NO_CURVE)
+            return _no_answer("no-curve")
         if self.found.delta > (budget.delta or 0.0):
-            return _no_answer("its δ is larger")
+            return _no_answer("larger-delta")
         tokens = 0
         # Written so that a NaN is not within anything.
         while tokens < self.length and self.at(tokens + 1).epsilon <= budget.epsilon:
             tokens += 1
-        return Afforded(tokens=tokens, all_generated=tokens == self.longest, reason="")
+        return Afforded(tokens=tokens, all_generated=tokens == self.longest)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
         """Up to its own length. Theorem 1 is about medians: a mean run has the exact curve alone."""
@@ -195,15 +195,17 @@ class _ApproximateRun:
 
     def within(self, budget: RunEpsilon) -> Afforded:
         if self.accountant is None or budget.delta is None:
-            return _no_answer(_NO_SETTINGS)
+            return _no_answer("no-settings")
         delta = self.share(budget.delta)
         if self.accountant.budgets_epsilon(delta) <= budget.epsilon:
-            return _no_answer(_ANY_NUMBER)
+            return _no_answer("any-number")
+        if self.accountant.epsilon(0, delta, "rdp").epsilon > budget.epsilon:
+            return _no_answer("clusters-alone")
         try:
             tokens = self.accountant.affordable_tokens(budget.epsilon, delta, self._method)
-        except ValueError as error:
-            return _no_answer(str(error))
-        return Afforded(tokens=tokens, all_generated=False, reason="")
+        except ValueError:
+            return _no_answer("not-countable")
+        return Afforded(tokens=tokens, all_generated=False)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
         """By either accountant, whichever the run's own figure is by: settings alone decide both. And by budgets."""
@@ -256,7 +258,7 @@ def _curve(
     )
 
 
-def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | str | None:
+def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Message | None:
     """A run's figure of this kind, why it cannot be compared, or None where there is none.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
@@ -265,9 +267,9 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | st
     if found is None:
         return None
     if result.verdict == "error":
-        return "the run cannot be read as a whole"
+        return _why("unreadable")
     if isinstance(found, ExPost) and not math.isfinite(found.batch_epsilon):
-        return "its ex-post cost is not finite"
+        return _why("not-finite")
     figure = RunEpsilon(
         run=name,
         kind=kind,
@@ -350,26 +352,30 @@ def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
     )
 
 
-def _why_left_out(kind: ClaimKind, run: _Measured | str | None) -> str:
+def _why_left_out(kind: ClaimKind, run: _Measured | Message | None) -> Message:
     if run is None:
-        return f"no {kind} figure"
-    if isinstance(run, str):
+        return _why("no-figure", kind=kind)
+    if isinstance(run, Message):
         return run
     if not run.length:
-        return _NO_SETTINGS if CLAIM_KINDS[kind].beforehand else _NO_CURVE
-    return f"no other run has an {kind} figure for the same neighbours"
+        return _why("no-settings" if CLAIM_KINDS[kind].beforehand else "no-curve")
+    return _why("alone", kind=kind)
 
 
 def _afforded(run: _Measured, budget: RunEpsilon) -> Afforded:
     if run.figure.neighbours != budget.neighbours:
-        return _no_answer("the two epsilons hold for different neighbours")
+        return _no_answer("other-neighbours")
     if not math.isfinite(budget.epsilon):
-        return _no_answer("that epsilon is not finite")
+        return _no_answer("budget-not-finite")
     return run.within(budget)
 
 
 def _no_answer(reason: str) -> Afforded:
-    return Afforded(tokens=None, all_generated=False, reason=reason)
+    return Afforded(tokens=None, all_generated=False, reason=_why(reason))
+
+
+def _why(reason: str, **values: str) -> Message:
+    return message(Finding(code=f"compare.{reason}", values=dict(values)))
 
 
 def _bound(batch: BatchResult) -> float:
@@ -493,15 +499,15 @@ def _texts(result: AuditResult) -> Iterator[ComparedText]:
         yield ComparedText(batch=sample.batch, label=sample.label, text=text, characters=sample.characters)
 
 
-def _caution(result: AuditResult) -> str:
-    """Why a run's epsilons cannot be relied on, as what is said of the run; empty where they can, or it has none."""
+def _caution(result: AuditResult) -> Message | None:
+    """Return why a run's epsilons cannot be relied on; None where they can, or it has none."""
     found = result.guarantees
     if result.verdict == "error" or (found.ex_post is None and found.approximate is None):
-        return ""
+        return None
     # What such checks are about is not whether the record can be relied on.
     checks = [check for check in result.checks if not check.id.startswith(("claim.", "disclosure."))]
     if any(check.status in ("fail", "error") for check in checks):
-        return "bounds nothing until its checks pass"
+        return _why("refuted")
     if any(check.required(result.evidence) for check in result.checks):
-        return "rests on its record alone until the checks that a pass needs are made"
-    return ""
+        return _why("untested")
+    return None

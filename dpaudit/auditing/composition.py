@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import get_args
@@ -19,11 +19,24 @@ from dpaudit.accounting import (
     of_one_key,
     rounded_sum,
 )
+from dpaudit.catalogue import message
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.results import AuditResult, Continued, ExPost, JointCost, Release, Shared, Spent, Total, TotalRho
+from dpaudit.results import (
+    AuditResult,
+    Continued,
+    ExPost,
+    Finding,
+    JointCost,
+    Message,
+    Release,
+    Shared,
+    Spent,
+    Total,
+    TotalRho,
+)
 from dpaudit.results.rounding import stated
 from dpaudit.runs import (
     Claim,
@@ -40,16 +53,6 @@ from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
-_BEFOREHAND = (
-    "The totals hold if the settings of every release were chosen without looking at what another gave, and if all "
-    "releases of these records are named."
-)
-_TELLS = "each tells of the other's batches"
-_APART = "so that every total has them at the batch level."
-_TOGETHER = (
-    "so that the approximate total composes them batch by batch before secrecy amplifies it, once, and the ex-post "
-    "total has them at the batch level."
-)
 #: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
 _RARELY = 1e-9
 
@@ -366,7 +369,7 @@ def _approximate(
         named += known
     parts += map(parts_of, statements)
     named += [statement.name for statement in statements]
-    reason = f"No approximate guarantee has {_listed(without)}: only the data shows what it cost." if without else ""
+    reason = _about("no-approximate", without) if without else None
     if len(named) < 2:
         return Total(kind=ApproximateClaim.id, reason=reason)
     if delta is None:
@@ -408,7 +411,7 @@ def _zcdp(
     named += [each.name for each in statements if each.zcdp is not None]
     if len(named) < 2:
         return None
-    reason = f"No rho has {_listed(without)}." if without else ""
+    reason = _about("no-rho", without) if without else None
     return TotalRho(releases=tuple(named), rho=reduce(rounded_sum, rhos), reason=reason)
 
 
@@ -446,7 +449,7 @@ def _ex_post(
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
-    reason = f"No ex-post figure has {_listed(without)}." if without else ""
+    reason = _about("no-ex-post", without) if without else None
     if len(known) < 2:
         return Total(kind=ExPostClaim.id, reason=reason)
     costs = []
@@ -459,26 +462,20 @@ def _ex_post(
     return Total(kind=ExPostClaim.id, releases=names, figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> list[str]:
-    notes = [_BEFOREHAND]
+def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> Iterator[Message]:
+    yield message(Finding(code="compose.beforehand"))
     together = {run.name for each in _together(chains, known) for run in each}
-    for named, what in ((together, _TOGETHER), ({*known} - together, _APART)):
+    for named, what in ((together, "batch-by-batch"), ({*known} - together, "key-in-common")):
         if named:
-            names = _listed([run.name for run in runs if run.name in named])
-            notes.append(f"{names} hashed records by a key that another run here has, too: {_TELLS}, {what}")
+            yield _about(what, [run.name for run in runs if run.name in named])
     if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
-        said = (
-            "went on from what earlier runs had spent, which are not all named here, from which another run did too, "
-            "or whose records are all others"
-        )
-        notes.append(f"{_listed(apart)} {said}: each is charged with a budget of its own.")
-    if runs[0].claim.unit == "user":
-        most = {run.manifest.privacy.records_per_user for run in runs}
-        if len(most) > 1:
-            listed = "; ".join(f"{run.manifest.privacy.records_per_user} in {run.name}" for run in runs)
-            notes.append(f"The totals are for users whose records number at most: {listed}.")
-    return notes
+        yield _about("own-budgets", apart)
+    most = {run.name: run.manifest.privacy.records_per_user or 0 for run in runs}
+    if runs[0].claim.unit == "user" and len({*most.values()}) > 1:
+        limits = (Finding(code="compose.most-records", values={"most": each, "run": run}) for run, each in most.items())
+        yield message(Finding(code="compose.users", values={"limits": tuple(limits)}))
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def _about(what: str, runs: Sequence[str]) -> Message:
+    """Return what is said of some releases."""
+    return message(Finding(code=f"compose.{what}", values={"runs": tuple(runs)}))

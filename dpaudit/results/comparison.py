@@ -90,12 +90,12 @@ class Afforded(Result):
     Attributes:
         tokens: None where there is no answer.
         all_generated: the run's longest batch ends here still within that epsilon; what more would cost is unknown.
-        reason: why there is no answer; empty where there is one.
+        reason: why there is no answer; None where there is one.
     """
 
     tokens: int | None
     all_generated: bool
-    reason: str
+    reason: Message | None = None
 
 
 class Affordable(OneKind):
@@ -197,7 +197,7 @@ class LeftOut(Result):
 
     run: str
     kind: ClaimKind
-    reason: str
+    reason: Message
 
 
 class RunScore(Result):
@@ -258,7 +258,7 @@ class ComparedRun(Result):
 
     Attributes:
         caveats: what a reader of the guarantee must know beside it.
-        caution: why its epsilons cannot be relied on, as what is said of the run; empty where they can.
+        caution: why its epsilons cannot be relied on, as what is said of the run; None where they can.
         contribution, aggregator, clip, temperature, divisor: as the run states them; None where it states none.
         contexts, texts, tokens: summed over the batches.
         longest_batch: in tokens.
@@ -271,7 +271,7 @@ class ComparedRun(Result):
     verdict: Verdict
     guarantee: Message
     caveats: tuple[Message, ...]
-    caution: str = ""
+    caution: Message | None = None
     contribution: str | None
     aggregator: str | None
     clip: Number | None

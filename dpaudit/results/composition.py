@@ -10,7 +10,7 @@ from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
 from dpaudit.results.likelihood import Spent
-from dpaudit.results.values import Number
+from dpaudit.results.values import Message, Number
 
 
 class Release(Result):
@@ -47,7 +47,7 @@ class Total(Result):
         releases: names of those that it is for; empty where there is none.
         figure: None likewise.
         method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint accounting.
-        reason: why it is not for all releases, as a sentence; empty where it is.
+        reason: why it is not for all releases, None where it is.
 
     Raises:
         ValidationError: a figure is for fewer than two releases, or releases have none.
@@ -57,7 +57,7 @@ class Total(Result):
     releases: tuple[str, ...] = ()
     figure: Spent | None = None
     method: Literal["sum", "rdp", "optimal"] | None = None
-    reason: str = ""
+    reason: Message | None = None
 
     @model_validator(mode="after")
     def _is_of_releases(self) -> Total:
@@ -71,12 +71,12 @@ class TotalRho(Result):
 
     Attributes:
         releases: names of those that it is for, two or more.
-        reason: why it is not for all releases, as a sentence; empty where it is.
+        reason: why it is not for all releases; None where it is.
     """
 
     releases: tuple[str, ...]
     rho: Number
-    reason: str = ""
+    reason: Message | None = None
 
 
 class Shared(Result):
@@ -113,7 +113,7 @@ class JointCost(Result):
         batch_approximate, batch_ex_post: the same at the batch level, against whoever knows all batches.
         zcdp: None where no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
-        notes: what else the totals rest on, as sentences.
+        notes: what else the totals rest on.
     """
 
     schema_version: Literal["1"] = "1"
@@ -127,4 +127,4 @@ class JointCost(Result):
     zcdp: TotalRho | None = None
     shared: tuple[Shared, ...]
     continued: tuple[Continued, ...] = ()
-    notes: tuple[str, ...]
+    notes: tuple[Message, ...]

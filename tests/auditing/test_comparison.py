@@ -17,9 +17,18 @@ from rich.console import Console
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.catalogue import sentence
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.reports import findings
-from dpaudit.reports.compare import Cell, ComparisonTable, outcomes, print_comparison, render_comparison_html, tables
+from dpaudit.reports.compare import (
+    HINDSIGHT,
+    Cell,
+    ComparisonTable,
+    outcomes,
+    print_comparison,
+    render_comparison_html,
+    tables,
+)
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -33,6 +42,7 @@ from dpaudit.results import (
     Comparison,
     Empirical,
     ExPost,
+    Finding,
     Guarantees,
     Message,
     RunEpsilon,
@@ -147,7 +157,7 @@ def of(kind: str, comparison: Comparison) -> tuple[SameLength | None, Affordable
 
 
 def reasons(comparison: Comparison) -> dict[str, str]:
-    return {f"{left.run}, {left.kind}": left.reason for left in comparison.left_out}
+    return {f"{left.run}, {left.kind}": left.reason.code for left in comparison.left_out}
 
 
 # --- ex-post ---------------------------------------------------------------------------------------------------------
@@ -181,24 +191,33 @@ def test_a_budget_is_never_overdrawn() -> None:
     ]:
         _, found = of("ex-post", compare_runs({"short": SHORT, "other": run(ex_post(1.0), curve(exact))}))
         assert found is not None
-        assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False, reason="")
+        assert found.cells[1][0] == Afforded(tokens=tokens, all_generated=False)
 
 
 def test_an_epsilon_that_is_not_finite_buys_nothing() -> None:
     for budget in [math.inf, math.nan]:
         _, found = of("approximate", mean_runs(epsilon=budget))
         assert found is not None
-        assert found.cells[0][1] == Afforded(tokens=None, all_generated=False, reason="that epsilon is not finite")
+        assert (found.cells[0][1].tokens, refusal(found.cells[0][1])) == (None, "compare.budget-not-finite")
 
 
 def test_an_ex_post_figure_that_is_not_finite_is_left_out_with_the_reason() -> None:
     for exact in [math.inf, math.nan]:
         bad = run(ex_post(exact), curve([0.1, 0.2]), costs=(1.0, exact))
-        assert_left_out(bad, "its ex-post cost is not finite")
+        assert_left_out(bad, "compare.not-finite")
 
 
 def test_a_run_that_cannot_be_read_as_a_whole_is_left_out_with_the_reason() -> None:
-    assert_left_out(LONG.model_copy(update={"verdict": "error"}), "the run cannot be read as a whole")
+    assert_left_out(LONG.model_copy(update={"verdict": "error"}), "compare.unreadable")
+
+
+def refusal(cell: Afforded) -> str | None:
+    """The code of why there is no number of tokens."""
+    return None if cell.reason is None else cell.reason.code
+
+
+def words_of(code: str) -> str:
+    return sentence(Finding(code=code))
 
 
 def assert_left_out(bad: AuditResult, reason: str) -> None:
@@ -210,7 +229,7 @@ def assert_left_out(bad: AuditResult, reason: str) -> None:
     assert [figure.run for figure in found.figures] == ["short", "long"]
     assert [spread.run for spread in comparison.spreads] == ["short", "long"]
     assert reasons(comparison) == {"bad, ex-post": reason}
-    assert any(f"run 1 ({reason})" in note for table in tables(comparison) for note in table.notes)
+    assert any(f"run 1 ({words_of(reason)})" in note for table in tables(comparison) for note in table.notes)
 
 
 def test_missing_steps_of_one_batch_show_no_figure_below_the_truth(make_run: Any) -> None:
@@ -235,10 +254,10 @@ def test_a_curve_counts_up_to_its_first_gap() -> None:
 
 def test_a_run_without_a_curve_is_left_out_with_the_reason() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG, "none": run(ex_post(0.0))})
-    assert reasons(comparison) == {"none, ex-post": "the record gives no cost by token position"}
+    assert reasons(comparison) == {"none, ex-post": "compare.no-curve"}
     _, found = of("ex-post", comparison)
     assert found is not None
-    assert found.cells[2][0].reason == "the record gives no cost by token position"
+    assert refusal(found.cells[2][0]) == "compare.no-curve"
 
 
 def test_users_with_different_numbers_of_records_are_never_set_side_by_side() -> None:
@@ -248,7 +267,7 @@ def test_users_with_different_numbers_of_records_are_never_set_side_by_side() ->
     assert same is not None
     assert found is not None
     assert [figure.run for figure in same.figures] == ["ten", "also ten"]
-    assert found.cells[0][1].reason == "the two epsilons hold for different neighbours"
+    assert refusal(found.cells[0][1]) == "compare.other-neighbours"
     assert found.cells[0][2].tokens == 2
     shown = str(tables(comparison))
     assert "at most 10 records" in shown
@@ -263,9 +282,9 @@ def test_other_neighbours_are_never_set_side_by_side() -> None:
         assert same is not None
         assert found is not None
         assert [figure.run for figure in same.figures] == ["short", "long"]
-        assert reasons(comparison) == {"other, ex-post": "no other run has an ex-post figure for the same neighbours"}
-        refused = "the two epsilons hold for different neighbours"
-        assert [cell.reason for cell in found.cells[2]] == [refused, refused, ""]
+        assert reasons(comparison) == {"other, ex-post": "compare.alone"}
+        refused = "compare.other-neighbours"
+        assert [refusal(cell) for cell in found.cells[2]] == [refused, refused, None]
         assert [row[2].tokens for row in found.cells] == [None, None, 2]
 
 
@@ -274,7 +293,7 @@ def test_no_run_is_within_the_epsilon_of_a_smaller_delta() -> None:
     spent = run(ex_post(0.8, delta=1e-3), curve([0.1, 0.2, 0.3]))
     _, found = of("ex-post", compare_runs({"pure": SHORT, "spent": spent, "more": run(ex_post(0.8, delta=2e-3))}))
     assert found is not None
-    assert found.cells[1][0] == Afforded(tokens=None, all_generated=False, reason="its δ is larger")
+    assert (found.cells[1][0].tokens, refusal(found.cells[1][0])) == (None, "compare.larger-delta")
     assert (found.cells[0][1].tokens, found.cells[1][1].tokens, found.cells[1][2].tokens) == (3, 3, 3)
 
 
@@ -283,7 +302,7 @@ def test_cutting_texts_by_cost_is_named_what_it_is() -> None:
     for results, told in (({"short": SHORT, "long": LONG}, True), (mean, False)):
         comparison = compare_runs(results)
         (table,) = [table for table in tables(comparison) if table.title.startswith("Tokens per batch")]
-        assert sum("no epsilon pays for" in said for said in (*table.notes, *outcomes(comparison))) == told
+        assert sum(said == HINDSIGHT for said in (*table.notes, *outcomes(comparison))) == told
 
 
 def test_theorem_1_stands_beside_no_mean_run() -> None:
@@ -318,7 +337,7 @@ def test_approximate_tokens_at_the_others_epsilon_and_delta() -> None:
     assert found is not None
     other = approximate(100, divisor=128.0).epsilon
     expected = accountant().affordable_tokens(other, 1e-6)
-    assert found.cells[0][1] == Afforded(tokens=expected, all_generated=False, reason="")
+    assert found.cells[0][1] == Afforded(tokens=expected, all_generated=False)
     assert found.cells[0][0].tokens == 40
 
 
@@ -332,7 +351,7 @@ def test_rebalancing_is_paid_for_at_every_length() -> None:
 def test_a_budget_below_the_rebalancing_is_refused_in_words() -> None:
     _, found = of("approximate", mean_runs(rebalancing=8.0))
     assert found is not None
-    assert "rebalancing" in found.cells[1][0].reason
+    assert refusal(found.cells[1][0]) == "compare.clusters-alone"
 
 
 def test_what_centres_leave_is_rounded_down() -> None:
@@ -373,8 +392,8 @@ def test_settings_that_bound_nothing_give_no_figure() -> None:
         same, found = of("approximate", comparison)
         assert same is None
         assert found is not None
-        assert "states no settings" in found.cells[1][0].reason
-        assert "states no settings" in reasons(comparison)["other, approximate"]
+        assert refusal(found.cells[1][0]) == "compare.no-settings"
+        assert reasons(comparison)["other, approximate"] == "compare.no-settings"
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------------
@@ -388,7 +407,7 @@ APPROXIMATE = RunEpsilon(
 REPLACE = EX_POST.model_copy(update={"relation": "replace"})
 TEN, TWO = (EX_POST.model_copy(update={"unit": "user", "records_per_user": most}) for most in (10, 2))
 USERS = (TEN, TWO)
-CELL = Afforded(tokens=3, all_generated=False, reason="")
+CELL = Afforded(tokens=3, all_generated=False)
 
 
 def test_two_kinds_never_share_a_column() -> None:
@@ -421,8 +440,8 @@ def test_a_median_and_a_mean_run_meet_in_ex_post_figures_only() -> None:
     assert [(same.kind, same.tokens) for same in comparison.same_length] == [("ex-post", 2)]
     assert [found.kind for found in comparison.affordable] == ["ex-post"]
     assert reasons(comparison) == {
-        "median, approximate": "no approximate figure",
-        "mean, approximate": "no other run has an approximate figure for the same neighbours",
+        "median, approximate": "compare.no-figure",
+        "mean, approximate": "compare.alone",
     }
     for table in tables(comparison):
         assert {cell.kind for _, cells in table.rows for cell in cells} <= {None, table.kind}
@@ -450,7 +469,7 @@ def test_a_run_that_cannot_be_read_has_a_row_and_no_figures() -> None:
     row = comparison.runs[0]
     assert (row.aggregator, row.clip, row.batches, row.longest_batch) == (None, None, 0, 0)
     assert [spread.run for spread in comparison.spreads] == ["short"]
-    assert reasons(comparison)["unread, ex-post"] == "no ex-post figure"
+    assert reasons(comparison)["unread, ex-post"] == "compare.no-figure"
 
 
 def test_one_number_never_shows_in_two_ways() -> None:
@@ -473,7 +492,7 @@ def test_what_clusters_cost_is_in_every_figure_of_an_ex_post_run() -> None:
     (affordable,) = comparison.affordable
     assert [[cell.tokens for cell in row] for row in affordable.cells] == [[2, 2], [1, 2]]
     spent = run(ex_post(0.5, rebalancing=math.inf, batch_epsilon=math.inf), curve([0.25, 0.5]))
-    assert "not finite" in compare_runs({"labels": SHORT, "clusters": spent}).left_out[-1].reason
+    assert compare_runs({"labels": SHORT, "clusters": spent}).left_out[-1].reason.code == "compare.not-finite"
 
 
 def test_what_clusters_cost_is_in_every_figure_of_a_mean_run() -> None:
@@ -562,7 +581,7 @@ def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any)
     _, affordable = of("approximate", comparison)
     assert affordable is not None
     own_at_worst, worst_at_own = affordable.cells[0][1], affordable.cells[1][0]
-    assert own_at_worst.tokens is None and "any number" in own_at_worst.reason
+    assert own_at_worst.tokens is None and refusal(own_at_worst) == "compare.any-number"
     assert worst_at_own.tokens is not None and worst_at_own.tokens < 20
     said = " ".join(outcomes(comparison))
     assert re.search(
@@ -631,8 +650,8 @@ def check(name: str, status: Any, evidence: int = 1) -> CheckResult:
     return CheckResult(id=name, evidence=evidence, status=status, **words)
 
 
-REFUTED = "bounds nothing until its checks pass"
-UNTESTED = "rests on its record alone until the checks that a pass needs are made"
+REFUTED = "compare.refuted"
+UNTESTED = "compare.untested"
 
 
 def test_a_run_has_a_caution_where_its_report_has_one() -> None:
@@ -648,7 +667,8 @@ def test_a_run_has_a_caution_where_its_report_has_one() -> None:
         skipped = (found.id,) if found.status == "skip" else ()
         result = LONG.model_copy(update={"checks": (found,), "not_checked": skipped})
         assert bool(findings.caution(result)) == bool(caution)
-        assert compare_runs({"one": result, "short": SHORT}).runs[0].caution == caution
+        found_caution = compare_runs({"one": result, "short": SHORT}).runs[0].caution
+        assert (found_caution.code if found_caution else "") == caution
 
 
 def doubtful(result: AuditResult) -> AuditResult:
@@ -658,7 +678,7 @@ def doubtful(result: AuditResult) -> AuditResult:
 def test_a_run_whose_checks_failed_is_starred_wherever_its_epsilon_stands() -> None:
     mean = doubtful(run(ex_post(0.5), curve([0.25, 0.5]), approximate(9)))
     comparison = compare_runs({"good": SHORT, "bad": mean, "mean": run(mean=approximate(40))})
-    said = f"* run 2: {REFUTED}."
+    said = f"* run 2: {words_of(REFUTED)}."
     listed = tables(comparison)
     starred = [table for table in listed if table.kind in ("ex-post", "approximate")]
     assert len(starred) == 9
@@ -679,7 +699,7 @@ def test_a_run_whose_checks_failed_is_starred_wherever_its_epsilon_stands() -> N
     assert '<th scope="row"><bdi>2* ' in page
     printed = shown(comparison)
     assert re.search(r"^2\* .* 0\.5000", printed, re.MULTILINE)
-    assert printed.count(REFUTED) == 1 and f"Run 2* {REFUTED}." in printed
+    assert printed.count(words_of(REFUTED)) == 1 and f"Run 2* {words_of(REFUTED)}." in printed
 
 
 def test_an_unread_run_has_no_figures_at_all() -> None:
@@ -689,7 +709,7 @@ def test_an_unread_run_has_no_figures_at_all() -> None:
     assert (guarantees.ex_post, guarantees.approximate, guarantees.empirical.leave_one_out_max) == (None, None, None)
     assert {curve.run for panel in comparison.budgets for curve in panel.curves} == {"good"}
     assert (comparison.same_length, comparison.affordable) == ((), ())
-    assert reasons(comparison)["unread, approximate"] == "the run cannot be read as a whole"
+    assert reasons(comparison)["unread, approximate"] == "compare.unreadable"
     for table in tables(comparison):
         for number, cells in table.rows:
             if number == 1 and table.title != "Runs":
@@ -709,7 +729,7 @@ def test_the_outcome_comes_first() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG})
     first, hindsight = outcomes(comparison)
     assert first == "Within run 1's ex-post epsilon (batch level), run 2 affords 3 of 4 tokens."
-    assert hindsight.startswith("Hindsight: ")
+    assert hindsight == HINDSIGHT
     assert shown(comparison).startswith(first)
     words = re.sub("<.*?>", "", render_comparison_html(comparison)).replace("&#39;", "'")
     assert words.index(first) < words.index("cannot be compared with each other") < words.index("add or remove one")
@@ -734,7 +754,7 @@ def test_the_outcome_says_what_does_not_count() -> None:
     unread = LONG.model_copy(update={"verdict": "error"})
     assert outcomes(compare_runs({"good": SHORT, "bad": doubtful(LONG), "unread": unread})) == (
         "No two runs have figures that hold and can be set side by side.",
-        f"Run 2* {REFUTED}.",
+        f"Run 2* {words_of(REFUTED)}.",
         "Run 3 cannot be read as a whole, so it has no figures.",
     )
 
