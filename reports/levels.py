@@ -28,7 +28,7 @@ from dpaudit.results import (
     Zcdp,
 )
 from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, bound_against, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -136,7 +136,8 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)
-        epsilon: dict[str, Value] = {"epsilon": Quantity(value=found.epsilon, unit="nats"), "delta": found.delta}
+        rounded = Quantity(value=float(decimals(found.epsilon)), unit="nats")
+        epsilon: dict[str, Value] = {"epsilon": rounded, "delta": found.delta}
         readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
         figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
         yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
