@@ -10,13 +10,15 @@ class InputError(ValueError):
         where: the file, and the field, batch or step inside it.
         problem: what is wrong there. Never holds text of a private record.
         remedy: what the reader can do about it.
+        code: which error it is, where a program must know: `family.name`; else empty.
     """
 
-    def __init__(self, where: str, problem: str, remedy: str) -> None:
+    def __init__(self, where: str, problem: str, remedy: str, code: str = "") -> None:
         super().__init__(f"{where}: {problem} {remedy}")
         self.where = where
         self.problem = problem
         self.remedy = remedy
+        self.code = code
 
     @property
     def file(self) -> str:
@@ -30,11 +32,11 @@ class InputError(ValueError):
 
     def alone(self) -> InputError:
         """What is wrong without how that was found: a traceback would keep all that was read by then in memory."""
-        return type(self)(self.where, self.problem, self.remedy)
+        return type(self)(self.where, self.problem, self.remedy, self.code)
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
-        """Pickle by the three parts, not by the message: worker processes hand these errors on."""
-        return type(self), (self.where, self.problem, self.remedy)
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
+        """Pickle by the parts, not by the message: worker processes hand these errors on."""
+        return type(self), (self.where, self.problem, self.remedy, self.code)
 
 
 class UnfinishedError(InputError):

@@ -854,7 +854,7 @@ def load_config(path: Path) -> Config:
 
 def in_config(path: Path, error: InputError) -> InputError:
     """The error with the config's path before it, where it speaks of one of the config's fields."""
-    section, _, field = error.where.partition(":")[0].partition(".")
+    section, _, field = error.file.partition(".")
     # A file of records may be called data.csv.
     if section not in Config.model_fields or (field and field.partition(".")[0] not in _fields_at((section,))):
         return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,11 +17,12 @@ from dpaudit.generation.head import Head
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
-from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.models import FIELD, LanguageModel
 from dpaudit.generation.overlap import PublicTexts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
+from dpaudit.generation.rows import OF_SETTINGS
 from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
@@ -259,12 +259,10 @@ def _refused(where: str, field: str, problem: str) -> InputError:
 
 @contextmanager
 def of_options() -> Iterator[None]:
-    """Speak of the command's options where an error speaks of a config's fields, which cannot be changed here."""
+    """Speak of the command's options where an error asks for other settings, which cannot be changed here."""
     try:
         yield
     except InputError as error:
-        where = {"data.path": "--data", "data.dataset": "--data", "model.name": "--model"}.get(error.where, error.where)
-        problem = re.sub(r"data\.label(s|_values)\b", "the run's labels", error.problem)
-        problem = problem.replace("data.encoding", "the run's encoding")
-        fixed = problem != error.problem or "data." in error.remedy
-        raise InputError(where, problem, _THE_DATA if fixed else error.remedy) from None
+        where = "--model" if error.where == FIELD else error.where
+        remedy = _THE_DATA if error.code in OF_SETTINGS else error.remedy
+        raise InputError(where, error.problem, remedy, error.code) from None

@@ -52,8 +52,13 @@ class Records:
     users: Mapping[Record, str] | None = None
 
 
-def read_records(config: DataConfig, *, whose: bool = False) -> Records:
+def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS) -> Records:
     """The distinct records that a config names. Who a record belongs to is counted, and not kept unless `whose`.
+
+    Args:
+        config: names the data, its columns and its labels.
+        whose: whether to keep whose each record is.
+        names: what errors call the config's fields; without `encoding` and `other_labels` where none can be given.
 
     Raises:
         InputError: names the file, the row (from 1, the header not counted) and the column; there is no record; or it
@@ -64,15 +69,15 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
     users: dict[Record, str] = {}
     shared: list[str] = []  # rows whose record is another user's already
     read = 0
-    for row in read_rows(config):
-        record = _record(row, config)
+    for row in read_rows(config, names):
+        record = _record(row, config, names)
         if record is None:
             continue
         read += 1
         records.add(record)
         if config.user is None:
             continue
-        user = one_user(_value(row, config.user, "data.user"))
+        user = one_user(_value(row, config.user, names, "user"))
         owned[user].add(record)
         if whose and users.setdefault(record, user) != user:
             shared.append(row.where)
@@ -83,9 +88,9 @@ def read_records(config: DataConfig, *, whose: bool = False) -> Records:
             "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the "
             "rows: that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
         )
-        raise InputError(shared[0], problem, remedy)
+        raise InputError(shared[0], problem, remedy, "records.of-two-users")
     if not records:
-        raise _no_records(config)
+        raise _no_records(config, names)
     most = None if config.user is None else max(map(len, owned.values()))
     return Records(tuple(sorted(records)), most, read - len(records), users if whose else None)
 
@@ -103,17 +108,18 @@ def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:
     """
     count = 0
     for row in read_rows(config, names):
-        _value(row, config.text, names["text"])
+        _value(row, config.text, names, "text")
         count += 1
     if not count:
         raise _no_records(config, names)
 
 
-def _no_records(config: DataConfig, names: Mapping[str, str] = FIELDS) -> InputError:
+def _no_records(config: DataConfig, names: Mapping[str, str]) -> InputError:
     problem = f"{config.path or config.dataset!r} holds no records"
     if config.other_labels == "skip":
-        problem += " with one of data.labels"
-    return InputError(names["dataset" if config.path is None else "path"], f"{problem}.", "Name data that has some.")
+        problem += f" with one of {names['labels']}"
+    where = names["dataset" if config.path is None else "path"]
+    return InputError(where, f"{problem}.", "Name data that has some.", "records.none")
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
@@ -131,7 +137,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     names = {**FIELDS, "path": setting, "dataset": setting, "text": column_setting}
     del names["encoding"]  # that of the private records alone can be named
     rows = read_rows(DataConfig.model_validate({**source, "text": column}), names)
-    texts = {_value(row, column, column_setting) for row in rows}
+    texts = {_value(row, column, names, "text") for row in rows}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))
@@ -150,8 +156,9 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
         return dict(given or {})
     found: dict[str, list[str]] = defaultdict(list)
     file = {"path": given, "dataset": None, "user": None}
-    for row in read_rows(config.data.model_copy(update=file), {**FIELDS, "path": field}):
-        record = _record(row, config.data)
+    names = {**FIELDS, "path": field}
+    for row in read_rows(config.data.model_copy(update=file), names):
+        record = _record(row, config.data, names)
         if record is None:
             continue
         found[record.label].append(record.text)
@@ -163,33 +170,36 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
     return {label: tuple(texts) for label, texts in found.items()}
 
 
-def _record(row: Row, config: DataConfig) -> Record | None:
+def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
     """The record of a row; None where its label, or that it has none, says that it is to be skipped."""
     if config.labels is None:
-        return Record("", _value(row, config.text, "data.text"))
+        return Record("", _value(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
-    value = _given(row, config.label) if skip else _value(row, config.label, "data.label")
+    value = _given(row, config.label) if skip else _value(row, config.label, names, "label")
     label = config.named.get(value or "")
     if label is None and skip:
         return None
-    text = _value(row, config.text, "data.text")
+    text = _value(row, config.text, names, "text")
     if label is None:
-        fixed = "data.labels" if config.label_values is None else "data.label_values"
-        problem = f"the label is not in {fixed}."
+        fixed = names["labels" if config.label_values is None else "label_values"]
+        problem, code = f"the label is not in {fixed}.", "records.label"
         if str(value).strip() in config.named:
-            problem = f"the label has blanks around it, and is not in {fixed} like that."
-        fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
-        remedy = f"{fixed_beforehand} Mend such rows, each by what it says itself, or say data.other_labels: skip."
-        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy)
+            problem, code = f"the label has blanks around it, and is not in {fixed} like that.", "records.blanks"
+        remedy = "Mend or leave out all such rows, each by itself."
+        if "other_labels" in names:
+            fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
+            mend = f"Mend such rows, each by what it says itself, or say {names['other_labels']}: skip."
+            remedy = f"{fixed_beforehand} {mend}"
+        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, code)
     return Record(label, text)
 
 
-def _value(row: Row, column: str, setting: str) -> str:
-    """A row's text in a column. Raises InputError where there is none; `setting` names the column."""
+def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
+    """A row's text in the column that a field names. Raises InputError where there is none."""
     value = _given(row, column)
     if value is None:
-        remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {setting}."
-        raise InputError(f"{row.where}, column {column!r}", "the value is missing.", remedy)
+        remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {names[field]}."
+        raise InputError(f"{row.where}, column {column!r}", "the value is missing.", remedy, f"records.no-{field}")
     return value
 
 
@@ -204,7 +214,8 @@ def _given(row: Row, column: str) -> str | None:
         return None
     if not isinstance(value, str):
         where = f"{row.where}, column {column!r}"
-        raise InputError(where, f"the value is a {type(value).__name__}, not text.", "Convert the column to text.")
+        problem = f"the value is a {type(value).__name__}, not text."
+        raise InputError(where, problem, "Convert the column to text.", "records.kind")
     # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show the text.
     return value.encode("utf-8", "replace").decode("utf-8")
 

@@ -32,6 +32,7 @@ from dpaudit.generation.passes import CachedPrompts, logits_for, out_of_memory, 
 from dpaudit.generation.public_parts import public_steps, recompute_public
 from dpaudit.generation.rebuilt import Rebuilt, of_options
 from dpaudit.generation.records import Record, Records, read_records
+from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
 from dpaudit.results import Finding
@@ -205,8 +206,11 @@ class _Replayer(Rebuilt):
         except ValidationError:
             where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
             raise InputError(where, "its column names or labels cannot be used.", remedy) from None
+        labels_from = {"labels": "the run's labels", "label_values": "the run's labels"}
+        names = {**FIELDS, "path": "--data", "dataset": "--data", **labels_from}
+        del names["encoding"]
         with of_options():
-            return read_records(config, whose=self._manifest.privacy.shared_budgets)
+            return read_records(config, whose=self._manifest.privacy.shared_budgets, names=names)
 
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]

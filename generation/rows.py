@@ -23,8 +23,12 @@ from dpaudit.runs.extras import installing
 
 #: What may separate the fields of a .csv, where nobody says.
 DELIMITERS = (",", ";", "\t", "|")
-#: What is said of a row without a column that a config names.
-NO_COLUMN = "there is no such column."
+#: The code of a column that is not there.
+NO_COLUMN = "rows.no-column"
+#: Codes of errors that other settings, of columns, labels or the encoding, may mend.
+OF_SETTINGS = frozenset(
+    f"rows.{what}" for what in ("no-column", "same-columns", "encoding", "mark", "utf-16", "zero-bytes")
+) | {f"records.{what}" for what in ("no-text", "no-label", "no-user", "label", "blanks", "none", "of-two-users")}
 #: What errors call the fields of a source of rows: a config's `data`.
 FIELDS: Mapping[str, str] = {field: f"data.{field}" for field in DataConfig.model_fields}
 #: The first line with which Excel is told what separates the fields of a .csv.
@@ -131,13 +135,15 @@ def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict
             number for number, name in enumerate(header) if name.strip() == column
         ]
         if not places:
+            problem, code = "there is no such column.", NO_COLUMN
             remedy = f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of them must have names."
             if f"'{column}'" in map(str.strip, header):
+                code = "rows.single-quotes"
                 remedy = "Its fields are in single quotes, which are part of the text in CSV: put double quotes there."
-            raise InputError(f"{where}, column {column!r}", NO_COLUMN, remedy)
+            raise InputError(f"{where}: column {column!r}", problem, remedy, code)
         if len(places) > 1:
-            problem = f"{len(places)} columns have this name."
-            raise InputError(f"{where}, column {column!r}", problem, f"Rename them, or name another in {setting}.")
+            problem, remedy = f"{len(places)} columns have this name.", f"Rename them, or name another in {setting}."
+            raise InputError(f"{where}: column {column!r}", problem, remedy, "rows.same-columns")
         found[column] = places[0]
     return found
 
@@ -145,17 +151,22 @@ def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict
 def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[Row]:
     if path.suffix.lower() not in _READERS:
         remedy = f"Allowed: {', '.join(_READERS)}, a folder of these, or a folder of LABEL/*.txt."
-        raise InputError(str(path), "this kind of file cannot be read.", remedy)
+        raise InputError(str(path), "this kind of file cannot be read.", remedy, "rows.kind")
     require_file(path, names["path"])
     if not path.stat().st_size:
-        raise InputError(str(path), "the file is empty.", "Give a file with records.")
+        raise _empty(path)
     try:
         yield from _READERS[path.suffix.lower()](config, names, path)
     except UnicodeError:
         remedy = "Convert it to UTF-8."
         if field := names.get("encoding"):
             remedy = f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
-        raise InputError(str(path), f"this is not {(config.encoding or 'UTF-8').upper()} text.", remedy) from None
+        problem = f"this is not {(config.encoding or 'UTF-8').upper()} text."
+        raise InputError(str(path), problem, remedy, "rows.encoding") from None
+
+
+def _empty(path: Path) -> InputError:
+    return InputError(str(path), "the file is empty.", "Give a file with records.", "rows.empty")
 
 
 def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> Iterator[Row]:
@@ -167,18 +178,20 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
     kinds = sorted({*(".txt" for _ in texts), *(file.suffix.lower() for file in parts)})
     if len(kinds) > 1:
         remedy = "Name one of the files, or put those of one kind into a folder of their own."
-        raise InputError(str(folder), f"there are files of several kinds inside: {', '.join(kinds)}.", remedy)
+        problem = f"there are files of several kinds inside: {', '.join(kinds)}."
+        raise InputError(str(folder), problem, remedy, "rows.several-kinds")
     if parts:
         for part in parts:
             yield from _file_rows(config, names, part)
         return
     if config.user is not None:
         problem = "a folder of text files has no column that names users."
-        raise InputError(names["user"], problem, "Leave it out, or give a file with such a column.")
+        raise InputError(names["user"], problem, "Leave it out, or give a file with such a column.", "rows.no-users")
     if not texts:
         what = "text files" if unlabelled else "one folder of text files per label"
         remedy = f"Give a folder with {what}, or with {', '.join(_READERS)} files of one kind."
-        raise InputError(str(folder), f"there is no {'' if unlabelled else 'LABEL/*'}.txt inside.", remedy)
+        problem = f"there is no {'' if unlabelled else 'LABEL/*'}.txt inside."
+        raise InputError(str(folder), problem, remedy, "rows.no-files")
     for file in texts:
         require_file(file, names["path"])
         text = file.read_text(encoding=_encoding(config, names, file), errors="replace")
@@ -200,25 +213,26 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
     kinds = _PACKED | ({_PARQUET: ("a Parquet file", "Name it .parquet.")} if end == _PARQUET else {})
     for beginning, (kind, remedy) in kinds.items():
         if start.startswith(beginning):
-            raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy)
+            raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed")
     marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
     named = config.encoding and codecs.lookup(config.encoding).name
     if marked and named and not named.startswith(marked.removesuffix("-sig")):
-        mark, field = marked.removesuffix("-sig").upper(), names.get("encoding", "data.encoding")
-        problem = f"the file begins with the mark of {mark}, and {field} names another encoding."
-        raise InputError(str(path), problem, f"Leave {field} out.")
+        mark, field = marked.removesuffix("-sig").upper(), names.get("encoding", "the run's encoding")
+        problem = f"the file begins with the mark of {mark}, and {field} is another."
+        remedy = f"Leave {field} out." if "encoding" in names else "Convert it to UTF-8."
+        raise InputError(str(path), problem, remedy, "rows.mark")
     if not (marked or named) and len(start) > 1 and 0 in start[:2]:
         kind = "utf-16-le" if start[0] else "utf-16-be"
         problem = "this looks like UTF-16 that does not begin with its mark."
         remedy = f"Name it in {names['encoding']}: {kind}." if "encoding" in names else "Convert it to UTF-8."
-        raise InputError(str(path), problem, remedy)
+        raise InputError(str(path), problem, remedy, "rows.utf-16")
     return marked or named or "utf-8"
 
 
 def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
     mend = f"name it in {names['encoding']}: utf-16-le or utf-16-be" if "encoding" in names else "convert it to UTF-8"
     remedy = f"Restore the file. If it is UTF-16 without a mark, {mend}."
-    return InputError(where, "there are zero bytes in it, which no text has.", remedy)
+    return InputError(where, "there are zero bytes in it, which no text has.", remedy, "rows.zero-bytes")
 
 
 def _whole_lines(path: Path, names: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
@@ -240,20 +254,22 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
             rows = filter(None, csv.reader(_whole_lines(path, names, file), delimiter=delimiter, strict=True))
             header = next(rows, None)
             if header is None:
-                raise InputError(str(path), "the file is empty.", "Give a file with records.")
+                raise _empty(path)
             places = _places(header, _asked(config, names), str(path))
             where = f"{path}: row 1"
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(header):
                     problem = f"the row has {'more' if len(row) > len(header) else 'fewer'} fields than the first line."
                     remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
-                    raise InputError(where, problem, remedy)
+                    raise InputError(where, problem, remedy, "rows.fields")
                 yield Row(where, {column: row[place] for column, place in places.items()})
                 where = f"{path}: row {number + 1}"
     except csv.Error as error:
-        unclosed = "unexpected end of data" in str(error)
-        problem = "a quote is opened here and never closed." if unclosed else f"this is not valid CSV: {error}."
-        raise InputError(where, problem, 'Mend its quotes; within a quoted text each is written twice ("").') from None
+        problem, code = f"this is not valid CSV: {error}.", "rows.csv"
+        if "unexpected end of data" in str(error):
+            problem, code = "a quote is opened here and never closed.", "rows.open-quote"
+        remedy = 'Mend its quotes; within a quoted text each is written twice ("").'
+        raise InputError(where, problem, remedy, code) from None
 
 
 def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[Row]:
@@ -263,11 +279,12 @@ def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Ite
             if column in seen:
                 continue
             if column not in values and not any(column in others for _, others in _objects(config, names, path)):
-                raise InputError(f"{path}, column {column!r}", "no row has it.", f"Name another in {setting}.")
+                where, remedy = f"{path}: column {column!r}", f"Name another in {setting}."
+                raise InputError(where, "no row has it.", remedy, NO_COLUMN)
             seen.add(column)
         if repeated := next((column for column in asked if column in values.repeated), None):
             problem = "the row has it twice."
-            raise InputError(f"{where}, column {repeated!r}", problem, "Keep one of the two values.")
+            raise InputError(f"{where}, column {repeated!r}", problem, "Keep one of the two values.", "rows.twice")
         yield Row(where, {column: values[column] for column in asked if column in values})
 
 
@@ -282,14 +299,14 @@ def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterat
             try:
                 values = json.loads(line, object_pairs_hook=_Object)
             except (ValueError, RecursionError):
-                problem = "this is not valid JSON."
+                problem, code = "this is not valid JSON.", "rows.json"
                 if line.strip() in ("[", "{"):
-                    problem = "a JSON value begins here that goes over several lines."
-                raise InputError(where, problem, remedy) from None
+                    problem, code = "a JSON value begins here that goes over several lines.", "rows.several-lines"
+                raise InputError(where, problem, remedy, code) from None
             if isinstance(values, list) and values and isinstance(values[0], _Object):
-                raise InputError(where, "this is one JSON array, and not JSON lines.", remedy)
+                raise InputError(where, "this is one JSON array, and not JSON lines.", remedy, "rows.array")
             if not isinstance(values, _Object):
-                raise InputError(where, "this is not a JSON object.", remedy)
+                raise InputError(where, "this is not a JSON object.", remedy, "rows.no-object")
             yield where, values
 
 
@@ -314,10 +331,13 @@ def _parquet_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> I
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's, and not Arrow's
         with path.open("rb") as raw:
-            problem = "the file is damaged." if raw.read(len(_PARQUET)) == _PARQUET else "this is not a Parquet file."
+            whole = raw.read(len(_PARQUET)) == _PARQUET
+        problem, code = "this is not a Parquet file.", "rows.no-parquet"
+        if whole:
+            problem, code = "the file is damaged.", "rows.damaged"
         if isinstance(error, MemoryError):
             problem = "the file is too large for this machine's memory, or damaged."
-        raise InputError(str(path), problem, "Copy or write it again.") from None
+        raise InputError(str(path), problem, "Copy or write it again.", code) from None
 
 
 def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]:
@@ -348,7 +368,8 @@ def _class_name(classes: Sequence[str], number: object, where: str) -> str | Non
         return None
     if not isinstance(number, int) or not 0 <= number < len(classes):
         problem = f"its class is none of the {len(classes)} that the data set names."
-        raise InputError(where, problem, "Name a data set whose rows have one of its classes each, or none.")
+        remedy = "Name a data set whose rows have one of its classes each, or none."
+        raise InputError(where, problem, remedy, "rows.class")
     return classes[number]
 
 
@@ -359,7 +380,8 @@ def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) 
     name, split, where = config.dataset or "", config.split or "train", names["dataset"]
     if any((Path(name) / file).is_file() for file in ("state.json", "dataset_dict.json")):
         problem = f"{name!r} is what save_to_disk wrote, which is no data set to load."
-        return InputError(where, problem, "Write it with to_parquet, and give that file as a path.")
+        remedy = "Write it with to_parquet, and give that file as a path."
+        return InputError(where, problem, remedy, "rows.saved-to-disk")
     elsewhere = "" if where == FIELDS["dataset"] else "Write it to a file, and give that."
     if isinstance(error, ValueError):  # a name that is not there
         with suppress(Exception):  # what cannot be had is not told
@@ -367,13 +389,13 @@ def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) 
             if config.config not in (configs if len(configs) > 1 else (None, *configs)):
                 given = config.config or "none"
                 problem = f"{name!r} has the configurations {', '.join(configs)}, and this is {given}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.")
+                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.configuration")
             splits, field = datasets.get_dataset_split_names(name, config.config), names["split"]
             if not {part.partition("[")[0] for part in split.split("+")} <= set(splits):
                 problem = f"{name!r} has the splits {', '.join(splits)}, and this is {split!r}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.")
+                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.split")
     problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
-    return InputError(where, problem, "Check the name, the split and the network.")
+    return InputError(where, problem, "Check the name, the split and the network.", "rows.not-loaded")
 
 
 _READERS = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}

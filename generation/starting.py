@@ -232,15 +232,15 @@ def _labelled(config: DataConfig) -> Records:
         InputError: a row has another label, or none; there is no config yet that could say that it is skipped.
     """
     try:
-        return read_records(config)
+        return read_records(config, names={**FIELDS, **_OPTIONS, "labels": "--label-value"})
     except InputError as error:
-        if "data.label" not in error.remedy and "data.other_labels" not in error.remedy:
+        if error.code not in ("records.label", "records.blanks", "records.no-label"):
             raise
         remedy = (
             "Mend such rows, each by what it says itself, or name every label with --label-value. To skip them, leave "
             "--label-value out: list data.labels in CONFIG, then, and say data.other_labels: skip."
         )
-        raise InputError(error.where, error.problem.replace("data.labels", "--label-value"), remedy) from None
+        raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
 def _prompt(template: TemplateName, labelled: bool) -> str:

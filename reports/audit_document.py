@@ -97,11 +97,11 @@ def _verdict(result: AuditResult) -> Verdict:
         anchors = _anchors(result.checks)
         blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
     if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
-        blocks.append(Paragraph(" ".join(added), lead="What the records added."))
+        blocks.append(Paragraph(" ".join(added[1:]), lead=added[0]))
     blocks.append(Definitions(list(_facts(result)), "facts"))
     blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
     asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
-    blocks.append(Paragraph((asked, Link("What was not checked", "#not-checked")), "quiet"))
+    blocks.append(Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet"))
     return Verdict(result.verdict, findings.headline(result), blocks)
 
 
@@ -110,6 +110,8 @@ def _promise(result: AuditResult) -> Iterator[Block]:
     held = levels.holding(result)
     if not held:
         yield Paragraph(one_line(result.guarantee), "lead")
+        if result.claim is not None and result.verdict != "pass":
+            yield Paragraph(f"Claimed, and not confirmed: {levels.claim_words(result.claim)}.", "quiet")
         return
     yield Paragraph(held[0].promise, "lead")
     yield KeyFigures([KeyFigure(each.name, each.figure, f"{each.readers} {each.equal}".strip()) for each in held])
@@ -120,11 +122,12 @@ def _facts(result: AuditResult) -> Iterator[Entry]:
     """Yield which run it is, as far as this reader may know."""
     settings = result.run.settings
     named = {
+        "Audited": result.run.audited,
         "Generated": "" if settings is None else settings.created[:10],
         "Model": model_name(result),
         "Private records": None if settings is None or settings.data is None else settings.data.records,
         "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",
-        "Checked with": f"dpaudit {result.run.dpaudit}",
+        "Checked with dpaudit": result.run.dpaudit,
     }
     for name, value in named.items():
         if value:

@@ -13,8 +13,20 @@ import yaml
 
 from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.reports import findings, levels, quality
-from dpaudit.reports.text import counted
-from dpaudit.reports.writers.markdown import code, escaped, table
+from dpaudit.reports.document import (
+    Block,
+    Commands,
+    Document,
+    Items,
+    KeyFigure,
+    KeyFigures,
+    Link,
+    Paragraph,
+    Section,
+    Table,
+)
+from dpaudit.reports.text import counted, one_line
+from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
@@ -81,7 +93,7 @@ class Released(NamedTuple):
 def render_card(released: Released) -> str:
     """The whole card: YAML front matter, and Markdown."""
     front = as_yaml(_front_matter(released))
-    return f"---\n{front}---\n\n" + "\n\n".join(_blocks(released)) + "\n"
+    return f"---\n{front}---\n\n{markdown.render(_document(released))}"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -118,80 +130,67 @@ def _front_matter(released: Released) -> dict[str, Any]:
     }
 
 
-def _blocks(released: Released) -> Iterator[str]:
+def _document(released: Released) -> Document:
+    """Return the card below its front matter."""
     result, about = released.result, released.about
-    yield f"# {escaped(about.name)}"
+    sections: dict[str, Iterable[Block]] = {
+        "Uses": _paragraphs(about.intended_use),
+        "Dataset Structure": [_structure(released)],
+        "Dataset Creation": _creation(result),
+        "Personal and Sensitive Information": _sensitive(released),
+        "Bias, Risks, and Limitations": _limits(released),
+        "Audit": _audit(released),
+    }
+    return Document(about.name, [*_about(about), *(Section(title, list(blocks)) for title, blocks in sections.items())])
+
+
+def _about(about: About) -> Iterator[Block]:
     if about.description != NOT_STATED:
         yield from _paragraphs(about.description)
     if about.curators != (NOT_STATED,):
-        yield f"Published by {', '.join(map(escaped, about.curators))}."
+        yield Paragraph(f"Published by {', '.join(about.curators)}.")
     if about.contact:
-        yield f"Contact: {_with_addresses(about.contact)}."
-    yield "## Uses"
-    yield from _paragraphs(about.intended_use)
-    yield "## Dataset Structure"
-    yield _structure(released)
-    yield "## Dataset Creation"
-    yield from _creation(result)
-    yield "## Personal and Sensitive Information"
-    yield promise(result, released.kind)
-    if states_epsilon(result, released.kind) and (held := "\n".join(_levels(result))):
-        yield held
-    yield "Nothing here promises:"
-    yield _items(each.format(groups=_groups(released)) for each in _NOT_PROMISED)
-    yield "## Bias, Risks, and Limitations"
-    coupled = [str(caveat) for caveat in result.caveats if caveat.code == "of-model.coupled"]
-    yield _items((_AS_SAMPLED, *coupled, *[_TEST_SPLIT] * ("test" in released.texts)))
-    yield from _baseline(released)
-    yield "## Audit"
-    yield from _audit(released)
+        # Addresses of mail can be copied, where other text gets an invisible sign into each.
+        parts = enumerate(_ADDRESS.split(about.contact))
+        words = [Link(part, f"mailto:{part}") if place % 2 else part for place, part in parts]
+        yield Paragraph(("Contact: ", *words, "."))
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    """What somebody wrote, as plain paragraphs."""
-    yield from (escaped(part) for part in text.split("\n") if part.strip())
-
-
-def _with_addresses(text: str) -> str:
-    """What somebody wrote; addresses of mail can be copied, where `escaped` would put an invisible sign into them."""
-    parts = (enumerate(_ADDRESS.split(word)) for word in text.split())
-    return " ".join("".join(f"<{part}>" if place % 2 else escaped(part) for place, part in word) for word in parts)
+def _paragraphs(text: str) -> list[Block]:
+    """Return what somebody wrote, as plain paragraphs."""
+    return [Paragraph(part) for part in text.split("\n") if part.strip()]
 
 
 def _groups(released: Released) -> str:
-    """Whose costs add up beyond what the promise, if there is one, is about."""
+    """Return whose costs add up beyond what the promise, if there is one, is about."""
     claim = released.result.claim
     if claim is not None and claim.unit == "user":
         return "Users who belong together, such as a family,"
     return "Records that belong together, such as several of one person,"
 
 
-def _items(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
-
-
-def _structure(released: Released) -> str:
+def _structure(released: Released) -> Paragraph:
     columns = "`text` and `label`" if released.labelled else "`text`"
     splits = ", ".join(f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items())
-    return (
+    return Paragraph(
         f"{splits}. The columns are {columns}. `{PARQUET}/` has them as Parquet, `{JSONL}/` the same as JSON lines. "
         "Rows that follow one another may be of one batch, that is, made from the same records."
     )
 
 
-def _creation(result: AuditResult) -> Iterator[str]:
-    yield (
+def _creation(result: AuditResult) -> Iterator[Block]:
+    yield Paragraph(
         "A language model wrote the texts, token by token. Every token was drawn from an aggregate of many prompts, "
         "each of which showed other records; how far any one of them can move a draw is bounded."
     )
     if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
-        yield _CANARIES
+        yield Paragraph(_CANARIES)
     settings = result.run.settings
     if settings is None:
-        yield "The settings are left out, for they were not found fit to publish."
+        yield Paragraph("The settings are left out, for they were not found fit to publish.")
         return
-    rows = [(name, code(value)) for name, value in _settings(settings) if value is not None]
-    yield table(("Setting", "Value"), rows)
+    rows = [(name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None]
+    yield Table.of("Settings", ("Setting", "Value"), rows, [1])
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
@@ -210,73 +209,80 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield "Made with", ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None
 
 
-def promise(result: AuditResult, kind: ClaimKind) -> str:
-    """What is promised, in one sentence; or that no epsilon is stated, and why."""
+def _sensitive(released: Released) -> Iterator[Block]:
+    """Yield what is promised, whom each level of it holds against, and what is not promised."""
+    result = released.result
+    yield promise(result, released.kind)
+    if states_epsilon(result, released.kind) and (held := levels.holding(result)):
+        yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
+    yield Paragraph("Nothing here promises:")
+    yield Items([each.format(groups=_groups(released)) for each in _NOT_PROMISED])
+
+
+def promise(result: AuditResult, kind: ClaimKind) -> Paragraph:
+    """Return what is promised, in one sentence; or that no epsilon is stated, and why."""
     if not CLAIM_KINDS[kind].beforehand:
-        return EX_POST
+        return Paragraph(EX_POST)
     claim = result.claim
     if claim is None:
-        return _WITHHELD
+        return Paragraph(_WITHHELD)
+    figures = f"({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private"
     if claim.rho is not None:
-        return (
-            f"**The making of these texts is {exactly(claim.rho)}-zero-concentrated differentially private "
-            f"({escaped(levels.neighbours_of(claim))}).**"
-        )
-    return (
-        f"**The making of these texts is ({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private "
-        f"({escaped(levels.neighbours_of(claim))}).**"
-    )
+        figures = f"{exactly(claim.rho)}-zero-concentrated differentially private"
+    return Paragraph(f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong")
 
 
-def _levels(result: AuditResult) -> Iterator[str]:
-    """Whom each level of the stated epsilon holds against."""
-    for level in levels.holding(result):
-        yield f"- **{level.name}, {escaped(level.figure)}.** {escaped(level.holds)}"
+def _limits(released: Released) -> Iterator[Block]:
+    coupled = [str(caveat) for caveat in released.result.caveats if caveat.code == "of-model.coupled"]
+    yield Items((_AS_SAMPLED, *coupled, *[_TEST_SPLIT] * ("test" in released.texts)))
+    yield Section("Beside texts without any private record", list(_baseline(released)))
 
 
-def _baseline(released: Released) -> Iterator[str]:
-    """Figures of texts without any record beside these, where both were measured on what is public."""
+def _baseline(released: Released) -> Iterator[Block]:
+    """Yield figures of texts without any record beside these, where both were measured on what is public."""
     found = released.quality
-    yield "### Beside texts without any private record"
     if found is None or found.baseline is None:
-        yield "No public baseline was measured beside these texts: what the private records added to them is not known."
+        none = (
+            "No public baseline was measured beside these texts: what the private records added to them is not known."
+        )
+        yield Paragraph(none)
         return
     # Where it is not known whether private records are among the real texts, they may be.
     known = found.own == 0 and (found.held_out is None or found.held_out.own == 0)
     if not (released.about.public_reference and known):
-        yield (
+        yield Paragraph(
             "Texts of the same prompts without any record were measured beside these. The figures are withheld: they "
-            "were worked out from private records, and no epsilon pays for publishing them."
+            "were worked out from private records, and publishing them would leak what no epsilon covers."
         )
         return
     # Held-out likelihood is measured in the run's own batches, whatever it is of.
     shown = found.model_copy(update={"likelihood": None})
     header = quality.header(shown)
-    yield table(header, [tuple(map(escaped, row)) for row in quality.rows(shown)], header[1:-1])
-    yield from map(escaped, quality.added(shown))
-    yield (
+    yield Table.of(quality.TITLE, header, quality.rows(shown), [len(header) - 1])
+    yield from map(Paragraph, quality.added(shown))
+    yield Paragraph(
         "Real texts here are public ones, as the publisher declares. Public only: the same prompts without any "
         "record, epsilon 0."
     )
 
 
-def _audit(released: Released) -> Iterator[str]:
+def _audit(released: Released) -> Iterator[Block]:
     result = released.result
-    yield (
-        f"dpaudit {escaped(result.run.dpaudit)} audited the run before these texts were released, and it passed. "
+    yield Paragraph(
+        f"The run was audited with dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
         f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     )
     if result.policy is not None:
-        name = f"the policy {code(result.policy.name)}" if result.policy.name else "a policy"
-        yield f"It was held to {name} (SHA-256 {code(result.policy.sha256)})."
+        name = f"the policy `{result.policy.name}`" if result.policy.name else "a policy"
+        yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
     # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
     shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
     if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
-    yield _items(map(escaped, shown))
-    yield (
+    yield Items(list(map(str, shown)))
+    yield Paragraph(
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "
-        f"draft. `{ATTESTATION}` names every file here by its digest. Whoever has the publisher's public key checks "
-        "signature and files with"
+        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and files with the "
+        "publisher's public key:"
     )
-    yield "```console\ndpaudit verify . --key FILE.pub\n```"
+    yield Commands(["dpaudit verify . --key FILE.pub"])

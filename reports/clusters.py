@@ -7,13 +7,12 @@ import io
 import math
 
 from rich.console import Console
-from rich.text import Text
 
-from dpaudit.reports.drawing import in_page
+from dpaudit.reports.document import Banner, Block, Definitions, Document, Entry, Figure, Paragraph, Section, Table
 from dpaudit.reports.figures import cluster_sizes
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.writers.html import environment
-from dpaudit.reports.writers.terminal import plain_table
+from dpaudit.reports.writers import html
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import ClusterComparison, ClusteredBy
 from dpaudit.results.rounding import bound, delta_bound
 
@@ -41,16 +40,38 @@ NOTE = (
 
 
 def print_clusters(comparison: ClusterComparison, console: Console) -> None:
-    """The comparison as a table that fits the console."""
-    console.print(Text(_about(comparison)))
-    rows = [(title(method), *cells(method)) for method in comparison.methods]
-    console.print(plain_table(("Method", *HEADER), rows, HEADER[1:]))
-    console.print(Text(_note(comparison), style="dim"))
-    console.print(Text(f"Internal. {WARNING}", style="bold"))
+    """Print the comparison as a table that fits the console."""
+    blocks: list[Block] = [_about(comparison), _table(comparison), _note(comparison), Banner("Internal.", WARNING)]
+    print_document(Document("", blocks), console)
 
 
 def render_clusters_html(comparison: ClusterComparison) -> str:
-    """The comparison as one self-contained page."""
+    """Return the comparison as one self-contained page."""
+    return html.render(build(comparison))
+
+
+def build(comparison: ClusterComparison) -> Document:
+    """Return the comparison as a page: the table, each method's cluster sizes, and settings."""
+    settings = [Section(title(each), [_settings(each)]) for each in comparison.methods]
+    return Document(
+        "Clustering methods compared",
+        [
+            _about(comparison),
+            Banner("Internal.", WARNING),
+            Section("What each method gives, and what it costs", [_table(comparison), _note(comparison)]),
+            Section("Cluster sizes", [_sizes(comparison)]),
+            Section("Settings", settings),
+        ],
+        masthead=("Clustering methods",),
+        footer="Written by dpaudit. `dpaudit clusters --json` prints every figure in full.",
+    )
+
+
+def _settings(method: ClusteredBy) -> Definitions:
+    return Definitions([Entry(one_line(name), one_line(value)) for name, value in method.settings.items()])
+
+
+def _sizes(comparison: ClusterComparison) -> Figure:
     panels, described = [], []
     for method in comparison.methods:
         if method.method in DRAWN:
@@ -61,15 +82,14 @@ def render_clusters_html(comparison: ClusterComparison) -> str:
                 middle = sizes[len(sizes) // 2]
                 said = f"{count}, largest {sizes[0]:,}, middle {middle:,}, least {sizes[-1]:,}"
             described.append(f"{title(method)}: {said}")
-    template = environment().get_template("clusters.html.j2")
-    return template.render(
-        about=_about(comparison),
-        header=HEADER,
-        rows=[(method, title(method), cells(method)) for method in comparison.methods],
-        figure=in_page(cluster_sizes(panels, "; ".join(described))),
-        note=_note(comparison),
-        warning=WARNING,
-    )
+    words = f"{'; '.join(described)}."
+    marks = "A step for each cluster: its records, from the largest to the smallest; each panel on scales of its own."
+    return Figure(cluster_sizes(panels, "; ".join(described)), words, marks)
+
+
+def _table(comparison: ClusterComparison) -> Table:
+    rows = [(title(method), *cells(method)) for method in comparison.methods]
+    return Table.of("What each method gives, and what it costs", ("Method", *HEADER), rows, words=(1,))
 
 
 def clusters_csv(comparison: ClusterComparison) -> str:
@@ -98,12 +118,13 @@ def cells(method: ClusteredBy) -> tuple[str, ...]:
     return (origin, *counts, epsilon, delta_bound(method.delta), f"{method.v_measure:.3f}")
 
 
-def _note(comparison: ClusterComparison) -> str:
-    return NOTE.format(large=comparison.large, reference=one_line(comparison.reference, LABEL_LENGTH))
+def _note(comparison: ClusterComparison) -> Paragraph:
+    reference = one_line(comparison.reference, LABEL_LENGTH)
+    return Paragraph(NOTE.format(large=comparison.large, reference=reference), "quiet")
 
 
-def _about(comparison: ClusterComparison) -> str:
+def _about(comparison: ClusterComparison) -> Paragraph:
     model, vectors = one_line(comparison.embedding, LABEL_LENGTH), f"{comparison.dimension} dimensions"
     unit = ", made unit vectors" if comparison.normalized else ""
     private, public = counted(comparison.records, "private record"), counted(comparison.public_records, "public text")
-    return f"{private} and {public}, embedded by {model} ({vectors}{unit})."
+    return Paragraph(f"{private} and {public}, embedded by {model} ({vectors}{unit}).")

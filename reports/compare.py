@@ -6,26 +6,46 @@ Runs go by number, for their names are paths that no table has room for.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dpaudit.reports import findings
-from dpaudit.reports.drawing import in_page
+from dpaudit.reports.document import (
+    Banner,
+    Block,
+    Columns,
+    Definitions,
+    Document,
+    Entry,
+    Figure,
+    Link,
+    Paragraph,
+    Piece,
+    Section,
+    Table,
+    Text,
+    Texts,
+)
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.levels import are_apart, digits_for, neighbours_of, promised, why_equal
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
-from dpaudit.reports.terminal import print_caveats
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
-from dpaudit.reports.wording import ABSENT, KIND_TITLES, PRIVATE_FIGURES, PRIVATE_REPORT, VERDICT_NAMES, or_absent
-from dpaudit.reports.writers.html import environment
+from dpaudit.reports.wording import (
+    ABSENT,
+    GLOSSARY,
+    KIND_TITLES,
+    NOT_COMPARABLE,
+    PRIVATE_FIGURES,
+    PRIVATE_REPORT,
+    VERDICT_NAMES,
+    or_absent,
+)
+from dpaudit.reports.writers import html
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
     VERY_SHORT,
     Affordable,
@@ -41,7 +61,6 @@ from dpaudit.results import (
 )
 from dpaudit.results.rounding import bound, delta_bound, digits_against, lower_bound, nearest, saving, stated
 
-_FIRST, _GAP, _WIDEST_WORD = len("Run"), 2, 24  # columns of a terminal
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
 _HINDSIGHT = "Hindsight: cutting these texts there because of the cost is a choice that no epsilon pays for."
@@ -54,7 +73,10 @@ _BEFOREHAND = "Fixed by public settings and δ in advance, for every text that c
 _LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Claimed, batch level")
 OF_LEVELS = "Release level: for readers of the texts. Batch level: for whoever knows which batch a record was in."
 _APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
-_SAID_BY = "`dpaudit verify` says them"
+#: Characters of caveats that a terminal shows of one run, and of all of them.
+_OWN, _SHARED = 150, 230
+#: Characters of a run's name in a table; the name that a page shows above is whole.
+_SHORT_NAME = 20
 _MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."
 _SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
 #: What follows on the kind of epsilon that budget curves show.
@@ -96,30 +118,19 @@ class ComparisonTable:
     brief: tuple[str, ...] = ()
     brief_note: str = ""
 
-    def run(self, number: int) -> str:
-        """A run's number, with a star where its figures here cannot be relied on."""
-        return f"{number}{'*' * (number in self.starred)}"
-
-    def is_words(self, column: int) -> bool:
-        """Whether a column holds words, which stand on the left; numbers stand on the right."""
-        return any(cells[column].words for _, cells in self.rows)
+    def block(self, runs: Mapping[int, str]) -> Table:
+        """Return the rows as a table whose first column names the runs: what each number is to be followed by."""
+        words = {0, *(at + 1 for at in range(len(self.header)) if any(cells[at].words for _, cells in self.rows))}
+        rows = [
+            (f"{number}{'*' * (number in self.starred)} {runs[number]}".strip(), *(cell.text for cell in cells))
+            for number, cells in self.rows
+        ]
+        return Table.of(self.title, ("Run", *self.header), rows, words)
 
     def __post_init__(self) -> None:
         for _, cells in self.rows:
             if any(cell.kind not in (None, self.kind) for cell in cells):
                 raise ValueError(f"{self.title}: figures of two kinds cannot share a table")
-
-
-class _Shown(NamedTuple):
-    """What a page says of a run; `texts` each have a heading."""
-
-    name: str
-    link: str | None
-    run: ComparedRun
-    caveats: tuple[str, ...]
-    about: str
-    epsilons: str
-    texts: tuple[tuple[str, str], ...]
 
 
 class _Runs:
@@ -155,25 +166,35 @@ class _Runs:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """What came of it, the runs, and the tables that a terminal has room for: two runs take 40 lines of 80 columns."""
-    for said in outcomes(comparison):
-        console.print(Text(said, style="bold"))
-    console.print()
+    """Print what came of it, the runs, and the tables that a terminal has room for."""
+    print_document(summary(comparison), console)
+
+
+def summary(comparison: Comparison) -> Document:
+    """Return the screen: two runs take some 40 lines of 80 columns."""
     own, shared = _caveats(comparison)
+    blocks: list[Block] = [Paragraph(said, "strong") for said in outcomes(comparison)]
+    runs: list[Block] = []
     for number, run in enumerate(comparison.runs, start=1):
-        console.print(Text(f"run {number}  {VERDICT_NAMES[run.verdict].upper()}  {_name(run)}"), soft_wrap=True)
-        print_caveats(own[run.name], 2, _SAID_BY, console)
-    print_caveats(shared, 3, _SAID_BY, console)
+        runs.append(Paragraph(f"{VERDICT_NAMES[run.verdict].upper()}, {_name(run)}", lead=f"{number}:"))
+        runs += _fitting(own[run.name], _OWN)
+    blocks.append(Section("Verdicts", [*runs, *_fitting(shared, _SHARED)]))
+    numbers = dict.fromkeys(range(1, len(comparison.runs) + 1), "")
     for table in filter(None, map(_brief, tables(comparison))):
-        console.print()
-        console.print(Text(table.title, style="bold"))
-        for piece in _printed(table, console.width):
-            console.print(piece)
-        if table.brief_note:
-            console.print(Text(table.brief_note, style="dim"))
-    console.print()
-    console.print(Text(f"{OF_LEVELS} {_APART}"))
-    console.print(Text(_MORE, style="dim"))
+        note = [Paragraph(table.brief_note, "quiet")] if table.brief_note else []
+        blocks.append(Section(table.title, [table.block(numbers), *note]))
+    blocks.append(Section("", [Paragraph(f"{OF_LEVELS} {_APART}"), Paragraph(_MORE, "quiet")]))
+    return Document("", blocks)
+
+
+def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
+    """Yield as many of the caveats as these characters hold, one at least, and how many more there are."""
+    for count in range(len(caveats), 0, -1):
+        more = f"{len(caveats) - count:,} more: `dpaudit verify` says them." if count < len(caveats) else ""
+        said = " ".join(filter(None, (*map(one_line, caveats[:count]), more)))
+        if count == 1 or len(said) <= most:
+            yield Paragraph(said, "caution")
+            return
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable | None:
@@ -195,31 +216,63 @@ def _brief(table: ComparisonTable) -> ComparisonTable | None:
 
 
 def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
-    """The comparison as one self-contained page.
+    """Return the comparison as one self-contained page; see `build`."""
+    return html.render(build(comparison, links))
 
-    `links`: path of each run's report.html, relative to the folder that the comparison will lie in.
+
+def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Document:
+    """Return the comparison as a page.
+
+    Args:
+        comparison: two or more runs.
+        links: path of each run's report.html, relative to the folder that the page will lie in.
     """
-    # Quoting the colon keeps a path from being read as a scheme such as javascript:.
-    targets = {name: quote(path) for name, path in (links or {}).items()}
     own, shared = _caveats(comparison)
     runs = _Runs(comparison)
-    private = any(
+    cards = [_card(number, run, runs, own[run.name], links or {}) for number, run in enumerate(comparison.runs, 1)]
+    private = comparison.spreads or any(
         run.guarantees.ex_post is not None or run.guarantees.empirical.leave_one_out_max is not None
         for run in comparison.runs
     )
-    template = environment().get_template("comparison.html.j2")
-    return template.render(
-        outcomes=outcomes(comparison),
-        runs=[
-            _Shown(_name(run), targets.get(run.name), run, own[run.name], *_about(run, runs), tuple(_texts(run)))
-            for run in comparison.runs
-        ],
-        caveats=shared,
-        tables=tables(comparison),
-        in_page=in_page,
-        of_levels=OF_LEVELS,
-        warning=PRIVATE_FIGURES if private or comparison.spreads else PRIVATE_REPORT,
+    names = {runs.number[run.name]: _short(run) for run in comparison.runs}
+    listed = tables(comparison)
+    blocks: list[Block] = [
+        Columns(cards),
+        *(Paragraph(said, "lead") for said in outcomes(comparison)),
+        Paragraph(f"{OF_LEVELS} {NOT_COMPARABLE}"),
+        *(Paragraph(caveat, "quiet") for caveat in shared),
+        Banner("Private.", PRIVATE_FIGURES if private else PRIVATE_REPORT),
+        *(_section(f"table-{place}", table, names) for place, table in enumerate(listed, start=1)),
+        Paragraph("A dash: not claimed, not computed or not to be compared.", "quiet"),
+        Section("Glossary", [Definitions([Entry(*each) for each in GLOSSARY.items()], "terms")], "glossary"),
+    ]
+    return Document(
+        f"{len(comparison.runs)} runs compared",
+        blocks,
+        masthead=("Privacy audit comparison · private",),
+        footer="Written by dpaudit. `dpaudit compare --json` prints every figure in full.",
     )
+
+
+def _card(number: int, run: ComparedRun, runs: _Runs, caveats: Sequence[str], links: Mapping[str, str]) -> Section:
+    about, epsilons = _about(run, runs)
+    texts = [
+        Text(f"run-{number}-text-{place}", heading, "", [Piece(text)])
+        for place, (heading, text) in enumerate(_texts(run), start=1)
+    ]
+    # Quoting the colon keeps a path from being read as a scheme such as javascript:.
+    name = Link(_name(run), quote(links[run.name])) if run.name in links else _name(run)
+    blocks: list[Block] = [Paragraph(about), Paragraph(epsilons, "strong")]
+    blocks += [Texts(texts)] if texts else []
+    blocks += [Paragraph(one_line(said), "quiet") for said in (run.guarantee, *caveats)]
+    return Section((f"{number} ", name), blocks, f"run-{number}", status=run.verdict)
+
+
+def _section(anchor: str, table: ComparisonTable, names: Mapping[int, str]) -> Section:
+    blocks: list[Block] = [*map(Paragraph, table.notes), table.block(names)]
+    if table.caption:
+        blocks.append(Figure(table.figure, table.caption))
+    return Section(table.title, blocks, anchor)
 
 
 def outcomes(comparison: Comparison) -> tuple[str, ...]:
@@ -704,33 +757,11 @@ def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind
     return Cell(computed if same else f"{computed} (claimed: {claimed})", words=True)
 
 
+def _short(run: ComparedRun) -> str:
+    """The end of a run's name, for a table."""
+    name = one_line(run.name.rstrip("/").rpartition("/")[2])
+    return name if len(name) <= _SHORT_NAME else f"{name[: _SHORT_NAME - 1]}…"
+
+
 def _name(run: ComparedRun) -> str:
     return one_line(run.name, LABEL_LENGTH) or "unnamed"
-
-
-def _printed(table: ComparisonTable, width: int) -> Iterator[Table]:
-    """The table in as many pieces, one below the other, as it takes for no word of a column to be cut.
-
-    A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
-    """
-    texts = [[name, *(cells[column].text for _, cells in table.rows)] for column, name in enumerate(table.header)]
-    words = [[word for text in column for word in text.split()] for column in texts]
-    needed = [min(_WIDEST_WORD, max(map(cell_len, column), default=0)) for column in words]
-    pieces: list[list[int]] = [[]]
-    for column in range(len(needed)):
-        if pieces[-1] and _FIRST + sum(needed[other] + _GAP for other in (*pieces[-1], column)) > width:
-            pieces.append([])
-        pieces[-1].append(column)
-    for columns in pieces:
-        shown = Table(box=None, pad_edge=False, padding=(0, 0, 0, _GAP))
-        shown.add_column("Run", width=_FIRST)
-        spare = width - _FIRST - sum(needed[column] + _GAP for column in columns)
-        for column in columns:
-            more = max(0, min(spare, max(map(cell_len, texts[column])) - needed[column]))
-            spare -= more
-            justify: Literal["left", "right"] = "left" if table.is_words(column) else "right"
-            name, wide = Text(table.header[column]), needed[column] + more
-            shown.add_column(name, overflow="fold", width=wide, justify=justify)
-        for number, cells in table.rows:
-            shown.add_row(table.run(number), *(Text(cells[column].text) for column in columns))
-        yield shown

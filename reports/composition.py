@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.text import Text
 
-from dpaudit.reports.text import one_line, printable
+from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
+from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
-from dpaudit.reports.writers.terminal import plain_table, print_pair
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
@@ -25,12 +25,20 @@ _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
 
 
 def print_joint_cost(cost: JointCost, console: Console) -> None:
-    """Each release alone, what they cost together by either kind, and what that rests on."""
-    console.print(Text(f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}", style="bold"))
-    console.print(plain_table(COLUMNS, map(_row, cost.releases), COLUMNS[2:]))
-    console.print()
-    for title, said in _lines(cost):
-        print_pair(title, printable(said), console)
+    """Print what releases cost together."""
+    print_document(build(cost), console)
+
+
+def build(cost: JointCost) -> Document:
+    """Return each release alone, what they cost together by either kind, and what that rests on."""
+    entries = [Entry(title, said) for title, said in _lines(cost)]
+    return Document(
+        f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}",
+        [
+            Table.of("Releases", COLUMNS, map(_row, cost.releases), words=(1,)),
+            Section("Together", [Definitions(entries)], note="each kind of epsilon apart: they are never added"),
+        ],
+    )
 
 
 def _row(release: Release) -> tuple[str, ...]:
@@ -54,7 +62,6 @@ def _epsilon(figure: Spent | None) -> str:
 
 
 def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
-    yield "together", "each kind of epsilon apart: they are never added to each other"
     for total, known in ((cost.approximate, cost.batch_approximate), (cost.ex_post, cost.batch_ex_post)):
         yield total.kind, _total(total, len(cost.releases))
         if known.figure is not None:

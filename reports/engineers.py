@@ -66,7 +66,7 @@ _OPTIONS: dict[str, set[Asked]] = {
     "Neighbours": {"relation", "unit"},
 }
 #: Entries of the run's summary that say which software audited it.
-_VERSIONS = ("dpaudit", "dp_accounting", "plugins")
+_VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
 _SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
 
 

@@ -181,7 +181,7 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
     """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
-    groups = grouped(((result.requires(check), _reason(check)), check) for check in checks_not_made(result))
+    groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
     found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
@@ -207,7 +207,7 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
     why = "Not made."
     if check.id not in result.not_checked:
         why = "Does not apply."
-    elif result.requires(check):
+    elif check.required(result.evidence):
         why = f"Not made, and evidence level {result.evidence} was asked for."
     return f"{why} {one_line(check.detail)}".rstrip()
 
@@ -216,12 +216,12 @@ def status_name(result: AuditResult, check: CheckResult) -> str:
     """How a check came out, in a word or a few: what does not apply was not left unmade."""
     if check.status == "skip" and check.id not in result.not_checked:
         return "Does not apply"
-    return STATUS_NAMES["not_verified" if result.requires(check) else check.status]
+    return STATUS_NAMES["not_verified" if check.required(result.evidence) else check.status]
 
 
 def needed(result: AuditResult) -> set[str]:
     """Ids of the checks that were not made and that a pass needs."""
-    return {check.id for check in checks_not_made(result) if result.requires(check)}
+    return {check.id for check in checks_not_made(result) if check.required(result.evidence)}
 
 
 def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.text import Text
 
 from dpaudit.reports import figures
+from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.experiments import equal_levels
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
-from dpaudit.reports.writers.terminal import plain_table
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, Spent
 from dpaudit.results.quality import PerToken
 from dpaudit.results.rounding import bound, exactly, stated
@@ -35,20 +35,23 @@ _SETTINGS = {"central": "m"}
 
 
 def print_likelihoods(found: Likelihoods, console: Console) -> None:
-    """What each config's mechanism is, then a line for each, as a table that fits the console where its names do."""
-    rows = []
-    for row in found.rows:
-        name = one_line(row.name, LABEL_LENGTH)
-        console.print(Text.assemble((name, "bold"), f": {in_words(row)}"))
-        rows.append((name, *_figures(row)))
-    console.print(plain_table(HEADER, rows, HEADER[1:], gap=1))
-    for said, names in grouped((_measured_on(row), row.name) for row in found.rows).items():
-        of = f"{one_line(', '.join(names))}: " if len(names) < len(found.rows) else ""
-        console.print(Text(f"{of}{said}"))
-    for said in equal_levels((row.equal, one_line(row.name)) for row in found.rows):
-        console.print(Text(said))
-    console.print(Text(NOTE, style="dim"))
-    console.print(Text(f"Internal. {WARNING}", style="bold"))
+    """Print what each config's mechanism is, then a row for each."""
+    print_document(build(found), console)
+
+
+def build(found: Likelihoods) -> Document:
+    """Return what each config's mechanism is, then a row for each, and what it was measured on."""
+    names = [one_line(row.name, LABEL_LENGTH) for row in found.rows]
+    blocks: list[Block] = [
+        Paragraph(in_words(row), lead=f"{name}:") for name, row in zip(names, found.rows, strict=True)
+    ]
+    rows = [(name, *_figures(row)) for name, row in zip(names, found.rows, strict=True)]
+    blocks.append(Table.of("Held-out likelihood", HEADER, rows))
+    for said, measured in grouped((_measured_on(row), row.name) for row in found.rows).items():
+        of = f"{one_line(', '.join(measured))}: " if len(measured) < len(found.rows) else ""
+        blocks.append(Paragraph(f"{of}{said}"))
+    blocks += map(Paragraph, equal_levels((row.equal, one_line(row.name)) for row in found.rows))
+    return Document("", [*blocks, Paragraph(NOTE, "quiet"), Banner("Internal.", WARNING)])
 
 
 def likelihood_files(found: Likelihoods) -> Mapping[str, str | bytes]:

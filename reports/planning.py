@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.text import Text
 
 from dpaudit.catalogue import sentence
+from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.writers.terminal import print_pair
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
 
@@ -20,10 +20,14 @@ _EX_POST = "ex-post: known once the texts are, for it depends on them and on the
 
 
 def print_plan(plan: Plan, name: str, console: Console) -> None:
-    """A plan under the name of its config."""
-    console.print(Text(f"{one_line(name)}: nothing was written"))
-    for title, said in _lines(plan):
-        print_pair(title, said, console)
+    """Print a plan under the name of its config."""
+    print_document(build(plan, name), console)
+
+
+def build(plan: Plan, name: str) -> Document:
+    """Return a plan under the name of its config."""
+    entries = [Entry(title, said) for title, said in _lines(plan)]
+    return Document(f"{one_line(name)}: nothing was written", [Definitions(entries)])
 
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -141,7 +141,7 @@ def brief(quality: Quality) -> Section:
         said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
         found.append(Entry(name.partition(",")[0].lower(), said))
     found += [Entry("records", said) for said in added(quality)[:1]]
-    return Section(TITLE, [Definitions(found)], note="private: no epsilon covers these figures")
+    return Section(TITLE, [Definitions(found)], note="private: publishing them would leak private information")
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

@@ -51,7 +51,7 @@ DETAIL_NAMES: Final[dict[Status, str]] = {
     "error": "What to do",
     "warn": "Detail",
     "pass": "Detail",
-    "skip": "Missing",
+    "skip": "Reason",
 }
 
 PRIVATE_FIGURES: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 import dpaudit
 from dpaudit import plugins
 from dpaudit.accounting import CLUSTERINGS
+from dpaudit.accounting.clusterings import FIELDS as CONFIG_FIELDS
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import Entry, catalogue
@@ -23,7 +25,7 @@ from dpaudit.checks.rebalancing import noised_centers_epsilon
 from dpaudit.checks.registry import OWN_CHECKS
 from dpaudit.cli import main
 from dpaudit.mechanisms import AGGREGATORS, DRAWS, Mean, Mechanism
-from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, PlugIn
+from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, RECORDERS, PlugIn
 from dpaudit.recording.generators import Asked, recording
 from dpaudit.runs import Clustering, InputError
 from tests.plug_ins import PACKAGE, installed, plugged_in
@@ -90,15 +92,15 @@ def test_a_check_takes_part_in_audits_and_stands_on_the_page(make_run: Any, tmp_
         found = dpaudit.audit(make_run().path)
         check = found.check("acme.temperature")
         assert (found.verdict, check.status, check.code) == ("pass", "pass", "moderate")
-        assert found.result.run["plugins"] == {"acme-dpaudit": "0.1"}
+        assert found.result.run.plugins == {"acme-dpaudit": "0.1"}
         public = public_form(found.result)
-        assert public.run["plugins"] == {"acme-dpaudit": "0.1"}
+        assert public.run.plugins == {"acme-dpaudit": "0.1"}
         assert {each.id: each.code for each in public.checks}["acme.temperature"] == "moderate"
         page = found.to_html()
         assert check.title == catalogue().check["acme.temperature"].title
         assert check.title in page
         assert "acme-dpaudit" in page
-    assert "plugins" not in audit_run(make_run().path).run
+    assert audit_run(make_run().path).run.plugins == {}
 
 
 def test_a_check_fails_a_run(make_run: Any, tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_a_run_does_not_pass_without_a_broken_check(make_run: Any, plug: Plug, b
     plug_check(plug, **broken)
     found = audit_run(run)
     assert found.verdict == "not_verified"
-    assert found.run["plugins"] == {"acme-other": "0.1"}
+    assert found.run.plugins == {"acme-other": "0.1"}
     (other,) = (check for check in found.checks if check.id not in OWN_CHECKS and check not in alone)
     assert (other.status, other.code, other.evidence, other.applicable) == ("skip", "unusable", 0, True)
     assert "acme-other 0.1" in str(other.values["where"])
@@ -282,6 +284,11 @@ def test_entries_of_dpaudits_own_plug_ins_are_whole() -> None:
     assert all(isinstance(catalogue().check[check], Entry) for check in registered())
 
 
+def test_recorders_wrap_what_is_asked() -> None:
+    for each in plugins.plug_ins(RECORDERS):
+        assert len(inspect.signature(each.load()).parameters) == 1
+
+
 # --- clusterings ------------------------------------------------------------------------------------------------------
 
 CENTERS = """
@@ -321,6 +328,16 @@ def test_a_clustering_that_pays_for_nothing_is_refused(plug: Plug, origin: str, 
     with pytest.raises(InputError):
         CLUSTERINGS["cells"]
     assert "cells" not in list(CLUSTERINGS)
+
+
+@pytest.mark.parametrize("name", CLUSTERINGS)
+def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_alone(name: str) -> None:
+    kind = CLUSTERINGS[name]
+    assert kind.name == name
+    assert {*kind.needs} <= {*CONFIG_FIELDS, "keep"}
+    for delta in (0.0, 1e-6):
+        with pytest.raises(ValueError):
+            kind.epsilon({}, delta, "add_remove")
 
 
 def test_a_clustering_that_nobody_has_is_none() -> None:

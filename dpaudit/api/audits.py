@@ -424,7 +424,7 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
     """Return whether nothing failed, and the model makes all required checks that were not made."""
     named = () if policy is None else policy.policy.checks or ()
     unmade = (check for check in result.checks if check.id in result.not_checked)
-    lacking = [check for check in unmade if result.requires(check) or check.id in named]
+    lacking = [check for check in unmade if check.required(result.evidence) or check.id in named]
     by_model = bool(lacking) and all(check.made_with.startswith(WITH_MODEL) for check in lacking)
     return by_model and result.verdict in ("pass", "not_verified")
 

@@ -67,9 +67,9 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     budgets: list[BudgetPanel] = []
     for kind in _KINDS:
         measured = {name: _measured(kind, name, result) for name, result in results.items()}
-        if all(run == _no_figure(kind) for run in measured.values()):
+        if all(run is None for run in measured.values()):
             continue
-        runs = [run for run in measured.values() if not isinstance(run, str)]
+        runs = [run for run in measured.values() if run is not None and not isinstance(run, str)]
         groups = _by_neighbours(runs)
         budgets += map(_budget_panel, groups)
         for group in groups:
@@ -79,7 +79,7 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
                 same_length.append(SameLength(kind=kind, figures=figures, tokens=tokens))
         beside = {run.figure.run for group in groups if len(group) > 1 for run in group}
         left_out += [
-            LeftOut(run=name, kind=kind, reason=run if isinstance(run, str) else _why_left_out(kind, run))
+            LeftOut(run=name, kind=kind, reason=_why_left_out(kind, run))
             for name, run in measured.items()
             if name not in beside
         ]
@@ -256,14 +256,14 @@ def _curve(
     )
 
 
-def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | str:
-    """A run's figure of this kind, or why it has none that could be compared.
+def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | str | None:
+    """A run's figure of this kind, why it cannot be compared, or None where there is none.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
     found = result.guarantees.epsilons(kind)
     if found is None:
-        return _no_figure(kind)
+        return None
     if result.verdict == "error":
         return "the run cannot be read as a whole"
     if isinstance(found, ExPost) and not math.isfinite(found.batch_epsilon):
@@ -292,10 +292,6 @@ def _delta_shares(settings: Settings | None) -> int:
     """Over how many stopping points delta is split."""
     rounds = None if settings is None or not settings.privacy.split_delta else settings.batching.rounds
     return rounds or 1
-
-
-def _no_figure(kind: str) -> str:
-    return f"no {kind} figure"
 
 
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
@@ -354,7 +350,11 @@ def _budget_panel(group: Sequence[_Measured]) -> BudgetPanel:
     )
 
 
-def _why_left_out(kind: ClaimKind, run: _Measured) -> str:
+def _why_left_out(kind: ClaimKind, run: _Measured | str | None) -> str:
+    if run is None:
+        return f"no {kind} figure"
+    if isinstance(run, str):
+        return run
     if not run.length:
         return _NO_SETTINGS if CLAIM_KINDS[kind].beforehand else _NO_CURVE
     return f"no other run has an {kind} figure for the same neighbours"
@@ -502,6 +502,6 @@ def _caution(result: AuditResult) -> str:
     checks = [check for check in result.checks if not check.id.startswith(("claim.", "disclosure."))]
     if any(check.status in ("fail", "error") for check in checks):
         return "bounds nothing until its checks pass"
-    if any(check.status == "skip" and result.requires(check) for check in result.checks):
+    if any(check.required(result.evidence) for check in result.checks):
         return "rests on its record alone until the checks that a pass needs are made"
     return ""

@@ -267,7 +267,7 @@ def _approximate_tree(facts: Facts) -> LedgerEntry | None:
     if found.method == "zcdp":
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
         if facts.manifest.mechanism.budget is None:
-            spent, where = "its private tokens and their tests", f"{_DOCS}#sparse-vector"
+            spent, where = facts.manifest.mechanism.draw.paid_for, facts.manifest.mechanism.draw.proof
         batch = approximately(f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left)
     else:
         drawn_by = f"{batch_of}: {tokens} tokens, {found.method} composition"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -392,6 +393,7 @@ def _claim_result(facts: Facts) -> ClaimResult:
 def _summary(facts: Facts) -> RunSummary:
     return RunSummary(
         path=facts.reader.name,
+        audited=datetime.now(UTC).date().isoformat(),
         dpaudit=dpaudit.__version__,
         dp_accounting=importlib.metadata.version("dp-accounting"),
         plugins=_plug_ins(facts.manifest),

@@ -27,7 +27,7 @@ def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
         return "error"
     if failed:
         return "fail"
-    return "not_verified" if _unseen(checks, evidence) else "pass"
+    return "not_verified" if any(check.required(evidence) for check in checks) else "pass"
 
 
 def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequence[CheckResult], level: int) -> Finding:
@@ -43,7 +43,8 @@ def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequen
     if verdict == "error":
         return Finding(code="verdict.unreadable")
     if verdict == "not_verified":
-        return not_verified("verdict.not-verified", _unseen(checks, level), level)
+        unmade = [check for check in checks if check.required(level)]
+        return not_verified("verdict.not-verified", unmade, level)
     if verdict == "fail":
         return _failed([check for check in checks if check.status in ("fail", "error")])
     return _passed(facts, claim)
@@ -90,7 +91,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
     if result.verdict == "fail":
         return Finding(code="verdict.public-failed")
     if result.verdict == "not_verified":
-        unmade = [check for check in result.checks if result.requires(check)]
+        unmade = [check for check in result.checks if check.required(result.evidence)]
         shown = [check.model_copy(update={"made_with": public_options(check)}) for check in unmade]
         return not_verified("verdict.public-not-verified", shown, result.evidence)
     if withheld is not None:
@@ -140,10 +141,6 @@ def change(claim: ClaimResult) -> Finding:
     code = "verdict.added-or-removed" if claim.relation == "add_remove" else "verdict.replaced"
     most: dict[str, Value] = {"most": claim.records_per_user} if claim.records_per_user else {}
     return Finding(code=code, values={"unit": claim.unit} | most)
-
-
-def _unseen(checks: Sequence[CheckResult], evidence: int) -> list[CheckResult]:
-    return [check for check in checks if check.status == "skip" and check.applicable and check.evidence <= evidence]
 
 
 def _failed(failed: Sequence[CheckResult]) -> Finding:

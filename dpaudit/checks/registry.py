@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.facts import Facts, StepView, input_problem
 from dpaudit.plugins import PlugIn
 from dpaudit.results import CheckResult, Finding, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
@@ -52,9 +52,9 @@ def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
 
-def unusable(status: Status, error: InputError) -> Outcome:
-    """Return the outcome of a check that something which cannot be used keeps from being made."""
-    return Outcome(status, "unusable", {"where": error.where, "problem": error.problem, "remedy": error.remedy})
+def unmade(error: InputError) -> Outcome:
+    """Return the skip of a check that something which cannot be used keeps from being made."""
+    return Outcome("skip", "unusable", {"problem": input_problem(error)})
 
 
 def not_replayed(manifest: Manifest, values: Mapping[str, Value] | None = None) -> Outcome:
@@ -111,7 +111,7 @@ class Check(ABC, Generic[Function]):
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
         except Exception as error:
-            return self.in_words(replace(unusable("skip", self.failure(error)), evidence=0), context)
+            return self.in_words(replace(unmade(self.failure(error)), evidence=0), context)
 
     def failure(self, error: Exception) -> InputError:
         """Return an error in a plug-in's check as one that may be shown. Raises the error where the check is our own.
@@ -182,7 +182,9 @@ class StepCheck(Check[StepFunction]):
             )
         if not facts.steps or self.id in facts.unmade:
             lacking = facts.unmade.get(self.id)
-            return Outcome("skip", "no-step") if lacking is None else unusable("skip", lacking)
+            if lacking is None:
+                return Outcome("skip", "no-step")
+            return unmade(lacking)
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
             return self.unshown(facts, facts.steps - hidden)
         return Outcome("pass", "steps-hold", {"steps": facts.steps})
@@ -203,7 +205,7 @@ class RunCheck(Check[RunFunction]):
         if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
             return inapplicable(reason)
         if lacking := facts.unmade.get(self.id):
-            return unusable("skip", lacking)
+            return unmade(lacking)
         return self.function(facts)
 
 
@@ -229,7 +231,7 @@ class Unloaded(Check[RunFunction]):
 
     def outcome(self, facts: Facts) -> Outcome:
         """Say why it was not made."""
-        return replace(unusable("skip", self.problem), evidence=0)
+        return replace(unmade(self.problem), evidence=0)
 
 
 #: Every check whose module was imported, by its id.

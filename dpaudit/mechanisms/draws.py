@@ -51,6 +51,8 @@ class Draw(Fields, ABC):
         ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
         needs: what other fields of its mechanism must be, None for absent.
         not_applicable: checks that are not about it, with the reason, a code of the catalogue.
+        paid_for, proof: what a run's cost is for, where `rho` bounds all of its tokens together, and where that is
+            proved.
     """
 
     name: ClassVar[str]
@@ -61,6 +63,9 @@ class Draw(Fields, ABC):
         "sampling.noise": "mechanisms.no-noise",
         "sampling.subsets": ALL_IN,
     }
+
+    paid_for: ClassVar[str] = "its draws"
+    proof: ClassVar[str] = "docs/plugins.md#a-mechanism"
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
         """Of claims that its runs support, where those of the aggregator are these."""

@@ -502,6 +502,15 @@ class CheckResult(Result):
     why: str = ""
     remedy: str = ""
 
+    def required(self, level: int) -> bool:
+        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+
+        Args:
+            level: of evidence, up to which all checks that are about the run must be made.
+        """
+        by_policy = self.id.partition(".")[0] == FAMILY
+        return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
+
 
 class AuditResult(Result):
     """The result of one audit.
@@ -509,7 +518,7 @@ class AuditResult(Result):
     Attributes:
         audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
         verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs was not made (see
-            `requires`); "error" when the run cannot be read; else "pass".
+            `CheckResult.required`); "error" when the run cannot be read; else "pass".
         evidence: the level that was asked for.
         guarantee: the guarantee, or why there is none.
         caveats: what a reader of that sentence must know beside it.
@@ -547,8 +556,3 @@ class AuditResult(Result):
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
     policy: HeldTo | None = None
-
-    def requires(self, check: CheckResult) -> bool:
-        """Return whether a pass needs this check, which was not made: up to the level asked for, or by the policy."""
-        by_policy = check.id.partition(".")[0] == FAMILY
-        return check.id in self.not_checked and (by_policy or check.evidence <= self.evidence)

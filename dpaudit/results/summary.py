@@ -15,7 +15,6 @@ from dpaudit.runs import Manifest
 from dpaudit.runs.manifest import (
     Allocation,
     CanaryCoins,
-    ClusteringMethod,
     CountsNoise,
     Data,
     Isolation,
@@ -67,9 +66,9 @@ class BatchingSettings(Section):
 
 
 class ClusteringSettings(Section):
-    """How records were grouped before that."""
+    """How records were grouped before that. A report is read without the plug-in of a method, too."""
 
-    method: ClusteringMethod
+    method: Name
     settings: dict[str, Setting] | None = None
     public_digest: str | None = None
     origin: Literal["public", "noised", "private"] | None = None
@@ -185,6 +184,7 @@ class RunSummary(Section):
 
     Attributes:
         path: where it was read.
+        audited: the day of the audit, in ISO 8601, by Coordinated Universal Time.
         dpaudit, dp_accounting: versions of what audited it.
         plugins: versions of other packages that took part, by name.
         settings: as the run declares them.
@@ -193,6 +193,7 @@ class RunSummary(Section):
     """
 
     path: Name | None = None
+    audited: str | None = None
     dpaudit: str
     dp_accounting: str | None = None
     plugins: dict[Name, str] = {}

@@ -52,7 +52,10 @@ def _known_clustering(name: str) -> str:
 
 
 ClusteringMethod: TypeAlias = Annotated[
-    str, AfterValidator(_known_clustering), WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"})
+    str,
+    Field(max_length=60),
+    AfterValidator(_known_clustering),
+    WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"}),
 ]
 StopReason = Literal["end-token", "max-tokens", "budget"]
 Isolation = Literal["shared", "alone", "batch"]

@@ -31,6 +31,7 @@ from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, ou
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
 from dpaudit.generation.records import Record, read_public_examples, read_records
+from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
 from dpaudit.results import Finding
@@ -91,11 +92,7 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
         raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
     away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
     elsewhere = config.data.model_copy(update=away)
-    try:
-        found = read_records(elsewhere).records
-    except InputError as error:
-        parts = (error.where, error.problem, error.remedy)
-        raise InputError(*(part.replace("data.path", _TEST) for part in parts)) from None
+    found = read_records(elsewhere, names={**FIELDS, "path": _TEST}).records
     shown = [record.text for record in read_records(config.data).records]
     return _held_out(test, found, [*shown, *sum(read_public_examples(config).values(), ())], config.data.groups, most)
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
 from dpaudit.generation.records import Record, read_records
-from dpaudit.generation.rows import NO_COLUMN
+from dpaudit.generation.rows import FIELDS, NO_COLUMN
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.results.quality import HeldOut, Texts
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest
@@ -145,9 +145,12 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         what = "a text and a label" if labels else "a text"
         raise InputError(setting, problem, f"Give a file with {what} in each row.") from None
     try:
-        found = read_records(config).records
+        found = read_records(config, names=_names(setting)).records
     except InputError as error:
-        raise _renamed(error, setting) from None
+        if setting != "--test" or error.code != NO_COLUMN:
+            raise
+        remedy = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
+        raise InputError(error.where, error.problem, remedy, error.code) from None
     if not labels and not found:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return found
@@ -295,22 +298,8 @@ def _is_hubs(name: str) -> bool:
     )
 
 
-def _renamed(error: InputError, setting: str) -> InputError:
-    """An error about a config's fields, in the words of the command's options."""
-    parts = [error.where, error.problem, error.remedy]
-    for name, option in (
-        ("data.label_values", "the run's labels"),
-        ("data.labels", "the run's labels"),
-        ("data.path", setting),
-        ("data.dataset", setting),
-        ("data.text", "--text"),
-        ("data.label", "--label"),
-    ):
-        parts = [part.replace(name, option) for part in parts]
-    if "data." in error.remedy and "encoding" in error.remedy:
-        parts[2] = "Convert it to UTF-8."
-    elif "data.other_labels" in error.remedy:
-        parts[2] = "Mend or leave out all such rows, each by itself."
-    if setting == "--test" and error.problem == NO_COLUMN:
-        parts[2] = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
-    return InputError(*parts)
+def _names(setting: str) -> dict[str, str]:
+    """What errors call a config's fields: the command's options. Encoding and other labels are none of them."""
+    labels = {"labels": "the run's labels", "label_values": "the run's labels"}
+    names = {**FIELDS, "path": setting, "dataset": setting, "text": "--text", "label": "--label", **labels}
+    return {name: said for name, said in names.items() if name not in ("encoding", "other_labels")}

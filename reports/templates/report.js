@@ -64,8 +64,7 @@
       }
       for (const group of part.querySelectorAll("section:has(.check)")) {
         group.classList.toggle("filtered", !group.querySelector(".check:not(.filtered)"));
-        const folded = group.querySelector(":scope > details");
-        if (folded) folded.open = Boolean(wanted);
+        for (const each of group.querySelectorAll(":scope > details")) each.open = Boolean(wanted);
       }
       count.textContent = wanted ? `${left} of ${items.length} listed ${noun}` : "";
     };

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from dpaudit.reports import wording
 from dpaudit.reports.document import Block, Document, Link, Piece, Section, Text, Verdict, Words, parts_of
 from dpaudit.reports.drawing import in_page
-from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
+from dpaudit.reports.text import printable
 
 #: Words at whose hyphens a line would break. They fit the narrowest column.
 _HYPHENED = re.compile(r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))")
@@ -53,16 +53,14 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printable,
     )
     script = (Path(__file__).parents[1] / "templates" / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     loaded.filters.update(
-        line=one_line,
-        label=partial(one_line, limit=LABEL_LENGTH),
         words=_words,
         options=_options,
         marked=_marked,
-        breakable=_breakable,
         pages=_pages,
     )
     loaded.globals.update(
@@ -74,6 +72,13 @@ def environment() -> Environment:
         drawn=lambda drawing: in_page(drawing),
     )
     return loaded
+
+
+def _printable(shown: object) -> object:
+    """Return what is shown without anything that drives a terminal or reorders a line."""
+    if isinstance(shown, str) and not isinstance(shown, Markup):
+        return printable(shown, max(len(shown), 1))
+    return shown
 
 
 @cache
@@ -113,11 +118,6 @@ def _options(command: str) -> Markup:
     return Markup().join(whole.format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
-def _breakable(path: str) -> Markup:
-    """Return escaped text that may be broken behind its slashes."""
-    return Markup("/<wbr>").join(path.split("/"))
-
-
 def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text, ...]]]:
     """Yield texts by so many at a time, with what to call them."""
     for start in range(0, len(texts), size):
@@ -127,7 +127,7 @@ def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text
 
 def _marked(pieces: Iterable[Piece]) -> Markup:
     """Return pieces of a text. One with a row leads to it; what is said of one is shown where it is pointed at."""
-    shown = list(pieces)
+    shown = [piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces]
     first = shown[0].words.lstrip("\n")
     breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down
     return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
@@ -136,7 +136,7 @@ def _marked(pieces: Iterable[Piece]) -> Markup:
 def _mark(piece: Piece) -> Markup:
     if not (piece.mark or piece.said):
         return escape(piece.words)
-    said = Markup(' data-said="{}"').format(piece.said) if piece.said else ""
+    said = Markup(' data-said="{}"').format(printable(piece.said)) if piece.said else ""
     if piece.target:
         return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(piece.mark, piece.target, said, piece.words)
     return Markup('<span class="t{}"{}>{}</span>').format(piece.mark, said, piece.words)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from dpaudit.reports import document as d
-from dpaudit.reports.text import LABEL_LENGTH, one_line
+from dpaudit.reports.text import LABEL_LENGTH, one_line, printable
 from dpaudit.reports.wording import STATUS_MARKS
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
@@ -63,6 +63,8 @@ def inline(words: d.Words) -> str:
 
 
 def _part(part: str | d.Link) -> str:
+    if isinstance(part, d.Link) and part.target == f"mailto:{part.words}":
+        return f"<{part.words}>"
     if isinstance(part, d.Link) and not part.target.startswith("#"):
         return f"[{_spans(part.words)}](<{part.target.replace('<', '%3C').replace('>', '%3E')}>)"
     return _spans(part.words if isinstance(part, d.Link) else part)
@@ -131,8 +133,9 @@ def _texts(texts: d.Texts, level: int) -> Iterator[str]:
         yield f"{'#' * level} {escaped(shown.title)}"
         yield escaped(shown.about)
         if shown.pieces:
-            yield _fenced("".join(piece.words for piece in shown.pieces if not piece.stands_in), "text")
-        yield shown.remark
+            words = "".join(piece.words for piece in shown.pieces if not piece.stands_in)
+            yield _fenced(printable(words, max(len(words), 1)), "text")
+        yield inline(shown.remark)
     if (others := len(texts.texts) - texts.page) > 0:
         yield f"The other {others:,} texts are in report.html."
 
@@ -180,7 +183,7 @@ def _outcomes(found: d.Outcomes, level: int) -> Iterator[str]:
         cells = {each.name: inline(each.words) for each in one.statements if each.role == "cell"}
         status = f"{STATUS_MARKS[one.status]} {escaped(one.status_name)}"
         rows.append((status, code(one.id), escaped(one.title), *(cells.get(name, "") for name in names)))
-    yield table(("Status", "Check", "Outcome", *names), rows)
+    yield table(("Status", "Check", "Outcome", *map(escaped, names)), rows)
     for one in found.outcomes:
         # Of what was not made the reason is enough.
         roles = _SAID.get(one.status, ("detail", "why", "remedy", "minor"))

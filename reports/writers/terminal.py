@@ -6,10 +6,11 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from dpaudit.reports import document as d
@@ -25,6 +26,10 @@ STYLES: dict[str, str] = {
 }
 _TONES: dict[d.Tone, str] = {"plain": "", "lead": "bold", "quiet": "dim", "strong": "bold", "caution": "yellow"}
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
+#: Columns between those of a table, and of a word that is not cut.
+_GAP, _WIDEST_WORD = 2, 24
+#: Columns that a row's name has at least, where it is longer.
+_NARROWEST_NAME = 10
 
 
 def print_document(document: d.Document, console: Console) -> None:
@@ -66,9 +71,9 @@ def print_pair(
 
 def plain_table(
     header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
-) -> Table:
+) -> RichTable:
     """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name in header:
         table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
     for row in rows:
@@ -82,8 +87,10 @@ def _plain(words: d.Words) -> str:
 
 
 def _section(section: d.Section, console: Console) -> None:
-    title = Text(_plain(section.title), style="bold")
-    console.print(Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim")))
+    console.print()
+    if section.title:
+        title = Text(_plain(section.title), style="bold")
+        console.print(Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim")))
     print_blocks(section.blocks, console)
 
 
@@ -93,25 +100,78 @@ def _verdict(verdict: d.Verdict, console: Console) -> None:
 
 
 def _banner(banner: d.Banner, console: Console) -> None:
-    console.print(Text(f"{banner.lead} {one_line(banner.words)}", style="bold"))
+    console.print(Text(one_line(f"{banner.lead} {banner.words}"), style="bold"))
 
 
 def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
-    said, lead = _plain(paragraph.words), f"{paragraph.lead} " if paragraph.lead else ""
+    said = f"{one_line(paragraph.lead)} {_plain(paragraph.words)}".lstrip()
     # Commands are not broken, so that they can be copied.
-    console.print(Text(wrapped(lead + said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+    console.print(Text(wrapped(said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
 
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:
     for each in found.figures:
-        said = wrapped(f"{each.name}, {each.figure}: {one_line(each.meaning)}", console.width, _INDENT)
+        said = wrapped(one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT)
         console.print(Text(said), soft_wrap=True)
 
 
 def _table(table: d.Table, console: Console) -> None:
-    numbers = [name for place, name in enumerate(table.header) if place and place not in table.words]
+    """Print a table in as many pieces, one below the other, as it takes for no word of a column to be cut.
+
+    A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
+    """
+    header = list(map(printable, table.header))
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
-    console.print(plain_table(table.header, rows, numbers, gap=2 if len(table.header) < 8 else 1))
+    texts = list(zip(header, *rows, strict=True))
+    needed, gap = _layout(table, texts, console.width)
+    for columns in _pieces(needed, gap, console.width):
+        shown = RichTable(box=None, pad_edge=False, padding=(0, 0, 0, gap))
+        spare = console.width + gap - sum(needed[column] + gap for column in columns)
+        for column in columns:
+            lines = [line for cell in texts[column] for line in cell.splitlines()]
+            more = max(0, min(spare, _widest(lines) - needed[column]))
+            spare -= more
+            words = not column or column in table.words
+            justify: Literal["left", "right"] = "left" if words else "right"
+            name = Text(header[column])
+            shown.add_column(name, overflow="fold", width=needed[column] + more, justify=justify)
+        for row in rows:
+            shown.add_row(*(Text(row[column]) for column in columns))
+        console.print(shown)
+
+
+def _layout(table: d.Table, texts: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
+    """Return how wide each column is at least, and how far columns stand apart.
+
+    Figures keep their lines, in the first column or all of them words, whichever spares a second piece.
+    """
+    words = [min(_WIDEST_WORD, _widest(" ".join(column).split())) for column in texts]
+    lines = [
+        least
+        if not at or at in table.words
+        else max(least, _widest(line for cell in cells for line in cell.splitlines()))
+        for at, (least, (_, *cells)) in enumerate(zip(words, texts, strict=True))
+    ]
+    for gap in (_GAP, 1):
+        first = width - sum(each + gap for each in lines[1:])
+        if first >= min(_NARROWEST_NAME, lines[0]):
+            return [min(first, lines[0]), *lines[1:]], gap
+    gap = next((gap for gap in (_GAP, 1) if len(_pieces(words, gap, width)) == 1), _GAP)
+    return words, gap
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
+
+
+def _pieces(needed: Sequence[int], gap: int, width: int) -> list[list[int]]:
+    """Return columns of each piece: the first one of the table, and as many more as the width holds."""
+    pieces: list[list[int]] = [[0]]
+    for column in range(1, len(needed)):
+        if len(pieces[-1]) > 1 and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap:
+            pieces.append([0])
+        pieces[-1].append(column)
+    return pieces
 
 
 def _cell(words: d.Words) -> str:
@@ -142,7 +202,7 @@ def _print_node(node: d.Node, indent: str, console: Console) -> None:
 
 def _commands(commands: d.Commands, console: Console) -> None:
     for line in commands.lines:
-        console.print(Text(f"{_INDENT}{line}"), soft_wrap=True)
+        console.print(Text(f"{_INDENT}{printable(line)}"), soft_wrap=True)
 
 
 def _items(items: d.Items, console: Console) -> None:
@@ -158,10 +218,10 @@ def _definitions(found: d.Definitions, console: Console) -> None:
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:
     for one in found.outcomes:
-        name = Text.assemble((one.status_name, STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
+        name = Text.assemble((one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
         console.print(name + Text(one_line(one.title), style="bold"))
         for each in one.statements:
-            print_pair(each.name.lower(), one_line(each.words), console)
+            print_pair(one_line(each.name).lower(), one_line(each.words), console)
 
 
 def _columns(columns: d.Columns, console: Console) -> None:

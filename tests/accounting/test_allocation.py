@@ -79,5 +79,5 @@ def test_allocated_ex_post_cost_is_that_of_one_batch_where_there_is_one() -> Non
     assert allocated_cost(costs, 14) < 0.1
     assert math.isinf(allocated_cost(np.array([[0.7, math.inf]]), 3))
     for wrong in (np.array([[-0.1, 0.2]]), np.array([[math.nan, 0.2]]), np.ones((4, 2))):
-        with pytest.raises(ValueError, match="costs are at least 0"):
+        with pytest.raises(ValueError, match=r"^costs "):
             allocated_cost(wrong, 3)

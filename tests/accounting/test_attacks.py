@@ -194,5 +194,5 @@ def test_nonsense_is_refused() -> None:
     ]:
         losses = np.array(forward)
         for one, other in ((losses, np.ones(1)), (np.ones(1), losses)):
-            with pytest.raises(ValueError, match=r"losses must be numbers|delta .* must be in"):
+            with pytest.raises(ValueError, match=r"^(losses|delta) "):
                 epsilon_lower_bound(one, other, delta, confidence)

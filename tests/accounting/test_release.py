@@ -333,11 +333,11 @@ def test_rejects_what_no_release_is() -> None:
             SecretBatches(groups)
     with pytest.raises(ValueError, match="round"):
         SecretBatches(((3, 3),), 0)
-    with pytest.raises(ValueError, match="neither rounds nor clusters"):
+    with pytest.raises(ValueError, match="neither rounds"):
         ReleaseAccountant(one, replace(one, rounds=2), SecretBatches(((3, 3),)))
-    with pytest.raises(ValueError, match="at least one each"):
+    with pytest.raises(ValueError, match="at least"):
         ReleaseAccountant(one, records=0)
-    with pytest.raises(ValueError, match="at least one round"):
+    with pytest.raises(ValueError, match="at least one"):
         ApproximateAccountant(0.2, rounds=0)
 
 

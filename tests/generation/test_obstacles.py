@@ -260,5 +260,5 @@ def test_a_small_delta_is_a_power_of_ten() -> None:
 
 def test_what_more_is_to_be_mended_is_counted(make_config: MakeConfig) -> None:
     config = make_config(mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL)
-    with pytest.raises(InputError, match=r"\(2 more to mend after this one\.\) Else."):
+    with pytest.raises(InputError, match=r"\(2 more .*\) Else."):
         refuse(obstacles(config), "Else.")

@@ -55,7 +55,7 @@ def test_installed_package_takes_part(tmp_path: Path) -> None:
         return done.stdout
 
     dpaudit("generate", "config.yaml", "--out", "run")
-    dpaudit("report", "run", "--out", "report")
+    dpaudit("report", "run", "--out", "report", "--tokenizer", "run")
     result = json.loads((tmp_path / "report" / "report.json").read_text())
     (check,) = (each for each in result["checks"] if each["id"] == "acme.temperature")
     assert (result["verdict"], check["status"], check["code"]) == ("pass", "pass", "moderate")

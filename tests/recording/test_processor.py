@@ -140,7 +140,7 @@ def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
         with pytest.raises(ValueError, match=message):
             generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
         assert outcome(tmp_path / str(number))[0] == "error"
-    with pytest.raises(ValueError, match="leave other logits processors out"):
+    with pytest.raises(ValueError, match="other logits processors"):
         generated(example, folder, tmp_path / "other", example["aggregation"], (lambda ids, scores: scores.roll(1, 1),))
     for number, given in enumerate((None, (), {})):
         with pytest.raises(ValueError, match=f"must give Handed.*, not {type(given).__name__}"):
@@ -157,7 +157,7 @@ def test_a_text_is_written_in_one_call(tmp_path):
 
     processor()(prompts, torch.zeros(2, 8))
     for ids in (prompts, torch.tensor([[1, 2, 5], [3, 4, 6]]), prompts[:, :0]):
-        with pytest.raises(ValueError, match="in one call of generate"):
+        with pytest.raises(ValueError, match="one call"):
             processor()(ids, torch.zeros(2, 8))
     processor()(torch.tensor([[1, 2, 5], [3, 4, 5]]), torch.zeros(2, 8))
     assert batch.tokens == [5, 5]
@@ -166,7 +166,7 @@ def test_a_text_is_written_in_one_call(tmp_path):
 def test_logits_that_are_no_row_a_row_are_refused():
     batch = SimpleNamespace(tokens=[], draw=lambda **_: 0)
     for shape in ((2, 3, 8), (3, 8), (16,)):
-        with pytest.raises(ValueError, match="not one row of logits for each of 2 rows"):
+        with pytest.raises(ValueError, match="one row of logits"):
             RecordingProcessor(batch, lambda scores: Handed(scores, scores.mean(dim=0)))(
                 torch.zeros(2, 1, dtype=torch.int64), torch.zeros(*shape)
             )

@@ -414,7 +414,7 @@ def test_own_draws_are_looked_at(tmp_path):
             batch.finish()
         batch.step(END, -1.0, **given)
         assert batch.stop == "end-token"
-        with pytest.raises(ValueError, match=r"the text has ended \(end-token\)"):
+        with pytest.raises(ValueError, match="end-token"):
             batch.draw(**given)
 
 
@@ -423,13 +423,13 @@ def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
         with pytest.raises(ValueError, match="generated must be 1 to batches"):
             hashed_records(RECORDS, batches=batches, generated=generated)
     for records in ([1, "a"], [None]):
-        with pytest.raises(ValueError, match=r"records must be texts, not (int|NoneType)$"):
+        with pytest.raises(ValueError, match=r"^records .*(int|NoneType)$"):
             hashed_records(records, batches=2, generated=1)
     placed = hashed_records(RECORDS, batches=4, generated=1)
     with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
         for number, contexts in ((0, "3"), (0, 3.0), (0, placed.batches[0]), ("0", 3)):
             with (
-                pytest.raises(ValueError, match=r"must be a whole number, not (str|float|tuple)$"),
+                pytest.raises(ValueError, match=r"whole number, not (str|float|tuple)$"),
                 recorder.batch(number, contexts=contexts),
             ):
                 pass
@@ -441,7 +441,7 @@ def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
 
 def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
     placed = hashed_records(RECORDS, batches=4, generated=1)
-    with pytest.raises(ValueError, match="tokenizer_json cannot be read: "):
+    with pytest.raises(ValueError, match=r"^tokenizer_json "):
         Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
@@ -485,7 +485,7 @@ def test_nothing_is_claimed_where_nothing_bounds_the_cost(tmp_path):
     with Recorder.create(tmp_path / "run", manifest, assignment) as recorder:
         with recorder.batch(0, contexts=2) as batch:
             write(batch, MEDIAN, RECORDS[:2], lambda given, position: given)
-        with pytest.raises(ValueError, match="nothing bounds what this run costs"):
+        with pytest.raises(ValueError, match="nothing bounds"):
             recorder.finish()
 
 

@@ -88,7 +88,7 @@ def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) 
     (rule,) = (check for check in found.checks if check.id == "policy.evidence")
     assert (rule.status, rule.code, found.verdict) == ("skip", "not-made", "not_verified")
     assert "replay.logits" in rule.values["checks"]  # type: ignore[operator]
-    assert found.requires(rule)
+    assert rule.required(found.evidence)
 
 
 def quality_that(**added: float | None) -> Quality:

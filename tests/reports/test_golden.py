@@ -111,7 +111,7 @@ def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
     rows = registry.listed()
     shown = printed(
         lambda console: print_checks(rows, console),
-        lambda console: print_check(str(rows[0]["title"]), registry.described(rows[0]), console),
+        lambda console: print_check(rows[0], console),
     )
     assert max(map(len, shown.splitlines())) <= 80
     golden("checks.txt", shown)

@@ -90,6 +90,8 @@ class SparseVector(Draw):
         "sampling.subsets": Draw.not_applicable["sampling.subsets"],
         **NO_EX_POST_COST,
     }
+    paid_for: ClassVar[str] = "its private tokens and their tests"
+    proof: ClassVar[str] = "docs/mathematics.md#sparse-vector"
 
     threshold: Annotated[float, Field(ge=0, le=2)]
     threshold_noise: Positive

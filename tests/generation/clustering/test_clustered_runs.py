@@ -383,9 +383,7 @@ def test_too_many_batches_are_refused_before_counts_are_noised(
     many = MAX_BATCHES // 8
     config = clustered(DPM, batching={"batches_per_cluster": many, "generate_per_cluster": many})
     monkeypatch.setattr(Dpm, "fit", lambda *_: np.eye(5, 16, dtype=np.float32))
-    with pytest.raises(
-        InputError, match=r"batching\.generate_per_cluster: this is 2,097,152, for 5 clusters of each of 2"
-    ):
+    with pytest.raises(InputError, match=r"batching\.generate_per_cluster: .* 2,097,152, .* 5 clusters .* 2"):
         generate(config, tmp_path / "run")
 
 
@@ -394,7 +392,7 @@ def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(tmp_path
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setattr(PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32))
             monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
-            with pytest.raises(InputError, match=r"clustering\.embedding: the model's vectors reach beyond 1,000,000"):
+            with pytest.raises(InputError, match=r"clustering\.embedding: .* 1,000,000"):
                 generate(clustered(REBALANCED), tmp_path / "run")
 
 
@@ -451,7 +449,7 @@ def test_a_replay_wants_the_very_embedding_model(
             self.digest = "0" * 64
 
     monkeypatch.setattr(grouping, "Embedder", Other)
-    with pytest.raises(InputError, match=r"clustering\.embedding.*not the one that the run used"):
+    with pytest.raises(InputError, match=r"clustering\.embedding.*the run used"):
         replay_run(run, data, trials=0)
 
 
