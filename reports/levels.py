@@ -22,6 +22,7 @@ from dpaudit.results import (
     ClaimResult,
     ExPost,
     Finding,
+    Guarantees,
     RunEpsilon,
     RunRho,
     Spread,
@@ -195,11 +196,9 @@ def claimed_words(claim: ClaimResult) -> str:
     return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
 
 
-def claimed_and_recomputed_rho(result: AuditResult) -> str:
-    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta; empty without."""
-    claim, found, at_delta = result.claim, result.guarantees.zcdp, result.guarantees.approximate
-    if claim is None or claim.rho is None:
-        return ""
+def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> str:
+    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta."""
+    found, at_delta = guarantees.zcdp, guarantees.approximate
     said = f"{BATCH}: claimed {promised(claim)}"
     if found is not None:
         said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
