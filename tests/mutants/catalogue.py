@@ -33,6 +33,7 @@ _FAULTS = "tests/checks/test_faults.py"
 _SEEDED = "tests/checks/test_committed_seed.py"
 _SPARSE_TESTS = "tests/mechanisms/test_sparse_vector.py"
 _CLUSTERS = "tests/checks/test_rebalancing.py"
+_PLUGGED_IN = "tests/test_plugins.py"
 _EVIDENCE = "tests/checks/test_evidence.py"
 _COMMITMENT = "tests/runs/test_commitment.py"
 _AUDIT = "tests/auditing/test_run.py"
@@ -3622,6 +3623,49 @@ _REPORTS = (
     ),
 )
 
+_PLUG_INS = (
+    Mutant(
+        "plug-ins-runs-pass-without-a-check",
+        "a check that cannot be loaded is taken for one that is not about the run",
+        "dpaudit/checks/registry.py",
+        "return replace(unmade(self.problem), evidence=0)",
+        "return replace(unmade(self.problem), evidence=0, applicable=False)",
+        (_PLUGGED_IN,),
+    ),
+    Mutant(
+        "plug-ins-failing-check-not-required",
+        "a check that raises an error is required at its own level of evidence alone",
+        "dpaudit/checks/registry.py",
+        'replace(outcome, evidence=0) if outcome.code == "unusable" else outcome',
+        "outcome",
+        (_PLUGGED_IN,),
+    ),
+    Mutant(
+        "plug-ins-take-dpaudits-families",
+        "another package has checks in a family of dpaudit's own",
+        "dpaudit/checks/registry.py",
+        "if not plug_in.is_own and (family == FAMILY or family in map(_family, OWN_CHECKS)):",
+        "if family is None:",
+        (_PLUGGED_IN,),
+    ),
+    Mutant(
+        "plug-ins-excuse-their-runs",
+        "a mechanism of another package switches off any check",
+        "dpaudit/mechanisms/mechanism.py",
+        'excused = getattr(kind, "not_applicable", {}).keys() - _EXCUSED',
+        "excused = set[str]()",
+        (_PLUGGED_IN,),
+    ),
+    Mutant(
+        "plug-ins-found-wherever-one-stands",
+        "entry points are looked for on the path of imports",
+        "dpaudit/plugins.py",
+        "return [*site.getsitepackages(), *users, str(Path(__file__).parents[1])]",
+        "return [*site.getsitepackages(), *users, *sys.path]",
+        (_PLUGGED_IN,),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *_INDIVIDUAL,
     *_ACCOUNTING,
@@ -3629,6 +3673,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_ENGINES,
     *_SPARSE,
     *_CHECKS,
+    *_PLUG_INS,
     *_RESULTS,
     *_COMMANDS,
     *_GENERATION,
