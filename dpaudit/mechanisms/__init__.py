@@ -1,7 +1,5 @@
 """What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
 
-from dpaudit.claims import ClaimKind as ClaimKind
-from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
 from dpaudit.mechanisms.budgets import shares_spent as shares_spent

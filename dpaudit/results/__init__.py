@@ -1,6 +1,6 @@
 """What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
 
-from dpaudit.mechanisms import Kind as Kind
+from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
