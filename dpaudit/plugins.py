@@ -75,9 +75,8 @@ class PlugIn:
     def unusable(self, problem: str, remedy: str = "") -> InputError:
         """Return the error of a plug-in that cannot be used."""
         where = f"{self.package} {self.version}: entry point {self.name} of {self.group}"
-        return InputError(
-            where, problem, remedy or f"Mend {self.value} in {self.package}, or uninstall {self.package}."
-        )
+        remedy = remedy or f"Mend {self.value}, or uninstall {self.package}."
+        return InputError(where, problem, remedy, "plug-in.unusable")
 
 
 @cache

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
+from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings
 from dpaudit.reports.document import (
     Banner,
@@ -31,7 +32,7 @@ from dpaudit.reports.document import (
     Texts,
 )
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
-from dpaudit.reports.levels import are_apart, digits_for, neighbours_of, promised, why_equal
+from dpaudit.reports.levels import are_apart, claimed_and_recomputed_rho, digits_for, neighbours_of, promised, why_equal
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
 from dpaudit.reports.wording import (
@@ -59,7 +60,16 @@ from dpaudit.results import (
     QualityColumn,
     SameLength,
 )
-from dpaudit.results.rounding import bound, delta_bound, digits_against, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    delta_bound,
+    digits_against,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
@@ -81,8 +91,8 @@ _MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length
 _SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
 #: What follows on the kind of epsilon that budget curves show.
 _BUDGET_NOTES: dict[Kind, str] = {
-    "ex-post": "Rebalancing included, had no batch gone beyond so many tokens. A dash: none did.",
-    "approximate": "From public settings alone, each run at its own δ: beyond a run's own maximum, what the same "
+    ExPostClaim.id: "Rebalancing included, had no batch gone beyond so many tokens. A dash: none did.",
+    ApproximateClaim.id: "From public settings alone, each run at its own δ: beyond a run's own maximum, what the same "
     "settings would cost. Optimal is worked out by length on a coarse grid, and as far as that goes.",
 }
 
@@ -145,8 +155,8 @@ class _Runs:
         self.claims = {run.name: run.claim for run in comparison.runs}
         self.digits: dict[tuple[str, Kind], int] = {}
         for run in comparison.runs:
-            self.digits[run.name, "ex-post"] = digits_for(run.claim, run.guarantees.ex_post)
-            self.digits[run.name, "approximate"] = digits_for(run.claim, run.guarantees.approximate)
+            for kind in CLAIM_KINDS:
+                self.digits[run.name, kind] = digits_for(run.claim, run.guarantees.epsilons(kind))
 
     def label(self, run: str) -> str:
         """A run's number, with a star where its epsilons cannot be relied on."""
@@ -285,7 +295,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
         if len(pairs) > _MOST_PAIRS:
             said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
         shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
-        if pairs and shorter and found.kind == "ex-post":
+        if pairs and shorter and found.kind == ExPostClaim.id:
             said.append(HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
@@ -310,7 +320,7 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
             continue
         of = dict(zip(worst.tokens, worst.epsilon, strict=True))[found.tokens]
         number, tokens = runs.number[run.name], counted(found.tokens, "token")
-        epsilon, other = (runs.shown(run.name, "approximate", value) for value in (promised.epsilon[0], of))
+        epsilon, other = (runs.shown(run.name, ApproximateClaim.id, value) for value in (promised.epsilon[0], of))
         yield (
             f"Run {number}'s budgets promise ε {epsilon} (batch level) for any length; worst-case accounting, {other} "
             f"at {tokens}."
@@ -327,7 +337,7 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
     """A sentence for each pair of runs whose figures hold: the costlier one's tokens within the other's epsilon."""
     by_name = {run.name: run for run in comparison.runs}
     # Budgets pay for any length: tokens are nothing that such a run affords.
-    endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == "approximate"}
+    endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == ApproximateClaim.id}
     held = [place for place, figure in enumerate(found.figures) if figure.run not in runs.cautions]
     for pair in combinations(held, 2):
         budget, run = sorted(pair, key=lambda place: found.figures[place].epsilon)
@@ -345,7 +355,7 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
 def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
     """So many tokens, of those that a batch of the run had at most, or may have where the epsilon is about that."""
     approximate = run.guarantees.approximate
-    length = approximate.tokens if kind == "approximate" and approximate is not None else run.longest_batch
+    length = approximate.tokens if kind == ApproximateClaim.id and approximate is not None else run.longest_batch
     if tokens > length:
         return f"{counted(tokens, 'token')}, beyond its maximum of {length:,}"
     return f"all {counted(length, 'token')}" if tokens == length else f"{tokens:,} of {counted(length, 'token')}"
@@ -393,51 +403,65 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
     )
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
-        "ex-post",
+        ExPostClaim.id,
         (*_LEVELS, "Exact", "Theorem 1", "Saving", "Rise", "Fall", _BETWEEN),
         rows(lambda run: _ex_post_cells(run, runs)),
         (
             f"{_AFTERWARDS} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
             "of rise and fall; the level's total adds rebalancing. A δ is that of noised centres.",
-            *_equal_levels(comparison, "ex-post", runs),
+            *_equal_levels(comparison, ExPostClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "Exact", "Theorem 1", "Saving", _BETWEEN),
         brief_note=_AFTERWARDS,
     )
     approximate = ComparisonTable(
         "Approximate DP (epsilon in nats)",
-        "approximate",
+        ApproximateClaim.id,
         (*_LEVELS, "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
         rows(lambda run: _approximate_cells(run, runs)),
         (
             f"{_BEFOREHAND} Lower end, Rényi DP and method are of the batch level.",
-            *_equal_levels(comparison, "approximate", runs),
+            *_equal_levels(comparison, ApproximateClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "By Rényi DP", "Delta", _BETWEEN),
         brief_note=_BEFOREHAND,
     )
     empirical = ComparisonTable(
         "Empirical losses (nats)",
-        "empirical",
+        EMPIRICAL,
         ("Largest loss", "Contexts left out"),
         rows(_empirical_cells),
         ("Seen on actual left-out contexts; no guarantee.",),
     )
-    found = [general]
-    overviews: dict[Kind, ComparisonTable] = {"ex-post": ex_post, "approximate": approximate}
+    found = [general, *_rho_table(comparison, runs)]
+    overviews: dict[Kind, ComparisonTable] = {ExPostClaim.id: ex_post, ApproximateClaim.id: approximate}
     for kind, overview in overviews.items():
         found.append(replace(overview, notes=(*overview.notes, *_left_out(comparison, kind, runs.number))))
         found += [_same_length_table(same, runs) for same in comparison.same_length if same.kind == kind]
         budgets = enumerate(comparison.budgets, start=1)
         found += [_budget_table(panel, runs, f"budgets-{place}") for place, panel in budgets if panel.kind == kind]
         found += [_affordable_table(tokens, runs) for tokens in comparison.affordable if tokens.kind == kind]
-        if kind == "ex-post" and comparison.spreads:
+        if kind == ExPostClaim.id and comparison.spreads:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
     if HINDSIGHT in outcomes(comparison):  # once is enough
         found = [replace(table, notes=tuple(note for note in table.notes if note != HINDSIGHT)) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), empirical)
+
+
+def _rho_table(comparison: Comparison, runs: _Runs) -> Iterator[ComparisonTable]:
+    """Yield the rhos of the runs that claim one, which are compared as they are; nothing where none does."""
+    rows = []
+    for found in comparison.rhos:
+        claim = runs.claims[found.run]
+        claimed = None if claim is None else claim.rho
+        figures = (or_absent(claimed, stated), bound_against(found.rho, claimed))
+        rows.append((runs.number[found.run], (*_cells(figures, ZcdpClaim.id), Cell(neighbours_of(found), words=True))))
+    if rows:
+        header = ("Claimed", "Recomputed", _BETWEEN)
+        title, notes = "zCDP (rho in nats, batch level)", (ZcdpClaim.meaning,)
+        yield ComparisonTable(title, ZcdpClaim.id, header, tuple(rows), notes, brief=header)
 
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
@@ -490,7 +514,9 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
         about.append(f"{counted(run.contexts, 'context')} in {counted(run.batches, 'batch', 'batches')}")
         about.append(f"Texts: {findings.texts(run.released) if run.released else f'{run.texts:,}'}")
     claim, spent = run.claim, []
-    if claim is not None:
+    if claim is not None and claim.rho is not None:
+        spent.append(f"{KIND_TITLES[claim.kind]}, {claimed_and_recomputed_rho(claim, run.guarantees)}")
+    elif claim is not None:
         found, title = _found(run, claim.kind), KIND_TITLES[claim.kind]
         apart = are_apart(claim, found)
         level = ", release level" if apart else ", both levels" * bool(why_equal(found))
@@ -518,20 +544,23 @@ def _ex_post_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     cells = _cells([ABSENT] * 5)
     if found is not None:
         exact, theorem1, rise, fall = (
-            runs.shown(run.name, "ex-post", value) for value in (found.exact, found.theorem1, found.rise, found.fall)
+            runs.shown(run.name, ExPostClaim.id, value)
+            for value in (found.exact, found.theorem1, found.rise, found.fall)
         )
-        cells = _cells((exact, theorem1, saving(found.theorem1, found.exact), rise, fall), "ex-post")
-    return (*_at_levels(found, run, "ex-post", runs), *cells, _neighbours(found, run, "ex-post"))
+        cells = _cells((exact, theorem1, saving(found.theorem1, found.exact), rise, fall), ExPostClaim.id)
+    return (*_at_levels(found, run, ExPostClaim.id, runs), *cells, _neighbours(found, run, ExPostClaim.id))
 
 
 def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
     found = run.guarantees.approximate
     cells = _cells([ABSENT] * 5)
     if found is not None:
-        rdp = runs.shown(run.name, "approximate", found.batch_rdp)
-        figures = _cells((or_absent(found.batch_lower, lower_bound), rdp, delta_bound(found.delta)), "approximate")
+        rdp = runs.shown(run.name, ApproximateClaim.id, found.batch_rdp)
+        figures = _cells(
+            (or_absent(found.batch_lower, lower_bound), rdp, delta_bound(found.delta)), ApproximateClaim.id
+        )
         cells = (*figures, Cell(one_line(found.method, LABEL_LENGTH), words=True), Cell(f"{found.tokens:,}"))
-    return (*_at_levels(found, run, "approximate", runs), *cells, _neighbours(found, run, "approximate"))
+    return (*_at_levels(found, run, ApproximateClaim.id, runs), *cells, _neighbours(found, run, ApproximateClaim.id))
 
 
 def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[Cell, ...]:
@@ -560,21 +589,21 @@ def _equal_levels(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[s
 
 def _empirical_cells(run: ComparedRun) -> tuple[Cell, ...]:
     found = run.guarantees.empirical
-    return (Cell(or_absent(found.leave_one_out_max, nearest), "empirical"), Cell(f"{found.contexts:,}"))
+    return (Cell(or_absent(found.leave_one_out_max, nearest), EMPIRICAL), Cell(f"{found.contexts:,}"))
 
 
 def _same_length_table(same: SameLength, runs: _Runs) -> ComparisonTable:
     length = counted(same.tokens, "token")
     header: tuple[str, ...] = ("Epsilon", "Delta")
     note = f"For a public maximum of {length}, the smallest of the runs', each at its own δ."
-    if same.kind == "ex-post":
+    if same.kind == ExPostClaim.id:
         header = ("Exact", "Theorem 1", "Saving")
         note = f"Rebalancing included, had no batch gone beyond {length}: the shortest of the runs' longest batches."
     rows = []
     for figure in same.figures:
         epsilon = runs.shown(figure.run, same.kind, figure.epsilon)
         texts: tuple[str, ...] = (epsilon, or_absent(figure.delta, delta_bound))
-        if same.kind == "ex-post":
+        if same.kind == ExPostClaim.id:
             theorem1, saved = ABSENT, ABSENT
             if figure.theorem1 is not None:
                 theorem1 = runs.shown(figure.run, same.kind, figure.theorem1)
@@ -615,7 +644,7 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
 def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
-    if found.kind == "ex-post":
+    if found.kind == ExPostClaim.id:
         notes.append(HINDSIGHT)
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
@@ -641,15 +670,15 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
     rows, described = [], []
     for spread in comparison.spreads:
         five = (spread.minimum, spread.lower_quartile, spread.median, spread.upper_quartile, spread.maximum)
-        texts = [runs.shown(spread.run, "ex-post", value) for value in five]
+        texts = [runs.shown(spread.run, ExPostClaim.id, value) for value in five]
         words = (Cell(f"{spread.batches:,}"), Cell(neighbours_of(spread), words=True))
-        rows.append((runs.number[spread.run], (*_cells(texts, "ex-post"), *words)))
+        rows.append((runs.number[spread.run], (*_cells(texts, ExPostClaim.id), *words)))
         least, lower, median, upper, most = texts
         costs = f"least {least}, quartiles {lower}, {median} and {upper}, most {most} nats"
         described.append(f"run {runs.label(spread.run)}, {counted(spread.batches, 'batch', 'batches')}: {costs}")
     return ComparisonTable(
         "Exact ex-post cost per batch, batch level (nats)",
-        "ex-post",
+        ExPostClaim.id,
         ("Least", "Lower quarter", "Median", "Upper quarter", "Most", "Batches", "Neighbours"),
         tuple(rows),
         ("How uneven the cost is. Quartiles are costs of actual batches: of two middle costs, the higher.",),
@@ -663,7 +692,7 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
 
     `kind` None is for runs that have no epsilon of either kind.
     """
-    kinds: dict[Kind, str] = {"ex-post": "ex-post epsilon", "approximate": "approximate DP"}
+    kinds: dict[Kind, str] = {ExPostClaim.id: "ex-post epsilon", ApproximateClaim.id: "approximate DP"}
     chosen = [
         run
         for run in comparison.runs
@@ -749,7 +778,7 @@ def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
 
 def _found(run: ComparedRun, kind: Kind) -> ExPost | Approximate | None:
     """A run's recomputed figures of one kind; None where it has none."""
-    return run.guarantees.ex_post if kind == "ex-post" else run.guarantees.approximate
+    return None if kind == EMPIRICAL else run.guarantees.epsilons(kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
+from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
@@ -14,7 +15,7 @@ from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
 COLUMNS = ("Release", "Kind", "ε approx.", "of a batch", "δ", "ε ex-post", "of a batch")
-_SOURCES = {"zcdp": "stated, zCDP", "rdp": "stated, Rényi DP", "approximate": "stated, (ε, δ)"}
+_SOURCES = {ZcdpClaim.id: "stated, zCDP", "rdp": "stated, Rényi DP", ApproximateClaim.id: "stated, (ε, δ)"}
 _METHODS = {
     "sum": "added up",
     "rdp": "composed by Rényi DP",
@@ -68,7 +69,7 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
             yield "batch level", f"for someone who knows which batches a record was in: {_figure(known.figure)}"
     if (rho := cost.zcdp) is not None:
         of = "" if len(rho.releases) == len(cost.releases) else f", of {_names(rho.releases)}"
-        yield "zCDP", f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip()
+        yield ZcdpClaim.name, f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip()
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:

@@ -22,13 +22,14 @@ from dpaudit.results import (
     ClaimResult,
     ExPost,
     Finding,
+    Guarantees,
     RunEpsilon,
     RunRho,
     Spread,
     Zcdp,
 )
 from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, bound_against, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -136,7 +137,8 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)
-        epsilon: dict[str, Value] = {"epsilon": Quantity(value=found.epsilon, unit="nats"), "delta": found.delta}
+        rounded = Quantity(value=float(decimals(found.epsilon)), unit="nats")
+        epsilon: dict[str, Value] = {"epsilon": rounded, "delta": found.delta}
         readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
         figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
         yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
@@ -194,11 +196,9 @@ def claimed_words(claim: ClaimResult) -> str:
     return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
 
 
-def claimed_and_recomputed_rho(result: AuditResult) -> str:
-    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta; empty without."""
-    claim, found, at_delta = result.claim, result.guarantees.zcdp, result.guarantees.approximate
-    if claim is None or claim.rho is None:
-        return ""
+def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> str:
+    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta."""
+    found, at_delta = guarantees.zcdp, guarantees.approximate
     said = f"{BATCH}: claimed {promised(claim)}"
     if found is not None:
         said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"

@@ -105,7 +105,7 @@ def epsilons(result: AuditResult) -> str:
     apart = levels.are_apart(claim, found)
     digits, shown = levels.digits_for(claim, found), found if not findings.caution(result) else None
     if claim.rho is not None:
-        return levels.claimed_and_recomputed_rho(result)
+        return levels.claimed_and_recomputed_rho(claim, result.guarantees)
     said = f"{levels.RELEASE + ': claimed' if apart else 'Claimed'} {levels.promised(claim)}"
     if shown is not None:
         said += f", recomputed ε ≤ {bound(shown.epsilon, digits)}"

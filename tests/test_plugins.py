@@ -27,6 +27,7 @@ from dpaudit.cli import main
 from dpaudit.mechanisms import AGGREGATORS, DRAWS, Mean, Mechanism
 from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, RECORDERS, PlugIn
 from dpaudit.recording.generators import Asked, recording
+from dpaudit.results import Finding
 from dpaudit.runs import Clustering, InputError
 from tests.plug_ins import PACKAGE, installed, plugged_in
 
@@ -157,7 +158,9 @@ def test_a_run_does_not_pass_without_a_broken_check(make_run: Any, plug: Plug, b
     assert found.run.plugins == {"acme-other": "0.1"}
     (other,) = (check for check in found.checks if check.id not in OWN_CHECKS and check not in alone)
     assert (other.status, other.code, other.evidence, other.applicable) == ("skip", "unusable", 0, True)
-    assert "acme-other 0.1" in str(other.values["where"])
+    problem = other.values["problem"]
+    assert isinstance(problem, Finding)
+    assert str(problem.values["where"]).startswith("acme-other 0.1")
     assert "a private text" not in found.model_dump_json()
     assert [check for check in found.checks if check.id != other.id] == list(alone)
 
@@ -189,6 +192,7 @@ def refused(fields: Mapping[str, Any] = FIELDS) -> InputError:
         Mechanism.model_validate(fields)
     error = raised.value.errors()[0]["ctx"]["error"]
     assert isinstance(error, InputError)
+    assert error.code == "plug-in.unusable"
     return error
 
 
@@ -261,8 +265,9 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
 
 
 def test_an_unknown_recorder_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError), recording("invinc", Asked(tmp_path / "run")):
+    with pytest.raises(InputError) as raised, recording("invinc", Asked(tmp_path / "run")):
         pass
+    assert raised.value.code == "recorders.unknown"
 
 
 def test_plug_ins_are_not_looked_for_in_the_folder_that_one_stands_in(

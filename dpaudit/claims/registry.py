@@ -14,7 +14,7 @@ _ALL: tuple[type[KindOfClaim], ...] = (ExPostClaim, ApproximateClaim, ZcdpClaim)
 CLAIM_KINDS: Final[dict[ClaimKind, type[KindOfClaim]]] = {kind.id: kind for kind in _ALL}
 
 #: The kind of losses that were seen: figures, and no claim.
-EMPIRICAL: Final[Kind] = "empirical"
+EMPIRICAL: Final = "empirical"
 KIND_TITLES: Final[dict[Kind, str]] = {
     **{kind.id: kind.title for kind in CLAIM_KINDS.values()},
     EMPIRICAL: "Empirical losses",

@@ -78,5 +78,5 @@ def find_recorder(name: str) -> PlugIn:
         known = [each.name for each in plug_ins(RECORDERS)]
         close = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
         remedy = f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
-        raise InputError("GENERATOR", f"nothing records a generator {name!r}.", remedy)
+        raise InputError("GENERATOR", f"nothing records a generator {name!r}.", remedy, "recorders.unknown")
     return found

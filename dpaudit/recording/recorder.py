@@ -310,10 +310,10 @@ class RecordedBatch:
         Args:
             token: its id.
             log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
-            contexts, aggregate, support, anchor: as for `draw`. What a draw adds to the aggregate is left out of it.
             drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`, `noise` is [S], what
-                was added. With `sparse-vector`, `test` is the test's distance, the threshold's noise and its own, or
-                None once all private tokens are used; `aggregate` is what a private token would be drawn from.
+                you added to the aggregate, which you give without it. With `sparse-vector`, `test` is the test's
+                distance, the threshold's noise and its own, or None once all private tokens are used; `aggregate` is
+                what a private token would be drawn from.
 
         Returns:
             The token to go on with: yours, or the released one where a run is made again with its outputs frozen.

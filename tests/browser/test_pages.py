@@ -248,7 +248,7 @@ def test_a_dear_token_leads_to_its_row_and_a_batch_to_its_text(reader: Reader) -
     page = reader.open("clean").page
     page.locator("#engineers").click()
     page.locator("#batches").click()
-    page.locator("details[open] table a[href^='#text-']").first.click()
+    page.locator("[aria-labelledby=batches] table a[href^='#text-']").first.click()
     assert page.locator("article:target blockquote").is_visible()
 
 

@@ -15,7 +15,7 @@ from dpaudit.runs import Claim
 
 PACKAGE = Path(dpaudit.__file__).parent
 #: The kinds themselves, and formats: pydantic's models and what parses them.
-FORMATS = ("claims/", "results/composition.py", "runs/manifest.py", "runs/statements.py", "reports/")
+FORMATS = ("claims/", "results/composition.py", "runs/manifest.py", "runs/statements.py")
 _LITERAL = re.compile(r"""["'](ex-post|ex_post|approximate)["']""")
 
 

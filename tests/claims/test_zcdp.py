@@ -153,13 +153,17 @@ def test_a_limit_of_rho_alone_admits_no_epsilon(make_run: Callable[..., Any], fa
     assert failed(held_to(audit_run(make_run(**MEAN).path), policy)) == {"policy.rho"}
 
 
-def test_rhos_are_compared_and_add_up(make_run: Callable[..., Any]) -> None:
+def test_rhos_are_compared_and_add_up(make_run: Callable[..., Any], dpaudit: Callable[..., Any]) -> None:
     first, second, third = make_run(**BUDGETS), make_run(**BUDGETS, seed=5), make_run()
     claim_rho(first, 0.9)
     claim_rho(second, 0.95)
     results = {str(run.path): audit_run(run.path) for run in (first, second, third)}
     compared = compare_runs(results)
     assert [each.rho for each in compared.rhos] == [0.9, 0.9]
+    code, shown, _ = dpaudit("compare", first.path, second.path, third.path, "--out", "compared.html")
+    assert code == 0 and "ρ ≤ 0.95" in Path("compared.html").read_text() and "0.95" in shown
+    code, shown, _ = dpaudit("compose", first.path, second.path)
+    assert code == 0 and "ρ ≤ 1.8" in shown
     statement = Statement.model_validate(
         {"name": "a table", "relation": "add_remove", "unit": "record", "zcdp": {"rho": 0.5}}
     )

@@ -3502,11 +3502,11 @@ _REPORTS = (
     ),
     Mutant(
         "reports-html-words-not-escaped",
-        "words of an HTML page are not escaped",
+        "words between code on a page are not escaped",
         "reports/writers/html.py",
-        "_options(part)) if at % 2 else part for",
-        "_options(part)) if at % 2 else Markup(part) for",
-        (_HTML, "tests/reports/test_clusters_report.py"),
+        ".format(_options(part)) if at % 2 else part for",
+        ".format(_options(part)) if at % 2 else Markup(part) for",
+        ("tests/reports/test_writers.py", _HTML),
     ),
     Mutant(
         "reports-junit-errors-uncounted",

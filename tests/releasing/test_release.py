@@ -671,11 +671,11 @@ def test_the_command_releases_what_passes(
     options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key", "--commitment", commitment)
     code, out, err = dpaudit("release", run.path, "--out", "new/texts", *options)
     assert code == 0, err
-    assert "Released: new/texts (2 train texts; evidence level 2; signed by" in out
+    assert " new/texts (2 train texts; evidence level 2; " in out
     gate = f"--policy policy.yaml --commitment {commitment} --level 2"
-    assert f"Next: dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
+    assert f"dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
     code, out, err = dpaudit("report", run.path, "--out", "new/texts")
-    assert code == 2 and "inside a release folder" in err, "private reports stay out of it"
+    assert code == 2 and "release folder" in err, "private reports stay out of it"
     assert set(contents(tmp_path / "new" / "texts")) == FILES
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()
