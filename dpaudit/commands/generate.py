@@ -141,26 +141,26 @@ def _tell_public(out: Location, as_json: bool) -> None:
         )
 
 
-def _tell_run(out: Location, run: Run, model: str, seeds: Sequence[str], as_json: bool) -> None:
+def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_json: bool) -> None:
     """Say what a finished run can be held against, and how it is audited."""
     from dpaudit.api.generating import unknown_tokenizer
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
-    digests = {"commitment": run.commitment, "head": run.head}
+    digests = {"commitment": made.commitment, "head": made.head}
     with output():
         if as_json:
             click.echo(json.dumps({"run": str(out), **digests}))
             return
         given = " ".join(f"--{name} {digest}" for name, digest in digests.items())
         given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
-        tokenizer = unknown_tokenizer(run, model)
-        name = argument(str(out), "RUN_DIR")
-        name += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
+        tokenizer = unknown_tokenizer(made, model)
+        run = argument(str(out), "RUN_DIR")
+        run += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
         # Audits recompute what a run took from its public prompts with the model.
-        public = f" --model {argument(model, 'NAME')}" if run.manifest.public_parts else ""
-        note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {name} {given}{public}")
-        note(f"Run written to {in_a_line(out)}. Next: dpaudit report {name}{public}")
+        public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
+        note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}{public}")
+        note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 
 class GenerationProgress:

@@ -197,7 +197,7 @@ def test_other_conditions_have_columns_of_their_own(median: AuditResult) -> None
         results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
         assert column_titles(results) == [(*LEVELS, titles[0], "Real texts", titles[1], "Real texts")]
         page = render_comparison_html(compare_runs(results))
-        assert "each has a column of its own" in page and "no epsilon pays" in page and "<b>x" not in page
+        assert "each has a column of its own" in page and "no epsilon covers" in page and "<b>x" not in page
         (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
         assert [[cell.text for cell in cells[2:]].count("–") for _, cells in table.rows] == [2, 2, 4]
 
