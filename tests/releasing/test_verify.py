@@ -587,7 +587,7 @@ def test_a_policy_is_asked_for_by_its_digest(
     gate = ("--key", keys / "key.pub", "--policy")
     assert dpaudit("verify", "texts", *gate, "ours.yaml")[0] == 0
     code, out, _ = dpaudit("verify", "texts", *gate, "other.yaml")
-    assert code == 1 and "another policy: to ours (" in out and "ab" * 32 in out
+    assert code == 1 and "another policy: to ours (" in out and f"{keyid} is none" in out
     code, out, _ = dpaudit("verify", "free", *gate, "ours.yaml")
     assert code == 1 and "was held to no policy" in out
     code, out, _ = dpaudit("verify", "texts", "--unsigned", "--policy", "ours.yaml")
