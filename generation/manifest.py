@@ -19,7 +19,7 @@ from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import next_logits
+from dpaudit.generation.passes import next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts, Template
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
@@ -130,11 +130,21 @@ def build_manifest(
 
 
 def _public_logits(config: Config, prompts: Prompts, stopping: Stopping) -> str | None:
-    """Return the digest of the first label's public logits; None where no support or anchor is taken from them."""
+    """Return the digest of the first label's public logits; None where no support or anchor is taken from them.
+
+    Raises:
+        InputError: memory is too small.
+    """
     mechanism = config.mechanism
     if mechanism.support.size is None and not mechanism.contribution.anchored:
         return None
-    public = prompts.public(config.data.groups[0], stopping.max_tokens)
+    try:
+        public = prompts.public(config.data.groups[0], stopping.max_tokens)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        problem, remedy = "memory is too small for a public prompt.", "Generate on a machine with more memory."
+        raise InputError("model", problem, remedy) from None
     return hashlib.sha256(next_logits(public).tobytes()).hexdigest()
 
 

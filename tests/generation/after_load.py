@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.generation import model_loading, passes
-from dpaudit.generation.models import LanguageModel
+from dpaudit.generation import manifest, model_loading, passes
 
 
 @contextmanager
@@ -17,10 +16,10 @@ def after_load(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute from the moment on at which a model has been tried out and its rows are planned."""
     own = getattr(owner, name)
 
-    def before(function: Callable[[LanguageModel], Any]) -> Callable[[LanguageModel], Any]:
-        def called(model: LanguageModel) -> Any:
+    def before(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any) -> Any:
             setattr(owner, name, own)
-            found = function(model)
+            found = function(*args)
             setattr(owner, name, value)
             return found
 
@@ -30,4 +29,5 @@ def after_load(owner: Any, name: str, value: Any) -> Iterator[None]:
         patch.setattr(owner, name, value)
         patch.setattr(model_loading, "probe", before(model_loading.probe))
         patch.setattr(passes, "_cached_bytes", before(passes._cached_bytes))
+        patch.setattr(manifest, "_public_logits", before(manifest._public_logits))
         yield
