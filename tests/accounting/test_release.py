@@ -335,9 +335,9 @@ def test_rejects_what_no_release_is() -> None:
         SecretBatches(((3, 3),), 0)
     with pytest.raises(ValueError, match="neither rounds"):
         ReleaseAccountant(one, replace(one, rounds=2), SecretBatches(((3, 3),)))
-    with pytest.raises(ValueError, match="at least"):
+    with pytest.raises(ValueError, match="one each"):
         ReleaseAccountant(one, records=0)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="least one round"):
         ApproximateAccountant(0.2, rounds=0)
 
 

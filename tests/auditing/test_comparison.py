@@ -270,8 +270,8 @@ def test_users_with_different_numbers_of_records_are_never_set_side_by_side() ->
     assert refusal(found.cells[0][1]) == "compare.other-neighbours"
     assert found.cells[0][2].tokens == 2
     shown = str(tables(comparison))
-    assert "at most 10 records" in shown
-    assert "at most 2 records" in shown
+    assert "with at most 10 records" in shown
+    assert "with at most 2 records" in shown
 
 
 def test_other_neighbours_are_never_set_side_by_side() -> None:
@@ -585,11 +585,11 @@ def test_what_budgets_promise_stands_beside_worst_case_accounting(make_run: Any)
     assert worst_at_own.tokens is not None and worst_at_own.tokens < 20
     said = " ".join(outcomes(comparison))
     assert re.search(
-        r"Run 1.* ε [\d.]+ \(batch level\) .* [\d.]+ at 20 tokens",
+        r"Run 1's budgets promise ε [\d.]+ \(batch level\) .* worst-case accounting, [\d.]+ at 20 tokens",
         said,
     )
     moved = own.budgets.moved
-    assert f"{100 * moved:.0f}% as " in said and f"about {6 * moved:.2g}" in said
+    assert f"{100 * moved:.0f}% as far as " in said and f"clip of about {6 * moved:.2g}" in said
     assert "Run 2's budgets" not in said
     assert own.budgets.moved**2 * sum(own.budgets.active) * 13 == pytest.approx(
         13 * 20 * own.budgets.budget * 0.9 / own.budgets.worst_case, rel=0.2
@@ -743,7 +743,7 @@ def test_the_outcome_of_mean_runs_and_of_other_deltas() -> None:
     assert re.fullmatch(r"Within run 2's approximate epsilon \(batch level\), run 1 affords \d+ of 40 tokens\.", *cut)
     loose = run(mean=approximate(40, epsilon=0.99 * approximate(40).epsilon, delta=1e-2))
     (more,) = outcomes(compare_runs({"one": run(mean=approximate(40)), "loose": loose}))
-    assert re.fullmatch(r"Within run 2's .*, run 1 affords \d+ tokens, .* 40\.", more)
+    assert re.fullmatch(r"Within run 2's .*, run 1 affords \d+ tokens, beyond its .* 40\.", more)
     spent = run(ex_post(0.9, delta=1e-3), curve([0.1, 0.9]))
     assert outcomes(compare_runs({"spent": spent, "short": SHORT}))[0] == (
         "Within run 1's ex-post epsilon (batch level), run 2 affords all 3 tokens."
@@ -762,7 +762,7 @@ def test_the_outcome_says_what_does_not_count() -> None:
 def test_many_pairs_have_no_sentence_each() -> None:
     said = outcomes(compare_runs({str(number): SHORT for number in range(6)}))
     assert len(said) == 11
-    assert "5 more pairs" in said[-1]
+    assert said[-1].endswith(" have 5 more pairs.")
 
 
 def test_a_figure_has_the_digits_that_its_claim_needs_here_as_in_the_report() -> None:

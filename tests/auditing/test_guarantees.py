@@ -38,7 +38,7 @@ def test_neighbours_never_mix() -> None:
 
 
 def test_empirical_losses_do_not_add_up_but_the_largest_counts() -> None:
-    with pytest.raises(KindError, match="add up"):
+    with pytest.raises(KindError, match="not add up"):
         total("node", [figure(kind="empirical"), figure(kind="empirical")], "")
     assert worst("node", [figure(value, kind="empirical") for value in (1.0, 3.0, 2.0)], "").value == 3.0
 

@@ -92,7 +92,7 @@ def test_a_tokenizer_that_is_given_or_a_replay_is_enough(make_run, monkeypatch):
 def test_what_is_no_plain_file_is_no_tokenizer(tmp_path):
     os.mkfifo(tmp_path / "tokenizer.json")
     for path in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "none"):
-        with pytest.raises(InputError, match=r"tokenizer.json"):
+        with pytest.raises(InputError, match="such plain file"):
             read_tokenizer(path)
 
 

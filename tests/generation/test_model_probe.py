@@ -148,7 +148,7 @@ def test_refuses_a_tokenizer_with_more_ids_than_the_model_knows(tiny_folder: Pat
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     tokenizer.add_tokens([f"<added {number}>" for number in range(20)])
     tokenizer.save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match=r" 278, .* 272"):
+    with pytest.raises(InputError, match=r"ids up to 278, .* 272"):
         load_model(ModelConfig(name=str(tmp_path / "model"), device="cpu"))
 
 
@@ -180,7 +180,7 @@ def test_a_dry_run_refuses_it_too(
     for more in (["--dry-run"], ["--out", str(tmp_path / "run")]):
         code, _, err = dpaudit("generate", config, *more)
         assert code == 2
-        assert "model.name: " in err or "--model" in err
+        assert "causal language model" in err
 
 
 def test_a_state_space_generates_and_is_replayed(

@@ -62,7 +62,7 @@ def test_weights_that_may_not_be_read(tiny_folder: Path, monkeypatch: pytest.Mon
         raise PermissionError(13, "Permission denied", "model.safetensors")
 
     monkeypatch.setattr("dpaudit.generation.model_loading.digest_of", closed)
-    assert "'model.safetensors'" in failure(tiny_folder)
+    assert "'model.safetensors' of the" in failure(tiny_folder)
 
 
 def test_the_digest_follows_weights_config_and_tokenizer(
@@ -140,7 +140,7 @@ def test_what_is_no_file_in_a_models_folder_is_not_read(tiny_folder: Path, tmp_p
     odd = tmp_path / "model/z.json"
     for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)):
         make(odd)
-        assert f"{odd} is no" in failure(tmp_path / "model")
+        assert f"{odd} is no plain" in failure(tmp_path / "model")
         odd.rename(tmp_path / secrets.token_hex(4))
 
 

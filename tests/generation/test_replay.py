@@ -591,7 +591,7 @@ def test_other_data_is_recognised(own_run: MakeRun, data_file: Path, tmp_path: P
     other.write_text(data_file.read_text().replace("lorem", "ipsum"))
     with pytest.raises(InputError) as caught:
         replay_run(run, str(other))
-    assert " 10 records" in str(caught.value)
+    assert "the run: 10 records" in str(caught.value)
     assert canary not in str(caught.value)
     with refused("--data", "nothing is there"):
         replay_run(run, str(tmp_path / "absent.csv"))

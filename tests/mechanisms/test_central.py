@@ -226,7 +226,7 @@ def test_what_contradicts_a_record_is_seen() -> None:
         for code, fault in faults:
             found = conformance.problems(mechanism, {**arrays, **fault}, values)
             assert f"mechanisms.{code}" in {problem.code for problem in found}, (n, code, found)
-    with pytest.raises(ValueError, match=r"7 central values .* 2 context"):
+    with pytest.raises(ValueError, match=r"7 central values .* a replace of 2 context"):
         mechanism.box({"central": np.zeros((7, 1))}, ContextChange("replace", 2))
 
 

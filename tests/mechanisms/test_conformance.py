@@ -736,7 +736,7 @@ def test_a_raw_anchor_is_no_larger_than_float64_adds_to() -> None:
     assert anchor is not None
     np.testing.assert_array_equal(anchor, public)
     for bad in (np.nan, np.inf, -np.inf, 1024.5, -1e31):
-        with pytest.raises(ValueError, match="not finite"):
+        with pytest.raises(ValueError, match="are not finite"):
             contribution.anchor(with_entry(public, (0,), bad))
 
 

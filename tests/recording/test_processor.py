@@ -157,7 +157,7 @@ def test_a_text_is_written_in_one_call(tmp_path):
 
     processor()(prompts, torch.zeros(2, 8))
     for ids in (prompts, torch.tensor([[1, 2, 5], [3, 4, 6]]), prompts[:, :0]):
-        with pytest.raises(ValueError, match="one call"):
+        with pytest.raises(ValueError, match="call of generate"):
             processor()(ids, torch.zeros(2, 8))
     processor()(torch.tensor([[1, 2, 5], [3, 4, 5]]), torch.zeros(2, 8))
     assert batch.tokens == [5, 5]

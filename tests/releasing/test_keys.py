@@ -64,10 +64,10 @@ def test_a_file_of_two_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two").write_bytes(public.read_bytes() + other.read_bytes())
     (tmp_path / "private").write_bytes(private.read_bytes() * 2)
     for name in ("both", "two"):
-        with pytest.raises(InputError, match="one key alone"):
+        with pytest.raises(InputError, match="than one key"):
             read_public_key(tmp_path / name)
     (tmp_path / "private").chmod(0o600)
-    with pytest.raises(InputError, match="one key alone"):
+    with pytest.raises(InputError, match="than one key"):
         read_signer(tmp_path / "private")
 
 
@@ -90,7 +90,7 @@ def test_a_key_is_never_replaced(tmp_path: Path, dpaudit: Command) -> None:
         (tmp_path / there).write_text("kept")
         code, out, err = dpaudit("key", "--out", "a")
         assert (code, out) == (2, "")
-        assert there in err
+        assert f"{there}: " in err and "not replaced" in err
         assert sorted(path.name for path in tmp_path.iterdir()) == [there]
         assert (tmp_path / there).read_text() == "kept"
         (tmp_path / there).unlink()
@@ -125,15 +125,15 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     for name in ("rsa.pub", "text", "large", "pipe", "nowhere", "."):
         with pytest.raises(InputError):
             read_public_key(tmp_path / name)
-    with pytest.raises(InputError, match="a private key"):
+    with pytest.raises(InputError, match="is a private"):
         read_public_key(tmp_path / "key")
     (tmp_path / "key.pub").chmod(0o644)
-    with pytest.raises(InputError, match="a public key"):
+    with pytest.raises(InputError, match="is a public"):
         read_signer(tmp_path / "key.pub")
 
 
 def test_a_receiver_without_the_key_is_not_told_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ends in \.pub"):
+    with pytest.raises(InputError, match="release has it"):
         read_public_key(tmp_path / "key.pub")
     with pytest.raises(InputError, match="Make one"):
         read_signer(tmp_path / "key")

@@ -289,7 +289,7 @@ def test_commands_hold_a_run_to_a_policy(
     code, out, err = dpaudit("verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif")
     assert code == 1
     assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.unit: measured record" in out
-    assert "policy.epsilon and policy.unit" in " ".join(err.split())
+    assert "the policy: policy.epsilon and policy.unit" in " ".join(err.split())
     cases = ET.parse(tmp_path / "found" / "junit.xml").iter("testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == {"policy.epsilon", "policy.unit"}
@@ -318,7 +318,7 @@ def test_findings_are_not_written_into_the_record(
     run = make_run()
     for option in ("--junit", "--sarif"):
         code, _, err = dpaudit("verify", run.path, option, run / "found")
-        assert code == 2 and "run directory" in err
+        assert code == 2 and "inside a run" in err
 
 
 def test_a_policy_bounds_either_level(make_run: Callable[..., Run]) -> None:

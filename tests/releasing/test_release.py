@@ -122,7 +122,7 @@ def test_whole_batches_go_to_the_test_split() -> None:
             of = [row for row in found["test"] if row.label == label]
             assert min(share, 19 / 20) * 60 <= len(of) < share * 60 + 3
     assert list(split_rows(rows, None)) == ["train"]
-    with pytest.raises(InputError, match="two batches"):
+    with pytest.raises(InputError, match="has two batches"):
         split_rows(rows[:3], 0.5)
 
 
@@ -671,11 +671,11 @@ def test_the_command_releases_what_passes(
     options = ("--about", "about.yaml", "--policy", "policy.yaml", "--key", keys / "key", "--commitment", commitment)
     code, out, err = dpaudit("release", run.path, "--out", "new/texts", *options)
     assert code == 0, err
-    assert " new/texts (2 train texts; evidence level 2; " in out
+    assert "Released: new/texts (2 train texts; " in out and " level 2; signed by" in out
     gate = f"--policy policy.yaml --commitment {commitment} --level 2"
-    assert f"dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
+    assert f": dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
     code, out, err = dpaudit("report", run.path, "--out", "new/texts")
-    assert code == 2 and "release folder" in err, "private reports stay out of it"
+    assert code == 2 and "inside a release" in err, "private reports stay out of it"
     assert set(contents(tmp_path / "new" / "texts")) == FILES
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()

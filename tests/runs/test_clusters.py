@@ -45,7 +45,7 @@ def test_places_are_those_of_counting(batches: list[list[int]], generated: int) 
     assert list(places) == [places[batch] for batch in range(len(places))] == listed(clusters, generated)
     assert places.counts == {count for row in batches for count in row}
     for batch in (-1, len(places)):
-        with pytest.raises(IndexError, match="the id"):
+        with pytest.raises(IndexError, match="has the id"):
             places[batch]
 
 

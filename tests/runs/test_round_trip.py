@@ -117,11 +117,11 @@ def test_a_text_has_a_step(make_run, tmp_path):
     run = make_run.generator(sizes=(2,), tokens_per_batch=4)
     with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
         for end in (batch.end_text, batch.finish):
-            with pytest.raises(ValueError, match="one step"):
+            with pytest.raises(ValueError, match="least one step"):
                 end(text="", stop="end-token")
         batch.write(run.step(0, 2))
         batch.end_text(text="", stop="end-token")
-        with pytest.raises(ValueError, match="one step"):
+        with pytest.raises(ValueError, match="least one step"):
             batch.finish(text="", stop="end-token")
 
 
@@ -243,7 +243,7 @@ def test_value_off_a_declared_grid_is_refused(make_run, tmp_path):
         for name, value in itertools.product(("central", "contexts"), (0.1, -0.0, np.nan, np.inf, 16.0)):
             values = flat(step)[name].copy()
             values[1, 3] = value
-            with pytest.raises(ValueError, match=rf"^{name} .*mechanism\.grid = 0\.125"):
+            with pytest.raises(ValueError, match=rf"^{name} .* multiples of mechanism\.grid = 0\.125"):
                 batch.write(edited(step, **{name: values}))
         batch.write(step)
         batch.finish(text=None, stop="max-tokens")

@@ -187,7 +187,7 @@ def test_the_rule_of_ngrams_gives_way_where_it_leaves_too_few_tokens() -> None:
 def test_rules_that_leave_too_few_tokens_are_refused() -> None:
     rules = DecodingRules(least_tokens=1)
     assert ForbiddenTokens(rules, [(3,), (4,)], 5, 3, None).after((), ())["least_tokens"].tolist() == [3, 4]
-    with pytest.raises(InputError, match=r"^decoding: .* 2 of .* 5 .* 4"):
+    with pytest.raises(InputError, match=r"^decoding: .* may forbid 2 of .* 5 tokens, .* needs 4"):
         ForbiddenTokens(rules, [(3,), (4,)], 5, 4, None)
     made = Tokenizer(models.WordLevel({"ab": 0, "a": 1, "b": 2}, unk_token="a"))
     made.decoder = decoders.ByteLevel()
@@ -199,7 +199,7 @@ def test_rules_that_leave_too_few_tokens_are_refused() -> None:
 def test_rules_about_letters_need_a_tokenizer() -> None:
     for field, value in (("no_line_breaks", True), ("banned_words", ("a",))):
         for serialised in (None, "{}"):
-            with pytest.raises(InputError, match=f"^decoding.{field}: "):
+            with pytest.raises(InputError, match=f"^decoding.{field}: .* not say"):
                 ForbiddenTokens(DecodingRules(**{field: value}), (), 3, 1, serialised)
 
 

@@ -52,7 +52,7 @@ def test_all_batches_are_one_group_where_there_are_no_labels(changed):
 
 
 def test_rejects_more_batches_than_all_records_are_hashed_into(changed):
-    with pytest.raises(ValueError, match="batches_per_label"):
+    with pytest.raises(ValueError, match="more batches in"):
         changed(batching={"labels": (), "batches_per_label": 3, "generate_per_label": None})
 
 

@@ -68,7 +68,7 @@ def test_empty_batch_cannot_be_finished(generator, path):
     with (
         generator.create(path) as writer,
         writer.batch(BatchHeader(id=0, contexts=3)) as batch,
-        pytest.raises(ValueError, match="one step"),
+        pytest.raises(ValueError, match="least one step"),
     ):
         batch.finish(text=None, stop="max-tokens")
 
@@ -116,7 +116,7 @@ def test_a_run_whose_beginning_was_changed_cannot_be_resumed(make_run, path, nam
     )
     for old, new in changes:
         (path / name).write_text(whole.replace(old, new))
-        with pytest.raises(InputError, match="when the run began"):
+        with pytest.raises(InputError, match=r"not as it .* run began"):
             RunWriter.resume(path)
     (path / name).write_text(whole)
     RunWriter.resume(path).close()
@@ -199,7 +199,7 @@ def test_permissions_are_the_owners_alone(generator, path):
 def test_run_with_missing_batches_cannot_be_finished(generator, path):
     with generator.create(path) as writer:
         generator.batch(writer, 1)
-        with pytest.raises(ValueError, match=r"1 batches .* 0"):
+        with pytest.raises(ValueError, match=r"1 batches are missing, .* is 0"):
             writer.finish(CLAIM)
     assert not (path / "hashes").exists()
 
@@ -216,7 +216,7 @@ def test_run_has_exactly_one_claim(make_run, path):
 def test_assignment_lists_each_record_once_and_in_order(generator, path):
     once, other = Assigned("ab" * 32, 1, 0), Assigned("cd" * 32, None, None)
     for records in ([once, once], [other, once]):
-        with pytest.raises(ValueError, match="ascending order"):
+        with pytest.raises(ValueError, match="in ascending order"):
             RunWriter.create(path, generator.spec.manifest, tokenizer_json=None, assignment=records)
 
 

@@ -155,7 +155,7 @@ def test_what_a_reader_must_know_is_said(
         assert part in said
     assert found.held_out is not None and found.reference.texts == found.held_out.test.texts == 20
     one_label = write_records(tmp_path / "a.csv", [record for record in rows(300, 30) if record.label == "a"])
-    assert "2 labels 1 " in "".join(measure(one_label).warnings)
+    assert "2 labels 1 have no test" in "".join(measure(one_label).warnings)
 
 
 def test_the_most_frequent_label_is_that_of_the_test_texts(

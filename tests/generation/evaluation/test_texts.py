@@ -69,12 +69,12 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
 
 
 def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
-    with pytest.raises(InputError, match=r"^--test: .*--reference"):
+    with pytest.raises(InputError, match=r"^--test: .*--reference .* to train on"):
         corpus_of(manifest.batching.labels, records(3), records(4), records(9), share=0.2, seed=0)
     for reference, test, empty in (((), None, "--reference"), (records(4), (), "--test")):
-        with pytest.raises(InputError, match=f"^{empty}: "):
+        with pytest.raises(InputError, match=f"^{empty}: .* no record in"):
             corpus_of(manifest.batching.labels, records(3), reference, test, share=0.2, seed=0)
-    with pytest.raises(InputError, match=r"^--reference: .* test on"):
+    with pytest.raises(InputError, match=r"^--reference: .* to test on"):
         corpus_of(manifest.batching.labels, records(3), records(4), None, share=1e-9, seed=0)
 
 
@@ -128,7 +128,7 @@ def test_doubles_count_once_up_to_case_and_white_space() -> None:
 def test_texts_of_a_run(make_run: Callable[..., Run]) -> None:
     found, label_lines = read_synthetic(RunReader(make_run().path))
     assert [record.label for record in found] == ["a", "b"] and label_lines == 0
-    with pytest.raises(InputError, match="token ids"):
+    with pytest.raises(InputError, match="token ids, without"):
         read_synthetic(RunReader(make_run(text=False).path))
 
 
@@ -176,7 +176,7 @@ def test_the_runs_own_file_is_read_as_the_run_read_it(make_run: Callable[..., Ru
     manifest = RunReader(run.path).manifest
     file.write_text("text^label\nGrüße^a\n", encoding="cp1252")
     assert read_real(manifest, str(file), "--reference", RealData("")) == (Record("a", "Grüße"),)
-    with pytest.raises(InputError, match=r"to UTF-8[.]$"):
+    with pytest.raises(InputError, match=r"not UTF-8 text\..* to UTF-8\.$"):
         read_real(manifest, str(file), "--test", RealData(""))
     run.edit_manifest({"data.label_values": ["1", "2"]})
     for content, said in (

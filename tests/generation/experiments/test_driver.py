@@ -287,7 +287,7 @@ def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Pat
 def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) -> None:
     out, recorder = tmp_path / "out", Recorder(evaluated=False)
     release = open_storage(out).lock()
-    with pytest.raises(InputError, match="another process"):
+    with pytest.raises(InputError, match="another process is"):
         run(table_file, out, recorder, "rows/median")
     assert recorder.asked == []
     release()
@@ -297,7 +297,7 @@ def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) 
 
     at_once = Stages(second, recorder.stages.compare, recorder.stages.audit, None)
     failure = run_table(load_table(table_file), out, at_once, lambda *told: None, ("gone",)).rows[0].failure
-    assert failure is not None and "another process" in failure.message
+    assert failure is not None and "process is writing" in failure.message
     open_storage(out).lock()()  # it was given back
 
 
@@ -447,7 +447,12 @@ def test_a_table_that_cannot_be_written_was_printed(
     with pytest.raises(SystemExit) as left:
         main(["table", str(table_file), "--out", str(out), "--no-evaluation"])
     said = capsys.readouterr()
-    assert left.value.code == 2 and "Median" in said.out and "table.md: " in said.err
+    assert (
+        left.value.code == 2
+        and "Median" in said.out
+        and "table.md: what is" in said.err
+        and "no plain file" in said.err
+    )
 
 
 def test_a_second_command_in_the_folder_is_refused(
@@ -457,7 +462,7 @@ def test_a_second_command_in_the_folder_is_refused(
     with pytest.raises(SystemExit) as left:
         main(["table", str(table_file), "--out", str(tmp_path / "out")])
     release()
-    assert left.value.code == 2 and "another process" in capsys.readouterr().err
+    assert left.value.code == 2 and "another process is" in capsys.readouterr().err
 
 
 def test_a_table_is_not_written_into_a_run_directory(
@@ -465,13 +470,13 @@ def test_a_table_is_not_written_into_a_run_directory(
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(["table", str(table_file), "--out", str(out / "rows" / "median" / RUN / "sub")])
-    assert left.value.code == 2 and "--out: " in capsys.readouterr().err
+    assert left.value.code == 2 and "a run directory" in capsys.readouterr().err
 
 
 def test_the_dry_run_needs_neither_data_nor_folder(table_file: Path, tmp_path: Path) -> None:
     code, printed, told = command(table_file, "--dry-run", "--tokens-per-second", 10)
     assert (code, told) == (0, "")
-    assert "Gone" in printed and "10 context tokens/s" in printed
+    assert "Gone" in printed and "10 context tokens/s, as given" in printed
     code, printed, _ = command(table_file, "--dry-run", "--json")
     assert code == 0
     mean = json.loads(printed)["rows"][1]
