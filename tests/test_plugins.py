@@ -345,6 +345,17 @@ def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_al
             kind.epsilon({}, delta, "add_remove")
 
 
+def test_a_run_of_a_clustering_that_is_none_is_an_error(plug: Plug, make_run: Any) -> None:
+    run = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2), aggregator="mean").path
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["clustering"]["method"] = "cells"
+    (run / "run.json").write_text(json.dumps(manifest))
+    plug(CLUSTERING, "cells", "class check:\n    name = 'cells'\n")
+    assert audit_run(run).verdict == "error"
+    with pytest.raises(InputError):
+        CLUSTERINGS["cells"]
+
+
 def test_a_clustering_that_nobody_has_is_none() -> None:
     with pytest.raises(ValidationError):
         clustered("cells")
