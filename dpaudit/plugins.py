@@ -137,6 +137,8 @@ def _load(plug_in: PlugIn) -> Any:
 
 
 Kind = TypeVar("Kind")
+#: What classes of a group derive from.
+_KINDS: dict[str, list[type[Any]]] = {}
 
 
 class Registry(Mapping[str, type[Kind]]):
@@ -155,6 +157,7 @@ class Registry(Mapping[str, type[Kind]]):
     ) -> None:
         """Args: `objection` returns why a plug-in's class cannot be used; empty where it can."""
         self.own, self.kind, self._group, self._objection = dict(own), kind, group, objection
+        _KINDS.setdefault(group, []).append(kind)
 
     def __getitem__(self, name: str) -> type[Kind]:
         if name in self.own:
@@ -165,6 +168,8 @@ class Registry(Mapping[str, type[Kind]]):
         loaded = found.load()
         if not isinstance(loaded, type):
             raise found.unusable(f"{found.value} is no class.")
+        if not issubclass(loaded, tuple(_KINDS[self._group])):
+            raise found.unusable(f"{found.value} derives from no class that {self._group} takes.")
         if not issubclass(loaded, self.kind):
             raise KeyError(name)  # of another kind in the same group
         if missing := sorted(getattr(loaded, "__abstractmethods__", ())):

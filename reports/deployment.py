@@ -107,8 +107,8 @@ def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
-    # A claim of zCDP states no epsilon: at its delta one was recomputed.
-    epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.epsilon
+    # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the batch level.
+    epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.batch_epsilon
     parameters = Parameters(epsilon=epsilon, delta=claim.delta, rho=rho if claim.rho is None else claim.rho)
     held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
     return Loss(

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from dpaudit.catalogue import sentence
-from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ExPostClaim
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
 from dpaudit.reports.writers.markdown import escaped, table
 from dpaudit.reports.writers.terminal import plain_table
-from dpaudit.results import Finding
+from dpaudit.results import ClaimResult, Finding
 from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
 
@@ -46,11 +46,12 @@ class Line(NamedTuple):
 
 HEADINGS = ("Clusters", "ε approx.", "ε ex-post", "MAUVE", "Accuracy")
 EXPLAINED = (
-    "ε approx.: of approximate DP, at its row's δ. ε ex-post: the exact cost, with Theorem 1's in parentheses, which "
-    "is of the batch level; itself private. Ours are claims at the release level, for readers of the texts (after a "
-    "slash: at the batch level, where that is another), the paper's of one batch. The paper counts for one context "
-    "that comes or goes; a run here for the unit of its claim, which is a record unless its config says otherwise. "
-    "MAUVE and accuracy: mean ± standard deviation over seeds."
+    "ε approx.: of approximate DP, at its row's δ; or the ρ that a run claims, which is of the batch level. ε "
+    "ex-post: the exact cost, with Theorem 1's in parentheses, which is of the batch level; itself private. Ours are "
+    "claims at the release level, for readers of the texts (after a slash: at the batch level, where that is "
+    "another), the paper's of one batch. The paper counts for one context that comes or goes; a run here for the unit "
+    "of its claim, which is a record unless its config says otherwise. MAUVE and accuracy: mean ± standard deviation "
+    "over seeds."
 )
 SIZES = (
     "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
@@ -258,7 +259,7 @@ def _row_notes(row: RowResult) -> Iterator[str]:
     if row.unbounded and claim is not None:
         yield (
             f"{row.config}: its centres come from the records without noise, so nothing bounds its epsilon; it claims "
-            f"{up(claim.stated)}, which is what its tokens cost."
+            f"{_promised(claim)}, which is what its tokens cost."
         )
 
 
@@ -280,15 +281,15 @@ def _line(row: RowResult) -> Line:
     )
 
 
-def _kind(row: RowResult) -> str:
+def _kind(row: RowResult) -> ClaimKind:
     """Of the epsilon that was audited; of the one that the row's config asks for where there is none."""
     claim = None if row.audited is None else row.audited.claim
     return row.kind if claim is None else claim.kind
 
 
-def _by_kind(kind: str, epsilon: Value, absent: Value) -> tuple[Value, Value]:
-    """An epsilon in the column of its kind: approximate, ex-post."""
-    return (epsilon, absent) if kind == ApproximateClaim.id else (absent, epsilon)
+def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Value]:
+    """Return a figure in the column of what is fixed beforehand, or of what is ex-post."""
+    return (figure, absent) if CLAIM_KINDS[kind].beforehand else (absent, figure)
 
 
 def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
@@ -338,10 +339,15 @@ def _claimed(row: RowResult) -> str:
     if row.unbounded:
         return INFINITE
     claim, theorem1 = row.audited.claim, row.audited.theorem1
-    claimed = up(claim.stated)
+    claimed = _promised(claim)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
     return f"{claimed} ({up(theorem1)})" if _kind(row) == ExPostClaim.id and theorem1 is not None else claimed
+
+
+def _promised(claim: ClaimResult) -> str:
+    """Return the figure that a claim promises, with its symbol where that is no epsilon."""
+    return up(claim.stated) if claim.epsilon is not None else f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
 
 
 def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:

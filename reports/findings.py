@@ -321,7 +321,7 @@ def _headline(result: AuditResult) -> Finding:
     if result.verdict == "not_verified":
         return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
     failed = [check.id for check in checks_with(result, "fail", "error")]
-    if "claim.epsilon" in failed:
+    if {"claim.epsilon", "claim.rho"} & {*failed}:
         return Finding(code="headline.claim-exceeded")
     return Finding(code="headline.failed", values={"failed": len(failed)})
 

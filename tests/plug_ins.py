@@ -13,6 +13,7 @@ from unittest import mock
 
 from dpaudit import plugins
 from dpaudit.auditing import run
+from dpaudit.catalogue import entries
 from dpaudit.checks import registry
 
 #: A package with an aggregator and a check, which is not part of dpaudit.
@@ -66,5 +67,6 @@ def is_of(site: Path, module: Any) -> bool:
 
 def forget() -> None:
     """Look for plug-ins anew."""
-    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, run._step_checks):
+    catalogue = entries._with  # knows plug-ins by their names, which other tests' have
+    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, run._step_checks, catalogue):
         each.cache_clear()

@@ -251,6 +251,20 @@ def test_a_name_that_no_package_has_is_no_plug_ins_fault() -> None:
     assert raised.value.errors()[0]["type"] == "clash"
 
 
+def test_whoever_reads_a_pass_is_told_whose_bounds_it_rests_on(plug: Plug, make_run: Any) -> None:
+    run = make_run(aggregator="mean", contexts=True)
+    alone = audit_run(run.path)
+    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=""))
+    run.edit_manifest({"mechanism.aggregator": "other"})
+    run.rehash()
+    found = audit_run(run.path)
+    assert found.verdict == alone.verdict == "pass"
+    for result in (found, public_form(found)):
+        (told,) = (each for each in result.caveats if each.code == "caveat.others-parts")
+        assert told.values == {"packages": ("acme-other 0.1",)}
+    assert "caveat.others-parts" not in {each.code for each in alone.caveats}
+
+
 def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any) -> None:
     problem = "def range_problem(self, *_):\n        from dpaudit.mechanisms import Problem\n"
     problem += "        return Problem('acme.no')"
@@ -343,6 +357,17 @@ def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_al
     for delta in (0.0, 1e-6):
         with pytest.raises(ValueError):
             kind.epsilon({}, delta, "add_remove")
+
+
+def test_a_run_of_a_clustering_that_is_none_is_an_error(plug: Plug, make_run: Any) -> None:
+    run = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2), aggregator="mean").path
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["clustering"]["method"] = "cells"
+    (run / "run.json").write_text(json.dumps(manifest))
+    plug(CLUSTERING, "cells", "class check:\n    name = 'cells'\n")
+    assert audit_run(run).verdict == "error"
+    with pytest.raises(InputError):
+        CLUSTERINGS["cells"]
 
 
 def test_a_clustering_that_nobody_has_is_none() -> None:

@@ -46,6 +46,8 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     if public is not None and (public.status == "skip" or not public.evidence):
         yield Finding(code="caveat.public-parts")
     yield Finding(code="caveat.declared")
+    if others := sorted({f"{each.package} {each.version}" for each in manifest.plug_ins if not each.is_own}):
+        yield Finding(code="caveat.others-parts", values={"packages": tuple(others)})
     if model.isolation == "batch":
         yield Finding(code="of-model.coupled")
     if privacy.earlier:

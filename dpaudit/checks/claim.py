@@ -20,6 +20,8 @@ from dpaudit.results import Amplification, Finding, Quantity, Value
 
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
+#: At which an epsilon stands for a rho whose claim states no delta: it has one at every delta.
+DELTA_OF_RHO = 1e-7
 
 
 @RunCheck(id="claim.epsilon")
@@ -158,14 +160,16 @@ def recomputed_figure(facts: Facts) -> float | None:
     return None if found is None else found.release
 
 
-def batch_claim(facts: Facts) -> float:
+def batch_claim(facts: Facts, delta_of_rho: float = 0.0) -> float:
     """What holds against whoever knows a record's batch, by the claim or, where that says nothing of it, as recomputed.
 
-    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place.
+    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place. A rho
+    whose claim states no delta has its epsilon at `delta_of_rho`, which is infinite at 0.
     """
     claim, found = facts.claim, recomputed_levels(facts)
     if claim.rho is not None:  # which is a batch's: what epsilon follows at the claim's delta
-        return zcdp_epsilon(claim.rho, claim.delta) if 0 < claim.delta < 1 else math.inf
+        delta = claim.delta or delta_of_rho
+        return zcdp_epsilon(claim.rho, delta) if 0 < delta < 1 else math.inf
     stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
     if found is None or not found.amplified:
         return min(claim.stated, stated)

@@ -49,6 +49,17 @@ def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
     assert found.values["by"].values["epsilon"].value == 0.001
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+def test_a_small_rho_is_refuted_by_guesses_with_and_without_a_delta(make_run, delta):
+    run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
+    claimed = {"kind": "zcdp", "epsilon": None, "batch_epsilon": None, "rho": 1e-8, "delta": delta}
+    run.edit_manifest({f"claim.{name}": value for name, value in claimed.items()})
+    run.rehash()
+    found = check(run.audit())
+    assert (found.status, found.code, found.values["by"].code) == ("fail", "refuted", "canaries.claim")
+    assert 0 < found.values["by"].values["epsilon"].value < 0.1
+
+
 def test_nothing_of_them_is_in_a_public_report(make_run):
     run = make_run(**KIND)
     result = run.audit()

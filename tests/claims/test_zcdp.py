@@ -18,8 +18,11 @@ from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question
+from dpaudit.catalogue import sentence
 from dpaudit.releasing.attestation import found_by
 from dpaudit.releasing.policy import PolicyFile, held_to
+from dpaudit.reports.findings import headline
+from dpaudit.results import Finding
 from dpaudit.results.attestation import ClaimTested
 from dpaudit.results.policy import Policy
 from dpaudit.results.publication import REGISTRY
@@ -64,7 +67,9 @@ def test_rho_is_what_it_costs_and_passes_down_to_it(
     assert passed.verdict == "pass" and passed.claim is not None
     assert (passed.claim.kind, passed.claim.rho, passed.claim.epsilon) == ("zcdp", rho, None)
     claim_rho(run, math.nextafter(rho, 0))
-    assert failed(audit_run(run.path)) == {"claim.rho"}
+    exceeded = audit_run(run.path)
+    assert failed(exceeded) == {"claim.rho"}
+    assert headline(exceeded) == sentence(Finding(code="headline.claim-exceeded"))
 
 
 def test_epsilons_at_a_delta_stand_beside_a_rho(make_run: Callable[..., Any]) -> None:
@@ -189,3 +194,16 @@ def test_a_release_states_its_rho(make_run: Callable[..., Any], dpaudit: Callabl
     assert yaml.safe_load(registry)["deployment"]["privacy_loss"]["privacy_parameters"]["rho"] == 0.9
     for options, code in ((("--rho", "0.9"), 0), (("--rho", "0.89"), 1), (("--epsilon", "99"), 1)):
         assert dpaudit("verify", "texts", "--unsigned", *options)[0] == code
+
+
+def test_the_epsilon_beside_a_published_rho_is_of_the_same_level(
+    make_run: Callable[..., Any], dpaudit: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    run = make_run(**BUDGETS, secret=True)
+    claim_rho(run, 0.9, delta=1e-4)
+    found = audit_run(run.path).guarantees.approximate
+    assert found is not None and found.epsilon < found.batch_epsilon
+    assert dpaudit("release", run.path, "--out", "texts", "--unsigned")[0] == 0
+    stated = yaml.safe_load((tmp_path / "texts" / REGISTRY).read_text())["deployment"]["privacy_loss"]
+    assert stated["privacy_parameters"] == {"epsilon": found.batch_epsilon, "delta": 1e-4, "rho": 0.9}

@@ -95,6 +95,13 @@ PAGE = """\
 """
 
 
+def test_a_rho_is_no_ex_post_epsilon() -> None:
+    given = {"rho": 0.875, "delta": 0.0, "kind": "zcdp", "relation": "add_remove", "unit": "record"}
+    shown = row("Mean", "zcdp", ClaimResult.model_validate(given), theorem1=2.61, paper=PAPER)
+    (ours,) = (line for line in lines(result(shown)) if line.method == "Mean")
+    assert (ours.approximate, ours.ex_post) == (("9.9+0.1", "ρ 0.88"), ("–", "–"))
+
+
 def printed(shown: TableResult | Estimates, width: int = 80) -> str:
     text = io.StringIO()
     console = Console(file=text, width=width, force_terminal=False)
