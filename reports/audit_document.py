@@ -110,8 +110,9 @@ def _promise(result: AuditResult) -> Iterator[Block]:
     held = levels.holding(result)
     if not held:
         yield Paragraph(one_line(result.guarantee), "lead")
-        if result.claim is not None and result.verdict != "pass":
-            yield Paragraph(f"Claimed, and not confirmed: {levels.claim_words(result.claim)}.", "quiet")
+        if result.claim is not None:
+            standing = "Claimed" if result.verdict == "pass" else "Claimed, and not confirmed"
+            yield Paragraph(f"{standing}: {levels.claim_words(result.claim)}.", "quiet")
         return
     yield Paragraph(held[0].promise, "lead")
     yield KeyFigures([KeyFigure(each.name, each.figure, f"{each.readers} {each.equal}".strip()) for each in held])

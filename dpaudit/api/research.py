@@ -78,7 +78,8 @@ def compare_clusterings(
     Args:
         data: the private texts, as data.path in a config.
         public: public texts, whose clusters cost nothing.
-        text, public_text: their columns.
+        text: the column of the private texts.
+        public_text: the column of the public texts.
         embedding: sentence-embedding model; None for the offline one.
         normalize: make vectors unit vectors.
         private_cache: keep embeddings of private texts in this folder. They are as sensitive as the texts.

@@ -75,6 +75,7 @@ UNRUN = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit figures laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
+    "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
@@ -120,6 +121,7 @@ YAML = {
     "budgets.md": config_with,
     "canaries.md": config_with,
     "committed-seed.md": config_with,
+    "claims.md": config_with,
     "ci.md": dict,  # tests/releasing/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "experiments.md": TableConfig.model_validate,

@@ -42,9 +42,9 @@ def test_yields_are_those_of_the_script() -> None:
 
 def test_the_ex_post_row_is_of_the_costs_that_were_kept() -> None:
     """Rises and falls of the batches of one run, in nats, as its audit found them."""
-    run = json.loads((Path(__file__).parents[1] / "accounting/bbc_median_costs.json").read_text("utf-8"))
+    run = json.loads((Path(__file__).parents[1] / "accounting/data/bbc_median_costs.json").read_text("utf-8"))
     costs = {(0, group): np.array(found) for group, found in enumerate(run["costs"].values())}
-    release = release_cost(costs, dict.fromkeys(range(len(run["costs"])), run["batches_per_label"]))
+    release = release_cost(costs, dict.fromkeys(range(len(run["costs"])), run["batches"]))
     batch = max(float(found.max()) for found in costs.values())
     shown = line("| ex post, the example run")
     assert f"| {bound(batch, 3)} |" in shown
