@@ -84,7 +84,7 @@ _LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Cl
 OF_LEVELS = "Release level: for readers of the texts. Batch level: for someone who knows which batch a record was in."
 _APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
 #: Characters of caveats that a terminal shows of one run, and of all of them.
-_OWN, _SHARED = 150, 230
+_OWN, _SHARED = 150, 430
 #: Characters of a run's name in a table; the name that a page shows above is whole.
 _SHORT_NAME = 20
 _MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."

@@ -50,7 +50,7 @@ def command(
 def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any, scores_folder: Path) -> None:
     code, out, err = command()
     assert code == 0
-    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "(40 texts)", "Internal.", "no epsilon pays"):
+    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "(40 texts)", "Internal.", "Publishing them would"):
         assert part in out
     assert "biased upwards" in err and "evaluation.json" in err
     path = run / "report" / "evaluation.json"
@@ -80,7 +80,7 @@ def test_reports_show_it_beside_the_budgets(command: Command, run: Any) -> None:
     folder = run / "report"
     for name in ("report.html", "report.md"):
         shown = (folder / name).read_text()
-        assert "Quality of the texts" in shown and "no epsilon pays" in shown and "n = 40" in shown
+        assert "Quality of the texts" in shown and "Publishing them would" in shown and "n = 40" in shown
     written = json.loads((folder / "report.json").read_text())["quality"]
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert written["mauve"] == evaluation["mauve"] and written["warnings"] == evaluation["warnings"]
@@ -125,7 +125,7 @@ def test_a_comparison_shows_it_beside_each_kind_of_epsilon(
             assert part in text
     assert "cannot be compared: each has a column of its own" in " ".join(page.read_text().split())
     columns = json.loads(command(other.path, mean.path, "--json", name="compare")[1])["quality"]
-    assert all("no epsilon pays" in column["private"] for column in columns)
+    assert all("Publishing them would" in column["private"] for column in columns)
     mauve = [column for column in columns if column["measure"] == "mauve"]
     assert [(c["n"], len(c["figures"])) for c in mauve] == [(20, 2), (30, 1)]
 
