@@ -50,7 +50,14 @@ def command(
 def test_a_table_is_printed_and_the_result_is_written(command: Command, run: Any, scores_folder: Path) -> None:
     code, out, err = command()
     assert code == 0
-    for part in ("MAUVE", "n = 40, 2 seeds", "Accuracy, linear probe", "(40 texts)", "Internal.", "Publishing them would"):
+    for part in (
+        "MAUVE",
+        "n = 40, 2 seeds",
+        "Accuracy, linear probe",
+        "(40 texts)",
+        "Internal.",
+        "Publishing them would",
+    ):
         assert part in out
     assert "biased upwards" in err and "evaluation.json" in err
     path = run / "report" / "evaluation.json"
