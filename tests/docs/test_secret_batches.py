@@ -40,12 +40,15 @@ def test_yields_are_those_of_the_script() -> None:
     assert "1,254" in line("| 1,230 (38) |")
 
 
-def test_the_ex_post_row_is_of_the_costs_that_were_kept() -> None:
-    """Rises and falls of the batches of one run, in nats, as its audit found them."""
-    run = json.loads((Path(__file__).parents[1] / "accounting/data/bbc_median_costs.json").read_text("utf-8"))
-    costs = {(0, group): np.array(found) for group, found in enumerate(run["costs"].values())}
-    release = release_cost(costs, dict.fromkeys(range(len(run["costs"])), run["batches"]))
-    batch = max(float(found.max()) for found in costs.values())
-    shown = line("| ex post, the example run")
-    assert f"| {bound(batch, 3)} |" in shown
-    assert shown.endswith(f"| {bound(release, 2).removeprefix('0')} |")
+def test_the_ex_post_rows_are_of_the_costs_that_were_kept() -> None:
+    """Rises and falls of the batches of one run each, in nats, as their audits found them."""
+    kept = {"bbc_median": "| ex post, the example run", "central_demo": "| ex post, a central run"}
+    for name, row in kept.items():
+        file = Path(__file__).parents[1] / f"accounting/data/{name}_costs.json"
+        run = json.loads(file.read_text("utf-8"))
+        costs = {(0, group): np.array(found) for group, found in enumerate(run["costs"].values())}
+        release = release_cost(costs, dict.fromkeys(range(len(run["costs"])), run["batches"]))
+        batch = max(float(found.max()) for found in costs.values())
+        shown = line(row)
+        assert f"| {bound(batch, 3)} |" in shown
+        assert shown.endswith(f"| {bound(release, 2).removeprefix('0')} |")
