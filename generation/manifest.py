@@ -203,9 +203,8 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn", "stopped_after"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
     before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
-    for fields in (before, now):
-        fields.pop("model.public_logits", None)  # another machine may round otherwise: see `require_same_logits`
-    differing = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
+    fields = (before.keys() | now.keys()) - {"model.public_logits"}  # which `require_same_logits` looks at
+    differing = sorted(field for field in fields if before.get(field) != now.get(field))
     if differing:
         problem = f"the run there was started with another {', '.join(differing)}."
         raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")

@@ -58,9 +58,10 @@ def build(result: AuditResult) -> Document:
     """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
     version = one_line(result.run.dpaudit, LABEL_LENGTH)
     audience = "public" if is_public(result) else "private"
+    anchors = _anchors(result.checks)
     return Document(
         findings.headline(result),
-        [_verdict(result), _audience(result), *_sections(result)],
+        [_verdict(result, anchors), _audience(result), *_sections(result, anchors)],
         masthead=(f"Privacy audit report · {audience}", one_line(result.run.path or "", LABEL_LENGTH)),
         footer=f"Written by dpaudit {version}. report.json beside this file holds the same result, with every "
         "figure in full.",
@@ -68,8 +69,7 @@ def build(result: AuditResult) -> Document:
     )
 
 
-def _sections(result: AuditResult) -> Iterator[Section]:
-    anchors = _anchors(result.checks)
+def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
     texts = ReleasedTexts(result)
     if len(texts):
         lead = Paragraph(f"{wording.SAMPLES_LEAD} {texts.left_out}".strip())
@@ -88,13 +88,12 @@ def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter
     return Section(SECTIONS[name], blocks, id=name, folded=folded, filter=filter)
 
 
-def _verdict(result: AuditResult) -> Verdict:
+def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
     blocks: list[Block] = [*_promise(result)]
     for place, caveat in enumerate(findings.empty_bounds(result)):
         blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
     if failed := findings.checks_with(result, "fail", "error"):
-        anchors = _anchors(result.checks)
         blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
     if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
         blocks.append(Paragraph(" ".join(added[1:]), lead=added[0]))

@@ -34,7 +34,7 @@ from dpaudit.reports.document import (
 from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
 from dpaudit.reports.levels import are_apart, claimed_and_recomputed_rho, digits_for, neighbours_of, promised, why_equal
 from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
-from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line, printable
+from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, grouped, one_line, printable
 from dpaudit.reports.wording import (
     ABSENT,
     GLOSSARY,
@@ -199,12 +199,8 @@ def summary(comparison: Comparison) -> Document:
 
 def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
     """Yield as many of the caveats as these characters hold, one at least, and how many more there are."""
-    for count in range(len(caveats), 0, -1):
-        more = f"{len(caveats) - count:,} more: `dpaudit verify` says them." if count < len(caveats) else ""
-        said = " ".join(filter(None, (*map(one_line, caveats[:count]), more)))
-        if count == 1 or len(said) <= most:
-            yield Paragraph(said, "caution")
-            return
+    if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= most):
+        yield Paragraph(said, "caution")
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable | None:
@@ -294,8 +290,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
         said += pairs[:_MOST_PAIRS]
         if len(pairs) > _MOST_PAIRS:
             said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
-        shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
-        if pairs and shorter and found.kind == ExPostClaim.id:
+        if _is_hindsight(found) and pairs:
             said.append(HINDSIGHT)
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
@@ -303,6 +298,12 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
     said += [f"Run {runs.label(run)} {one_line(caution)}." for run, caution in runs.cautions.items()]
     unread = [runs.number[run.name] for run in comparison.runs if run.verdict == "error"]
     return (*said, *(f"Run {number} cannot be read as a whole, so it has no figures." for number in unread))
+
+
+def _is_hindsight(found: Affordable) -> bool:
+    """Return whether texts seem to fit another run's epsilon if they are cut, by figures known after the run."""
+    shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
+    return shorter and found.kind == ExPostClaim.id
 
 
 def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
@@ -434,19 +435,18 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         ("Seen on actual left-out contexts; no guarantee.",),
     )
     found = [general, *_rho_table(comparison, runs)]
+    told = any(_is_hindsight(each) and any(_within(each, comparison, runs)) for each in comparison.affordable)
     overviews: dict[Kind, ComparisonTable] = {ExPostClaim.id: ex_post, ApproximateClaim.id: approximate}
     for kind, overview in overviews.items():
         found.append(replace(overview, notes=(*overview.notes, *_left_out(comparison, kind, runs.number))))
         found += [_same_length_table(same, runs) for same in comparison.same_length if same.kind == kind]
         budgets = enumerate(comparison.budgets, start=1)
         found += [_budget_table(panel, runs, f"budgets-{place}") for place, panel in budgets if panel.kind == kind]
-        found += [_affordable_table(tokens, runs) for tokens in comparison.affordable if tokens.kind == kind]
+        found += [_affordable_table(tokens, runs, told) for tokens in comparison.affordable if tokens.kind == kind]
         if kind == ExPostClaim.id and comparison.spreads:
             found.append(_spread_table(comparison, runs))
         found += _quality_tables(comparison, kind, runs)
     found = [_starred(table, comparison, runs) for table in found]
-    if HINDSIGHT in outcomes(comparison):  # once is enough
-        found = [replace(table, notes=tuple(note for note in table.notes if note != HINDSIGHT)) for table in found]
     return (*found, *_quality_tables(comparison, None, runs), empirical)
 
 
@@ -641,10 +641,11 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
     )
 
 
-def _affordable_table(found: Affordable, runs: _Runs) -> ComparisonTable:
+def _affordable_table(found: Affordable, runs: _Runs, told: bool) -> ComparisonTable:
+    """Return the tokens within each other's epsilons; `told`: whether `outcomes` warns of hindsight already."""
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
-    if found.kind == ExPostClaim.id:
+    if found.kind == ExPostClaim.id and not told:
         notes.append(HINDSIGHT)
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")

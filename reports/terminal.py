@@ -20,10 +20,10 @@ from dpaudit.reports.document import (
     Statement,
     Verdict,
 )
-from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
+from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.reports.writers.terminal import STYLES, print_document, print_pair, print_paragraph
-from dpaudit.results import AuditResult, CheckResult, Message
+from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.quality import Quality
@@ -41,7 +41,12 @@ def print_summary(result: AuditResult, console: Console) -> None:
     print_document(summary(result), console)
     if result.verdict != "error" or result.claim is not None:
         elsewhere = "the report has them" if findings.is_public(result) else "`dpaudit verify` lists them"
-        print_caveats(result.caveats, _MOST_CAVEAT_LINES, elsewhere, console)
+
+        def fits(said: str) -> bool:
+            return len(Text(said).wrap(console, console.width)) <= _MOST_CAVEAT_LINES
+
+        if said := fitting(result.caveats, elsewhere, fits):
+            console.print(Text(said, style="yellow"))
 
 
 def summary(result: AuditResult) -> Document:
@@ -130,16 +135,6 @@ def _outcome(check: CheckResult, *compared: tuple[str, str]) -> Outcome:
 
 def _id(check: CheckResult) -> str:
     return one_line(check.id, LABEL_LENGTH)
-
-
-def print_caveats(caveats: Sequence[Message | str], most: int, elsewhere: str, console: Console) -> None:
-    """As many of the caveats, in a paragraph, as `most` lines hold, and how many more there are."""
-    for count in range(len(caveats), 0, -1):
-        more = f"{len(caveats) - count:,} more: {elsewhere}." if count < len(caveats) else ""
-        said = Text(" ".join(filter(None, (*map(one_line, caveats[:count]), more))), style="yellow")
-        if count == 1 or len(said.wrap(console, console.width)) <= most:
-            console.print(said)
-            return
 
 
 def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]], console: Console) -> None:

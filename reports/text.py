@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -55,6 +55,16 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
     filled = textwrap.fill(held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     return filled.replace("\xa0", " ")
+
+
+def fitting(sentences: Sequence[object], elsewhere: str, fits: Callable[[str], bool]) -> str:
+    """Return a paragraph of as many sentences as `fits` allows, one at least, and how many more are `elsewhere`."""
+    for count in range(len(sentences), 0, -1):
+        more = f"{len(sentences) - count:,} more: {elsewhere}." if count < len(sentences) else ""
+        said = " ".join(filter(None, (*map(one_line, sentences[:count]), more)))
+        if count == 1 or fits(said):
+            return said
+    return ""
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

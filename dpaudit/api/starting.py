@@ -20,6 +20,7 @@ from dpaudit.generation.starting import Own as Own
 from dpaudit.generation.starting import promises as promises
 from dpaudit.generation.starting import template_for as template_for
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import HASHES
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor =
     folder, audits = Path(out), {}
     for name, config in demo_configs(quick=quick).items():
         run = folder / name
-        if not (run / "hashes").exists():
+        if not (run / HASHES).exists():
             generate(config, out=run, monitor=monitor.titled(name))
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()

@@ -52,9 +52,9 @@ def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
 
-def unusable(status: Status, error: InputError) -> Outcome:
-    """Return the outcome of a check that something which cannot be used keeps from being made."""
-    return Outcome(status, "unusable", {"problem": input_problem(error)})
+def unusable(error: InputError) -> Outcome:
+    """Return the skip of a check that something which cannot be used keeps from being made."""
+    return Outcome("skip", "unusable", {"problem": input_problem(error)})
 
 
 def not_replayed(manifest: Manifest, values: Mapping[str, Value] | None = None) -> Outcome:
@@ -111,7 +111,7 @@ class Check(ABC, Generic[Function]):
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
         except Exception as error:
-            return self.in_words(replace(unusable("skip", self.failure(error)), evidence=0), context)
+            return self.in_words(replace(unusable(self.failure(error)), evidence=0), context)
 
     def failure(self, error: Exception) -> InputError:
         """Return an error in a plug-in's check as one that may be shown. Raises the error where the check is our own.
@@ -184,7 +184,7 @@ class StepCheck(Check[StepFunction]):
             lacking = facts.unmade.get(self.id)
             if lacking is None:
                 return Outcome("skip", "no-step")
-            return unusable("skip", lacking)
+            return unusable(lacking)
         if self.unshown is not None and (hidden := facts.unshown[self.id]):
             return self.unshown(facts, facts.steps - hidden)
         return Outcome("pass", "steps-hold", {"steps": facts.steps})
@@ -205,7 +205,7 @@ class RunCheck(Check[RunFunction]):
         if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
             return inapplicable(reason)
         if lacking := facts.unmade.get(self.id):
-            return unusable("skip", lacking)
+            return unusable(lacking)
         return self.function(facts)
 
 
@@ -231,7 +231,7 @@ class Unloaded(Check[RunFunction]):
 
     def outcome(self, facts: Facts) -> Outcome:
         """Say why it was not made."""
-        return replace(unusable("skip", self.problem), evidence=0)
+        return replace(unusable(self.problem), evidence=0)
 
 
 #: Every check whose module was imported, by its id.

@@ -3628,8 +3628,8 @@ _PLUG_INS = (
         "plug-ins-runs-pass-without-a-check",
         "a check that cannot be loaded is taken for one that is not about the run",
         "dpaudit/checks/registry.py",
-        'return replace(unusable("skip", self.problem), evidence=0)',
-        'return replace(unusable("skip", self.problem), evidence=0, applicable=False)',
+        "return replace(unusable(self.problem), evidence=0)",
+        "return replace(unusable(self.problem), evidence=0, applicable=False)",
         (_PLUGGED_IN,),
     ),
     Mutant(
