@@ -22,7 +22,7 @@ from dpaudit.accounting import (
 from dpaudit.catalogue import message
 from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
-from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import (
     AuditResult,
@@ -92,13 +92,11 @@ class _Run:
     def of_rho(self) -> ApproximateAccountant | None:
         """What works out rho of zCDP, of all rounds; None where the run has none."""
         manifest = self.manifest
-        if ZcdpClaim.id not in manifest.mechanism.kinds:
-            return None
         change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
-        accountant = self.grouping.accountant(manifest.mechanism, change)
+        accountant = self.grouping.rho_accountant(manifest, change)
         if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.stopping.most_tokens)):
             return None
-        return replace(accountant, rounds=manifest.batching.rounds)
+        return accountant
 
     @cached_property
     def secret(self) -> SecretBatches | None:

@@ -7,7 +7,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -23,7 +23,7 @@ from dpaudit.checks.levels import (
     not_ex_post,
     release_accountant,
 )
-from dpaudit.claims import CLAIM_KINDS, KindOfClaim, ZcdpClaim
+from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ANCHOR, TELLING, ContextChange, ReducedStep
 from dpaudit.results import ContextLoss, Finding, Place, Value, finding_of
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -788,14 +788,8 @@ class Facts:
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works rho out, of all rounds: of a run that is stopped by what its texts say they all count.
-
-        None for a mechanism that has no rho.
-        """
-        if ZcdpClaim.id not in self.manifest.mechanism.kinds:
-            return None
-        accountant = self.grouping.accountant(self.manifest.mechanism, self.change)
-        return None if accountant is None else replace(accountant, rounds=self.manifest.batching.rounds)
+        """What works rho out; None for a mechanism that has none."""
+        return self.grouping.rho_accountant(self.manifest, self.change)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:

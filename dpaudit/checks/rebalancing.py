@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from dpaudit.accounting import (
 )
 from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
+from dpaudit.claims import ZcdpClaim
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
 from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Claim, Clustering, Clusters, Manifest
@@ -64,6 +65,16 @@ class GroupingCost:
         return ApproximateAccountant.of(
             mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
         )
+
+    def rho_accountant(self, manifest: Manifest, change: ContextChange | None) -> ApproximateAccountant | None:
+        """Return what works rho of zCDP out, of all rounds; None for a mechanism that has no rho.
+
+        Of a run that is stopped by what its texts say all rounds count.
+        """
+        if ZcdpClaim.id not in manifest.mechanism.kinds:
+            return None
+        accountant = self.accountant(manifest.mechanism, change)
+        return None if accountant is None else replace(accountant, rounds=manifest.batching.rounds)
 
 
 def rests_on_counts(clustering: Clustering) -> bool:
