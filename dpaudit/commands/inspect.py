@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options, tokenizer_option
-from dpaudit.commands.terminal import note, progress_bar, show, tell
+from dpaudit.commands.terminal import note, progress_bar, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
     from dpaudit.engines import Engine
-    from dpaudit.results.inspection import InspectedBatch, InspectedRun, InspectedStep
 
 
 @click.command(cls=TitledCommand)
@@ -44,24 +43,20 @@ def inspect(
     Example:
       dpaudit inspect examples/runs/bbc-median --batch 4 --step 7
     """
-    from dpaudit.api.reading import open_run
-    from dpaudit.reports import inspection
+    from dpaudit.api import inspecting
     from dpaudit.results.shell import argument
 
     if step is not None and batch is None:
         raise click.UsageError("--step is a step of a batch: give --batch too.")
-    run = open_run(run_dir)
-    found: InspectedRun | InspectedBatch | InspectedStep
     if batch is not None and step is not None:
-        found = run.batches[batch].steps[step].inspect(top)
+        look = inspecting.look_into_step(run_dir, batch, step, top)
     elif batch is not None:
-        chosen = run.batches[batch]
         with progress_bar("Reading", "tokens") as advance:
-            found = chosen.inspect(advance)
+            look = inspecting.look_into_batch(run_dir, batch, advance)
     else:
         with progress_bar("Reading", "batches") as advance:
-            found = run.inspect(engine, advance, tokenizers)
-    show(found, as_json, inspection.print_found)
-    tell(inspection.WARNING)
-    if deeper := inspection.deeper(found):
-        note(f"Next: dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {deeper}")
+            look = inspecting.look_into_run(run_dir, engine, advance, tokenizers)
+    show_document(look, as_json, lambda look: look.document)
+    tell("Internal: as sensitive as the private records. Do not share it.")
+    if look.deeper:
+        note(f"Next: dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {look.deeper}")

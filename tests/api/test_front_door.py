@@ -239,7 +239,7 @@ def test_steps_give_arrays(make_run):
         lower, upper = step.bounds
         assert (lower <= step.aggregate).all()
         assert (step.aggregate <= upper).all()
-    assert batch.costs == batch.inspect().costs
+    assert batch.costs == tuple(step.cost for step in batch.steps)
     assert batch.steps[1].cost == batch.costs[1]
     for missing in (len(batch.steps), -1):
         with pytest.raises(dpaudit.InputError):
