@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from dpaudit.catalogue import sentence
 from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
 _SOME_EMPTY = 6
 _EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
-
-
-def print_plan(plan: Plan, name: str, console: Console) -> None:
-    """Print a plan under the name of its config."""
-    print_document(build(plan, name), console)
 
 
 def build(plan: Plan, name: str) -> Document:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import TERMINAL, output, print_json, stdout
+from dpaudit.commands.terminal import TERMINAL, output, print_document, print_json
 
 _MANY = click.IntRange(min=1, max=1 << 20)
 
@@ -74,7 +74,7 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
       dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
     """
     from dpaudit.api.budgeting import plan_budget
-    from dpaudit.reports.budget_plans import print_budgets
+    from dpaudit.reports.budget_plans import build
 
     if len(set(sizes)) < len(sizes):
         raise click.UsageError("A batch size is named twice.")
@@ -87,4 +87,4 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
             answers = [each.model_dump(mode="json") for each in found]
             print_json(json.dumps(answers if len(answers) > 1 else answers[0]) + "\n")
         else:
-            print_budgets(found, stdout(), fewest=not sizes)
+            print_document(build(found, fewest=not sizes))

@@ -10,7 +10,7 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, engine_options, output_options, tokenizer_option
-from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, output, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -45,7 +45,7 @@ def compare(
       dpaudit compare median-run mean-run --out comparison.html
     """
     from dpaudit.api import comparing
-    from dpaudit.reports.compare import print_comparison
+    from dpaudit.reports.compare import summary
 
     if len(run_dirs) < 2:
         raise click.UsageError("Name two or more run directories.")
@@ -54,7 +54,7 @@ def compare(
     found = comparing.compare(*run_dirs, model=model, tokenizers=tokenizers, engine=engine, monitor=TERMINAL)
     if out is not None:
         found.save(out)
-    show(found.result, as_json, print_comparison)
+    show_document(found.result, as_json, summary)
     unread = [name for name, audit in found.audits.items() if audit.verdict == "error"]
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")

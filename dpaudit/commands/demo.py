@@ -9,7 +9,7 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import TERMINAL, output, stdout
+from dpaudit.commands.terminal import TERMINAL, output, print_document
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
@@ -30,7 +30,8 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
       dpaudit demo --out /tmp/demo
     """
     from dpaudit.api.starting import demo as run_demo
-    from dpaudit.reports.terminal import print_demo, print_summary
+    from dpaudit.reports.terminal import demo as demo_summary
+    from dpaudit.reports.terminal import summary
 
     audits = run_demo(out, quick=quick, monitor=TERMINAL).audits
     results = {name: found.result for name, found in audits.items()}
@@ -44,9 +45,9 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
         else:
             for result in results.values():
                 if result.verdict != "pass":
-                    print_summary(result, stdout())
+                    print_document(summary(result))
             shown = {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}
-            print_demo(shown, stdout())
+            print_document(demo_summary(shown))
             texts = ", ".join(f"{name}/samples.jsonl" for name in results)
             click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
             click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")

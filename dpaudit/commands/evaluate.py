@@ -20,7 +20,7 @@ from dpaudit.commands.options import (
     output_options,
     private_cache_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, show
+from dpaudit.commands.terminal import TERMINAL, note, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -128,7 +128,7 @@ def evaluate(
       dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8
     """
     from dpaudit.api.evaluating import evaluate as measure
-    from dpaudit.reports.terminal import print_quality
+    from dpaudit.reports.quality import build
 
     if test is not None and settings["test_share"] is not None:
         raise click.UsageError("--test-share is of the reference, for where there is no --test.")
@@ -146,6 +146,6 @@ def evaluate(
         monitor=TERMINAL,
         **settings,
     )
-    show(found.result, as_json, print_quality)
+    show_document(found.result, as_json, build)
     if not as_json:
         note(f"Written: {found.file}. `dpaudit report` and `dpaudit compare` show it.")

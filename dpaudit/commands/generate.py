@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
-from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, output, show_document, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def generate(
     """
     from dpaudit.api import generating
     from dpaudit.api.places import last_part
-    from dpaudit.reports.planning import print_plan
+    from dpaudit.reports.planning import build
 
     if (out is None) != dry_run:
         raise click.UsageError("Give --out, or --dry-run without it.")
@@ -103,7 +103,7 @@ def generate(
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
     if out is None:
         planned = generating.plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)
-        show(planned, as_json, lambda found, console: print_plan(found, str(config), console))
+        show_document(planned, as_json, lambda found: build(found, str(config)))
         return
     monitor = TERMINAL.titled(last_part(out))
     if public_only:

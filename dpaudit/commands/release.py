@@ -10,7 +10,7 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
-from dpaudit.commands.terminal import note, output, print_json, stdout, tell
+from dpaudit.commands.terminal import note, output, print_document, print_json, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -119,14 +119,14 @@ def release(
 
 def _tell_why(result: AuditResult, as_json: bool) -> None:
     """Say what failed, as `verify` does."""
-    from dpaudit.reports.terminal import print_failures
+    from dpaudit.reports.terminal import failures
 
     if as_json:
         with output():
             print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:
         with output():
-            print_failures(result, stdout())
+            print_document(failures(result))
     tell(f"dpaudit: not released: {result.guarantee}")
 
 

@@ -262,9 +262,18 @@ def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], No
 
 def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
     """Print what was found on standard output, as JSON or as the document that `build` returns."""
-    from dpaudit.reports.writers.terminal import print_document
+    with output():
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_document(build(found))
 
-    show(found, as_json, lambda found, console: print_document(build(found), console))
+
+def print_document(document: Document) -> None:
+    """Print a document on standard output."""
+    from dpaudit.reports.writers import terminal
+
+    terminal.print_document(document, stdout())
 
 
 def stdout() -> Console:
