@@ -115,8 +115,8 @@ def _checks(result: AuditResult) -> Iterator[Block]:
     make = f" To make {counted(len(by_command), 'more check')}:" if options else ""
     yield Paragraph(f"{findings.tally(result)}.{make}")
     if options:
-        context = context_for(result)
-        yield Commands([f"dpaudit report {context['run']}{context['question']} {options}"])
+        run, question = context_for(result).values()
+        yield Commands([f"dpaudit report {run}{question} {options}"])
     for group in groups:
         if group.needed or not group.checks[0].made_with:
             yield Paragraph(f"{'Not verified' if group.needed else 'Not made'}: {group.named}. {group.remedy}".rstrip())

@@ -58,5 +58,5 @@ def inspect(
             look = inspecting.look_into_run(run_dir, engine, advance, tokenizers)
     show_document(look, as_json, lambda look: look.document)
     tell("Internal: as sensitive as the private records. Do not share it.")
-    if look.deeper:
-        note(f"Next: dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {look.deeper}")
+    if deeper := look.deeper:
+        note(f"Next: dpaudit inspect {argument(str(run_dir), 'RUN_DIR')} {deeper}")

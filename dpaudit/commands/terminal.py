@@ -104,6 +104,8 @@ def progress_bars(unit: str) -> Any:
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    from dpaudit.reports.planning import span
+
     with progress_bars(unit) as bars:
         task = bars.add_task(title, total=None)
         begun = told = None
@@ -117,7 +119,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
             if bars.disable and now - told >= PATIENCE:
                 told = now
                 left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, some {left:,.0f} s left")
+                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
 
         yield show
 
@@ -202,12 +204,12 @@ class TerminalMonitor(Monitor):
         return progress_steps()
 
     @contextmanager
-    def generation(self, tokens: int, *, public: bool) -> Iterator[Callable[[Event], None]]:
+    def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
         """Show a bar, or a line for each batch."""
         from dpaudit.commands.generate import GenerationProgress
 
         with progress_bars("tokens") as bars:
-            yield GenerationProgress(bars, self._title, tokens, "done" if public else "on disk")
+            yield GenerationProgress(bars, self._title, tokens)
 
     def titled(self, title: str) -> TerminalMonitor:
         """Return one that begins lines with a run's name."""
