@@ -16,14 +16,22 @@ _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
 
 
 @click.command()
-@click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
-@click.option("--quick", is_flag=True, help="Short texts of one label, in a minute: to see that everything works.")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path),
+    default=Path("dpaudit-demo"),
+    show_default=True,
+    help="Folder for the runs and their reports.",
+)
+@click.option(
+    "--quick", is_flag=True, help="Short texts of one label, in about a minute: a test that everything works."
+)
 @output_options
 def demo(out: Path, quick: bool, as_json: bool) -> None:
     """Generate, audit and compare two small runs.
 
-    Texts by a mean, whose epsilon is fixed beforehand, and by a central mean, whose epsilon is that of the texts that
-    came out. Model and records are packages.
+    One run uses a mean, whose epsilon is fixed before the run. The other uses a central mean, whose epsilon is the cost
+    of the texts that were sampled. The model and the records are Python packages.
 
     \b
     Example:

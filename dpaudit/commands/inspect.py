@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--batch", type=click.IntRange(min=0), help="Look into this batch, by its id.")
-@click.option("--step", type=click.IntRange(min=0), help="Look into this step of the batch; steps count from 0.")
+@click.option("--batch", type=click.IntRange(min=0), help="Id of the batch to look into.")
+@click.option("--step", type=click.IntRange(min=0), help="Step of the batch to look into, counted from 0.")
 @click.option(
-    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many tokens of a step to show."
+    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many tokens of a step to list."
 )
 @tokenizer_option
 @engine_options
@@ -36,8 +36,9 @@ def inspect(
 ) -> None:
     """Look into a run, a batch or a step, for debugging.
 
-    A run: its settings, its figures and its costliest batches. A batch: its text and what each token cost. A step: the
-    most probable tokens, and how far a neighbour can move them. Exits with 0 whatever is found: it judges nothing.
+    Of a run, it shows the settings, the figures and the most expensive batches; of a batch, its texts and what each
+    token cost; of a step, the most probable tokens and how far a neighbour can move them. It judges nothing: the exit
+    code is 0 whatever it finds.
 
     \b
     Example:
@@ -47,7 +48,7 @@ def inspect(
     from dpaudit.results.shell import argument
 
     if step is not None and batch is None:
-        raise click.UsageError("--step is a step of a batch: give --batch too.")
+        raise click.UsageError("--step needs --batch: a step belongs to a batch.")
     if batch is not None and step is not None:
         look = inspecting.look_into_step(run_dir, batch, step, top)
     elif batch is not None:

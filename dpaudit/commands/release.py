@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Make this folder.")
+@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Folder to make.")
 @click.option(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Sign with this private key, of `dpaudit key`.",
+    help="Private key to sign with, from `dpaudit key`.",
 )
-@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned: nobody vouches for the folder then.")
+@click.option("--unsigned", is_flag=True, help="Do not sign: nothing then shows who made the folder.")
 @click.option(
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
+    help="More for the card and the registry's entry: name, curators, description, license ...",
 )
 @click.option(
     "--test-share",
     type=SHARE,
-    help="Put at least this share of each label's texts into a test split, whole batches, but one of them.",
+    help="Put at least this share of each label's texts into a test split: whole batches, and never all of them.",
 )
 @click.option(
     "--junit",
@@ -63,10 +63,10 @@ def release(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Audit a run, and write the folder that leaves the house.
+    """Audit a run, and package the synthetic texts for release.
 
-    Texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP registry, and a signed
-    attestation of all of them. Nothing is written unless the audit passes.
+    The folder has the texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP
+    registry, and a signed attestation of all of these. Nothing is written unless the audit passes.
 
     \b
     Example:
@@ -131,7 +131,7 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
 
 
 def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
-    """Say where the folder has no figure, and why, or a larger one than it could have."""
+    """Say where the card has no figure and why, or where it has a larger one than it could have."""
     from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
@@ -142,11 +142,11 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
         claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
         if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
             note(
-                f"The card states the {figure} that was given. The run's own claim is smaller: it stands there without."
+                f"The card states the {figure} that you gave. Without it, the card states the run's own, which is smaller."
             )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
-        note("The card states no epsilon, for this run's account is ex-post.")
+        note("The card states no epsilon: this run's is ex-post, which is private.")
     else:
         note(f"The card states no epsilon. {public.guarantee}")
 
