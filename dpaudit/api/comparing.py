@@ -74,7 +74,7 @@ class RunComparison(Shown[Comparison]):
         """
         from dpaudit.reports.write import write_comparison
 
-        page, runs = Path(file), [found.run for found in self.audits.values()]
+        page, runs = places.path_of(file, "file"), [found.run for found in self.audits.values()]
         require_page(page, runs)
         with places.writing(page, "--out"):
             write_comparison(self.result, page, links)
@@ -193,7 +193,7 @@ def compose(
 
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"the value is {delta!r}.", "Give a number between 0 and 1.")
-    statements = () if guarantees is None else read_statements(Path(guarantees))
+    statements = () if guarantees is None else read_statements(places.path_of(guarantees, "guarantees"))
     if len(runs) + len(statements) < 2:
         remedy = "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
         raise InputError("runs", "there are fewer than two releases.", remedy)
