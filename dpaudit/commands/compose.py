@@ -15,6 +15,7 @@ from dpaudit.commands.options import (
     TitledCommand,
     engine_options,
     output_options,
+    public_model_option,
     tokenizer_option,
 )
 from dpaudit.commands.terminal import TERMINAL, show, tell
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
 @click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Of the total.")
-@click.option(
-    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
-)
+@public_model_option
 @tokenizer_option
 @engine_options
 @output_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
+from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options, junit_option, sarif_option
 from dpaudit.commands.terminal import note, output, print_json, stdout, tell
 
 if TYPE_CHECKING:
@@ -40,16 +40,8 @@ if TYPE_CHECKING:
     type=SHARE,
     help="Put at least this share of each label's texts into a test split, whole batches, but one of them.",
 )
-@click.option(
-    "--junit",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the checks as JUnit XML here, for readers outside, passed or not.",
-)
-@click.option(
-    "--sarif",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the findings as SARIF here, for readers outside, passed or not.",
-)
+@junit_option
+@sarif_option
 @audit_options
 def release(
     run_dir: Location,

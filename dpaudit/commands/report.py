@@ -12,14 +12,16 @@ from dpaudit.commands.audits import leave
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
-    MODEL,
     PUBLIC,
     RUN_DIR,
     NamedPath,
     TitledCommand,
     audit_options,
     engine_options,
+    junit_option,
+    model_option,
     output_options,
+    sarif_option,
     seed_option,
     step_name,
     tokenizer_option,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="For readers outside, leave out all that was worked out from the records.",
 )
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
+@sarif_option
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
 @audit_options
 def report(
@@ -121,8 +123,8 @@ def report(
     help="Of a release folder: the public key that must have signed it.",
 )
 @click.option("--unsigned", is_flag=True, help="Of a release folder: look at its files, and at no signature.")
-@click.option("--junit", type=NamedPath(path_type=Path, dir_okay=False), help="Write the checks as JUnit XML here.")
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here.")
+@junit_option
+@sarif_option
 @audit_options
 def verify(
     run_dir: Location,
@@ -242,7 +244,7 @@ def _verify_released(
     help="Of a recorded generator: run its script again without this row of FILE. Repeat it.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
-@MODEL
+@model_option
 @seed_option
 @tokenizer_option
 @engine_options

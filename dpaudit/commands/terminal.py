@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.api.generating import Event
+    from dpaudit.reports.document import Document
     from dpaudit.results import Result
     from dpaudit.results.quality import Quality
 
@@ -258,6 +259,13 @@ def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], No
             print_json(found.to_json())
         else:
             print_found(found, stdout())
+
+
+def show_document(found: Found, as_json: bool, document: Callable[[Found], Document]) -> None:
+    """Print what was found on standard output, as JSON or as the document that it becomes."""
+    from dpaudit.reports.writers.terminal import print_document
+
+    show(found, as_json, lambda each, console: print_document(document(each), console))
 
 
 def stdout() -> Console:

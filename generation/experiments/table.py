@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from dpaudit.generation.config import Batches, Config, DataConfig, Name, input_error, load_config, read_yaml
+from dpaudit.generation.experiments.table_results import Published
 from dpaudit.mechanisms import Fields, Positive, clash
-from dpaudit.results.experiments import Published
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
 

@@ -1,6 +1,6 @@
 """Tables of runs, as types: what their rows are estimated to take, and what became of them.
 
-`dpaudit table --json` prints an `Estimates` or a `TableResult`; table.json is one TableResult.
+`dpaudit lab table --json` prints an `Estimates` or a `TableResult`; table.json is one TableResult.
 """
 
 from __future__ import annotations
