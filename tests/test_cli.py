@@ -687,7 +687,7 @@ def test_a_closed_pipe_is_told_by_the_exit_code_unless_the_verdict_is_worse(
 
 
 def test_a_closed_pipe_is_no_defect(into_a_closed_pipe):
-    for arguments in (["--help"], ["checks"], ["completion", "bash"], ["--version"]):
+    for arguments in (["--help"], ["checks"], ["lab", "--help"], ["--version"]):
         assert into_a_closed_pipe(*arguments) == (UNREAD, "")
 
 
