@@ -15,13 +15,12 @@ from typing import Literal, NamedTuple
 
 from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ExPostClaim
-from dpaudit.generation.experiments.table import TABLE_FILES
+from dpaudit.generation.experiments.table import TABLE_FILES, PublishedQuality, PublishedRow
 from dpaudit.generation.experiments.table_results import (
     Estimate,
     Estimates,
     Evaluated,
     Measured,
-    Published,
     RowResult,
     TableResult,
 )
@@ -288,7 +287,7 @@ def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Valu
     return (figure, absent) if CLAIM_KINDS[kind].beforehand else (absent, figure)
 
 
-def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
+def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
     """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(
@@ -320,9 +319,9 @@ def _size(n: int | None, trained: int | None) -> str:
     return f"n = {sides}" if trained in (None, n) else f"n = {sides}/{trained}"
 
 
-def _published_epsilon(paper: Published | None) -> str:
+def _published_epsilon(paper: PublishedRow | None) -> str:
     """As the paper writes it: what the noisy counts cost is added to what the tokens do."""
-    if paper is None or paper.epsilon is None:
+    if paper is None:
         return ABSENT
     if math.isinf(paper.epsilon):
         return INFINITE
@@ -346,7 +345,7 @@ def _promised(claim: ClaimResult) -> str:
     return up(claim.stated) if claim.epsilon is not None else f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
 
 
-def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:
+def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:
     return ABSENT if paper is None else _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
 
 

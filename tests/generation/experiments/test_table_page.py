@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from dpaudit.generation.experiments.table import PublishedQuality, PublishedRow
 from dpaudit.generation.experiments.table_page import files, lines, notes, page, screen, up
 from dpaudit.generation.experiments.table_results import (
     Audited,
@@ -16,7 +17,6 @@ from dpaudit.generation.experiments.table_results import (
     Evaluated,
     Failure,
     Measured,
-    Published,
     RowResult,
     TableResult,
     Throughput,
@@ -66,10 +66,10 @@ def evaluated(n: int, **more: Any) -> Evaluated:
     return Evaluated.model_validate({**values, **more})
 
 
-PAPER = Published(
+PAPER = PublishedRow(
     epsilon=9.9, clustering_epsilon=0.1, clusters=60, mauve=0.692, mauve_std=0.029, accuracy=0.855, accuracy_std=0.012
 )
-REAL = Published(mauve=0.872, mauve_std=0.032, accuracy=0.938, accuracy_std=0.001)
+REAL = PublishedQuality(mauve=0.872, mauve_std=0.032, accuracy=0.938, accuracy_std=0.001)
 
 
 def result(*rows: RowResult, title: str = "Main results") -> TableResult:
