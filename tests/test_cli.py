@@ -1097,7 +1097,7 @@ def python(code, *arguments):
 
 
 LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
-HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas")
+HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas", "dpaudit.generation.experiments")
 
 
 def test_command_line_alone_loads_nothing_heavy():

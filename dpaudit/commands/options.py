@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
-_CLAIM, _DIGESTS = "The claim that is tested", "What you were given in time"
-_REPLAY, _WORKERS = "With the model and the data", "Many processes"
+_CLAIM, _DIGESTS = "The claim that is tested", "Fingerprints and seeds"
+_REPLAY, _WORKERS = "With the model and the data", "Workers"
 
 
 class TitledOption(click.Option):
@@ -146,7 +146,7 @@ quiet_option = click.option(
     expose_value=False,
     is_eager=True,
     callback=lambda _, __, quiet: setattr(session(), "quiet", quiet),
-    help="No progress and no notes on standard error: only errors and warnings.",
+    help="Print no progress and no notes, only errors and warnings.",
 )
 
 
@@ -158,7 +158,7 @@ tokenizer_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="The tokenizer.json of the run's model, or its folder, as you know it from elsewhere. Repeat it for several.",
+    help="The tokenizer.json of the run's model, or its folder, from a source that you trust. Repeat it for several.",
 )
 
 
@@ -180,7 +180,7 @@ seed_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="Hold every token to the seed that the run commits to. Repeat it for each part of the seed.",
+    help="Check every token against the seed that the run commits to. Repeat it for each part of the seed.",
 )
 
 
@@ -203,7 +203,7 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         cls=TitledOption,
         heading=_WORKERS,
         type=click.IntRange(min=1),
-        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+        help="Number of processes [default: as many as fit the machine or the cluster, and the run].",
     )
     @click.option(
         "--engine",
@@ -259,7 +259,7 @@ def audit_options(command: Command) -> Command:
     @_of_claim(
         "--batch-epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this epsilon at the batch level, which holds against whoever knows a record's batch.",
+        help="Test this epsilon at the batch level: for someone who knows a record's batch.",
     )
     @_of_claim(
         "--rho",
@@ -277,7 +277,7 @@ def audit_options(command: Command) -> Command:
         "--policy",
         type=NamedPath(path_type=Path, dir_okay=False),
         metavar="FILE.yaml",
-        help="Hold the run to this policy too; its level of evidence counts where it is higher.",
+        help="Check the run against this policy too. Its level of evidence counts where it is higher.",
     )
     @_of_replay(
         "--evidence",
@@ -286,7 +286,7 @@ def audit_options(command: Command) -> Command:
         type=click.IntRange(0, 4),
         default=2,
         show_default=True,
-        help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+        help="Pass only if every check up to this level was made. 3 and 4 need --data.",
     )
     @_of_replay(
         "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
@@ -295,17 +295,20 @@ def audit_options(command: Command) -> Command:
         "--commitment",
         type=hex_digest,
         metavar="HEX",
-        help="Hold the run against the digest that `generate` printed before the first token.",
+        help="Check the run against its fingerprint from before the run, the commitment that `generate` printed.",
     )
     @_of_digests(
-        "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
+        "--head",
+        type=hex_digest,
+        metavar="HEX",
+        help="Check the run against its fingerprint from after the run, the head that `generate` printed last.",
     )
     @seed_option
     @model_option
     @_of_replay(
         "--no-model",
         is_flag=True,
-        help="Leave the run's model alone. Else a required check that needs it loads it, where it is installed.",
+        help="Do not load the run's model. Otherwise a required check that needs it loads it, where it is installed.",
     )
     @tokenizer_option
     @engine_options
