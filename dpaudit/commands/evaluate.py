@@ -134,10 +134,12 @@ def evaluate(
 ) -> None:
     """Measure how good the texts are: MAUVE, accuracy, held-out likelihood.
 
-    The synthetic texts are compared with real ones, and with --baseline also with texts of the same prompts without
-    records. --likelihood compares the run's batches with the public prompt; it needs --test, the run's model, and its
-    private data as --reference. The figures are computed from private records without noise: keep them as closely as
-    the records. They are written to RUN_DIR/report/evaluation.json, which reports and comparisons show.
+    Real texts are measured in the same way, and with --baseline also texts of the same prompts without records: the
+    difference is what the records added. --likelihood compares the run's batches with the public prompt. It needs
+    --test, the run's private data as --reference, and the run's model.
+
+    The figures are computed from private records without noise. Show them only to people who may see the records. They
+    are written to RUN_DIR/report/evaluation.json, which reports and comparisons show.
 
     \b
     Example:

@@ -75,11 +75,10 @@ def generate(
 ) -> None:
     """Generate synthetic texts from your private records.
 
-    The same command continues an interrupted run at its first unfinished batch. A config whose run could not pass
-    `dpaudit verify` is refused, with the reason, before the model is loaded.
+    An interrupted run goes on at its first unfinished batch when you give the same command again. On a Ray cluster
+    every worker reads the data, loads the model and writes to the run directory: all nodes must reach them.
 
-    On a Ray cluster, every worker reads the data, loads the model and writes to the run directory: all nodes must reach
-    them.
+    A config whose run could not pass `dpaudit verify` is refused, with the reason, before the model is loaded.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
+from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options, junit_option, sarif_option
 from dpaudit.commands.terminal import note, output, print_document, print_json, tell
 
 if TYPE_CHECKING:
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Folder to make.")
+@click.option(
+    "--out",
+    required=True,
+    type=NamedPath(path_type=Path),
+    metavar="FOLDER",
+    help="Folder to write. It must not exist yet.",
+)
 @click.option(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Private key to sign with, from `dpaudit key`.",
 )
-@click.option("--unsigned", is_flag=True, help="Do not sign: nothing then shows who made the folder.")
+@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned, so that nobody vouches for the folder.")
 @click.option(
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
@@ -40,16 +46,8 @@ if TYPE_CHECKING:
     type=SHARE,
     help="Put at least this share of each label's texts into a test split: whole batches, and never all of them.",
 )
-@click.option(
-    "--junit",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the checks as JUnit XML here, for readers outside, passed or not.",
-)
-@click.option(
-    "--sarif",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the findings as SARIF here, for readers outside, passed or not.",
-)
+@junit_option
+@sarif_option
 @audit_options
 def release(
     run_dir: Location,
@@ -63,10 +61,11 @@ def release(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Audit a run, and package the synthetic texts for release.
+    """Audit a run and package its synthetic texts for release.
 
-    The folder has the texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP
-    registry, and a signed attestation of all of these. Nothing is written unless the audit passes.
+    The folder holds the texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP
+    registry, and a signed attestation of all of them. Nothing else is written unless the audit passes: --junit and
+    --sarif, which are for readers outside, are written either way.
 
     \b
     Example:
@@ -142,7 +141,7 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
         claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
         if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
             note(
-                f"The card states the {figure} that you gave. Without it, the card states the run's own, which is smaller."
+                f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller."
             )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:

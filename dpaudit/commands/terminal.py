@@ -253,15 +253,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
-def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:
-    """Print what was found on standard output, as JSON or as `print_found` words it."""
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_found(found, stdout())
-
-
 def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
     """Print what was found on standard output, as JSON or as the document that `build` returns."""
     with output():
@@ -272,15 +263,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output."""
+    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
     from dpaudit.reports.writers import terminal
 
-    terminal.print_document(document, stdout())
-
-
-def stdout() -> Console:
-    """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
-    return _console(stderr=False)
+    terminal.print_document(document, _console(stderr=False))
 
 
 def _console(stderr: bool) -> Console:

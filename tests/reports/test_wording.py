@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpaudit.reports import clusters, quality
+from dpaudit.generation.experiments import cluster_page
+from dpaudit.reports import quality
 from dpaudit.reports.wording import GLOSSARY, LOWER_BOUND, STATUS_NAMES
 
 
@@ -13,7 +14,7 @@ def test_an_attack_refutes_guarantees_about_all_outputs_and_no_ex_post_claim() -
 
 
 def test_private_figures_invite_no_choice_by_them() -> None:
-    for warning in [quality.WARNING, clusters.WARNING]:
+    for warning in [quality.WARNING, cluster_page.WARNING]:
         assert "for choosing" not in warning
         assert "chosen_from: private" in warning
 
