@@ -28,7 +28,6 @@ from dpaudit.results import (
     Spread,
     Zcdp,
 )
-from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
@@ -232,7 +231,7 @@ def claim_words(claim: ClaimResult) -> str:
 
 
 def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
+    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread,
 ) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

@@ -83,7 +83,7 @@ OF_CANARIES: Final = (
 )
 
 KINDS_APART: Final = (
-    "Three kinds of figure: they do not add up, and none can stand for another. "
+    "Figures of different kinds do not add up, and none can replace another. "
     "Agreed: what was given to the audit, as with --epsilon."
 )
 
