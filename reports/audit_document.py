@@ -124,6 +124,7 @@ def _facts(result: AuditResult) -> Iterator[Entry]:
     named = {
         "Audited": result.run.audited,
         "Generated": "" if settings is None else settings.created[:10],
+        "Made by": "" if settings is None else settings.made_by,
         "Model": model_name(result),
         "Private records": None if settings is None or settings.data is None else settings.data.records,
         "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",

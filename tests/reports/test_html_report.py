@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import message
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
@@ -242,6 +244,18 @@ def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
     assert html == render_html(result)
     public = result.model_copy(update={"audience": "public"})
     assert signed_off(public) == signed_off(samples["unreadable"]()) == ()
+
+
+def test_reports_for_both_audiences_say_who_made_the_run(make_run: Callable[..., Any], undrawn: None) -> None:
+    run = make_run(aggregator="mean")
+    run.edit_manifest({"made_by": "<b>The records team"})
+    run.rehash()
+    result = run.audit()
+    for shown in (result, public_form(result)):
+        assert shown.run.settings is not None and shown.run.settings.made_by == "<b>The records team"
+        page = render_html(shown)
+        assert "Made by" in page.partition('id="not-checked"')[0]
+        assert "<b>The records team" not in page and "&lt;b&gt;The records team" in page
 
 
 def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
