@@ -11,6 +11,7 @@ from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, ClaimResult
 from dpaudit.results.publication import About
 
@@ -20,16 +21,11 @@ _UNITS: dict[Unit, str] = {
     "context": "One context: the records that one prompt shows",
     "user": "One user: all records of one person",
 }
-_EX_POST = (
-    "No parameters: the account of this release is ex-post, a figure for its very texts that depends on the private "
-    "data. It was checked, and is no epsilon of differential privacy."
-)
 #: The registry's names, where it has one.
 _VARIANTS: dict[ClaimKind, str] = {
     ApproximateClaim.id: "Approximate DP",
     ZcdpClaim.id: "Zero-concentrated DP",
 }
-_WITHHELD = "No parameters: a figure of the claim depends on the private data."
 
 
 def render_deployment(result: AuditResult, tested: ClaimResult, about: About, published: date) -> str:
@@ -99,7 +95,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
         detail += f" One user has at most {claim.records_per_user} records."
     loss: dict[str, Any] = {"privacy_unit": _UNITS[tested.unit], "privacy_unit_details": detail}
     if claim is None or not states_epsilon(result, tested.kind):
-        why = _EX_POST if not CLAIM_KINDS[tested.kind].beforehand else _WITHHELD
+        why = say("entry-ex-post") if not CLAIM_KINDS[tested.kind].beforehand else say("entry-withheld")
         return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.

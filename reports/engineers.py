@@ -31,7 +31,7 @@ from dpaudit.reports.findings import caution, cited, is_public
 from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, SECTIONS, neighbours, or_absent
+from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, neighbours, or_absent, say, section_title
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -76,7 +76,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
     doubt = [Paragraph(caution(result), "caution")] if caution(result) else []
     # What the first screen says in plain words, in full.
     stated_in_full = [Paragraph(one_line(result.guarantee))] if holding(result) else []
-    lead = [*stated_in_full, Paragraph(wording.KINDS_APART, "quiet"), *doubt]
+    lead = [*stated_in_full, Paragraph(say("kinds-apart"), "quiet"), *doubt]
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
@@ -88,7 +88,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
 
 
 def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Section:
-    return Section(SECTIONS[name], blocks, id=name, folded=folded)
+    return Section(section_title(name), blocks, id=name, folded=folded)
 
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
@@ -197,7 +197,7 @@ def _ex_post(result: AuditResult) -> Section:
         *_between_levels(found),
     ]
     total = "batch level's total" if of_batch else "total"
-    remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
+    remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
     return _kind(result, ExPostClaim.id, _lines(claim, found), parts, remark)
 
 
@@ -211,7 +211,7 @@ def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
     if found is not None:
         length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
         parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
-    return _kind(result, ZcdpClaim.id, lines, parts, wording.OF_RHO)
+    return _kind(result, ZcdpClaim.id, lines, parts, say("of-rho"))
 
 
 def _approximate(result: AuditResult) -> Section:
@@ -297,14 +297,14 @@ def _empirical(result: AuditResult) -> Section:
             ("Texts on either side", f"{attack.trials:,}"),
             ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
         ]
-        remark = wording.LOWER_BOUND
+        remark = say("lower-bound")
     if (canaries := found.canaries) is not None:
         parts += [
             ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
             ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
             ("And at most, were all right", _least(canaries.most)),
         ]
-        remark = f"{remark} {wording.OF_CANARIES}"
+        remark = f"{remark} {say('of-canaries')}"
     more = []
     if points := attack_curve(result):
         title = "The smallest δ that the attack leaves to each ε"
@@ -335,8 +335,8 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
 
 def _tokens(result: AuditResult) -> list[Block]:
     drawn = (
-        (figures.token_curve, wording.CURVE_MARKS, costs.curve_described(result.tokens)),
-        (figures.growth, wording.GROWTH_MARKS, costs.growth_described(result)),
+        (figures.token_curve, say("curve-marks"), costs.curve_described(result.tokens)),
+        (figures.growth, say("growth-marks"), costs.growth_described(result)),
     )
     shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
     return [Columns(shown)] if shown else []
@@ -347,7 +347,7 @@ def _budgets(result: AuditResult) -> list[Block]:
         return []
     blocks: list[Block] = [Paragraph(budgets.described(use))]
     if rows := budgets.rows(use):
-        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), wording.BUDGET_MARKS))
+        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
         blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
     return blocks
 
@@ -358,7 +358,7 @@ def _directions(result: AuditResult) -> list[Block]:
         return []
     words = costs.directions_described(result)
     return [
-        Paragraph(wording.RISE_AND_FALL),
+        Paragraph(say("rise-and-fall")),
         Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
     ]
 
@@ -367,7 +367,7 @@ def _losses(result: AuditResult) -> list[Block]:
     found, rows = costs.losses(result), worst_contexts(result)
     if found is None and not rows:
         return []
-    blocks: list[Block] = [Paragraph(wording.LOSS_SIGN)]
+    blocks: list[Block] = [Paragraph(say("loss-sign"))]
     if found is not None:
         words = costs.losses_described(result)
         blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
@@ -380,12 +380,12 @@ def _losses(result: AuditResult) -> list[Block]:
 
 def _batches(result: AuditResult) -> list[Block]:
     found = batch_costs(result)
-    blocks: list[Block] = [Paragraph(wording.OF_THE_BATCH_LEVEL)]
+    blocks: list[Block] = [Paragraph(say("of-the-batch-level"))]
     if found is not None:
         drawing = figures.batch_histogram(result)
         nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
         blocks.append(Figure(drawing, nothing + found.described(), found.marks))
-    note = wording.NO_BATCH_COSTS if found is None else several_contexts(result)
+    note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
         columns = batch_columns(result)
@@ -468,7 +468,7 @@ def several_contexts(result: AuditResult) -> str:
     if found is None or found.unit == "context":
         return ""
     one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
-    return "" if one else wording.SEVERAL_CONTEXTS
+    return "" if one else say("several-contexts")
 
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
@@ -502,7 +502,7 @@ def signed(loss: float) -> str:
 def _ledger(result: AuditResult) -> list[Block]:
     if not result.ledger:
         return []
-    return [Paragraph(wording.LEDGER_LEAD), *(_composition(result, entry) for entry in result.ledger)]
+    return [Paragraph(say("ledger-lead")), *(_composition(result, entry) for entry in result.ledger)]
 
 
 def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
@@ -597,7 +597,7 @@ def _scalar(value: object) -> str:
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [Paragraph(f"{claim_origin(result)} {wording.REPRODUCE}".strip()), Commands(commands(result))]
+    return [Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()), Commands(commands(result))]
 
 
 def _nats(figure: str) -> str:

@@ -50,10 +50,6 @@ _ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside 
 _FEWEST_POINTS, _CELLS = 2, 40
 
 ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
-BUDGETS_CAPTION = (
-    "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
-    "over n batches. A colour and a marker for each run, a dash for each accountant."
-)
 _BUDGET_AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, batch level (nats)",

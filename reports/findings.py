@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
+from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
+from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -229,10 +229,11 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
-    order = {name: place for place, name in enumerate(FAMILIES)}
+    titles = catalogue().family
+    order = {name: place for place, name in enumerate(titles)}
     ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
     return tuple(
-        Family(FAMILIES.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
+        Family(titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
         for name, checks in ranked
     )
 

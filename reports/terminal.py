@@ -21,7 +21,7 @@ from dpaudit.reports.document import (
     Verdict,
 )
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
+from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES, section_title
 from dpaudit.reports.writers.terminal import STYLES, print_document, print_pair, print_paragraph
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.evidence import EVIDENCE_LEVELS
@@ -163,7 +163,7 @@ def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]
 
 def print_quality(found: Quality, console: Console) -> None:
     """Print an evaluation of a run's texts."""
-    print_document(Document(quality.TITLE, list(quality.blocks(found))), console)
+    print_document(Document(section_title("quality"), list(quality.blocks(found))), console)
 
 
 def print_higher_levels(result: AuditResult, console: Console) -> None:

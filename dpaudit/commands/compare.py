@@ -102,8 +102,8 @@ def figures(
     """
     from dpaudit.api.audits import audits_of
     from dpaudit.api.research import draw_figures, require_drawable
-    from dpaudit.reports.figure_files import WARNING
     from dpaudit.reports.text import in_a_line
+    from dpaudit.reports.wording import say
 
     require_drawable(run_dirs, names, out)
     audits = tuple(audits_of(run_dirs, tokenizers=tokenizers, engine=engine, monitor=TERMINAL).values())
@@ -117,5 +117,5 @@ def figures(
             click.echo(json.dumps({"audience": "internal", "verdicts": verdicts, "files": files}))
         else:
             click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
-            note(f"Internal. {WARNING}")
+            note(f"Internal. {say('figures-private')}")
     leave(*audits)

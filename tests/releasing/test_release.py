@@ -23,8 +23,9 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import message
 from dpaudit.releasing.folder import RefusedError, read_about, write_release
 from dpaudit.releasing.texts import Row, split_rows, tables
-from dpaudit.reports.card import EX_POST, Released, render_card
+from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding
 from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
@@ -166,7 +167,7 @@ def test_an_ex_post_card_states_no_epsilon_and_says_why(released: Releases) -> N
         assert result.guarantees.ex_post is not None and result.claim is not None
         card = (folder / "README.md").read_text()
         entry = (folder / "opendp_deployment.yaml").read_text()
-        assert EX_POST in card
+        assert say("card-ex-post") in card
         assert "give --epsilon" not in card and f"# {About().name}\n\n## Uses" in card
         assert not re.search(r"(?:epsilon|ε)\W{0,8}\d", card + entry)
         for figure in (result.claim.epsilon, result.guarantees.ex_post.batch_epsilon, result.guarantees.ex_post.exact):

@@ -19,11 +19,11 @@ from dpaudit.reports.document import Definitions
 from dpaudit.reports.engineers import kind_sections
 from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.reports.figures import taking_part
-from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.wording import section_title
 from dpaudit.results import AuditResult, BudgetUse
 from tests.reports.conftest import budget_use, budgets_run, mean_run
 
-TITLE = SECTIONS["budgets"]
+TITLE = section_title("budgets")
 SHARES = re.compile(r"\d%")
 
 

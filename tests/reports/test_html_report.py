@@ -20,7 +20,7 @@ from dpaudit.catalogue import message
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
 from dpaudit.reports.reproducing import claim_origin, commands
-from dpaudit.reports.wording import SEVERAL_CONTEXTS
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding, Message, Place
 from dpaudit.results.rounding import bound, stated
 from tests.reports.conftest import run_summary
@@ -430,10 +430,10 @@ def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples
     assert found is not None
     replaced = median.guarantees.model_copy(update={"ex_post": found.model_copy(update={"relation": "replace"})})
     for result in (user, median.model_copy(update={"guarantees": replaced})):
-        assert Page(render_html(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
-        assert render_markdown(result).count(SEVERAL_CONTEXTS) == 2
+        assert Page(render_html(result)).words.count(say("several-contexts")) == 2  # batches and worst contexts
+        assert render_markdown(result).count(say("several-contexts")) == 2
     for result in (median, samples["infinite"](), of_users(user, 1)):
-        assert SEVERAL_CONTEXTS not in Page(render_html(result)).words
+        assert say("several-contexts") not in Page(render_html(result)).words
 
 
 @pytest.mark.usefixtures("undrawn")
