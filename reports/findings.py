@@ -87,10 +87,7 @@ class Family(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
-
-    `asked`: the audit asked for every check of this level that is about the run.
-    """
+    """One level of evidence: how many of its checks came out how, and whether the audit asked for all of them."""
 
     level: int
     rests_on: str

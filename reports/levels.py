@@ -18,17 +18,12 @@ from dpaudit.results import (
     Amplification,
     Approximate,
     AuditResult,
-    BudgetPanel,
     ClaimResult,
     ExPost,
     Finding,
+    ForNeighbours,
     Guarantees,
-    RunEpsilon,
-    RunRho,
-    Spread,
-    Zcdp,
 )
-from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
@@ -231,8 +226,6 @@ def claim_words(claim: ClaimResult) -> str:
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
-) -> str:
+def neighbours_of(stated_for: ForNeighbours) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

@@ -10,10 +10,10 @@ from dpaudit.results import (
     ContextLoss,
     ExPost,
     Finding,
+    ForNeighbours,
     Number,
     Relation,
     Result,
-    Unit,
     Verdict,
 )
 
@@ -50,7 +50,7 @@ class InspectedRun(Result):
     problems: tuple[CheckResult, ...]
 
 
-class Neighbours(Result):
+class Neighbours(ForNeighbours):
     """What the ex-post costs are for: the unit of the claim, or of the settings where there is none.
 
     Attributes:
@@ -59,9 +59,6 @@ class Neighbours(Result):
         problem: why there are no costs; empty where there are.
     """
 
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None
     contexts: int | None
     change: Relation | None
     problem: str
