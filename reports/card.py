@@ -145,17 +145,11 @@ def _groups(released: Released) -> str:
 def _structure(released: Released) -> Paragraph:
     columns = "`text` and `label`" if released.labelled else "`text`"
     splits = ", ".join(f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items())
-    return Paragraph(
-        f"{splits}. The columns are {columns}. `{PARQUET}/` has them as Parquet, `{JSONL}/` the same as JSON lines. "
-        "Rows that follow one another may be of one batch, that is, made from the same records."
-    )
+    return Paragraph(say("card-structure", splits=splits, columns=columns, parquet=PARQUET, jsonl=JSONL))
 
 
 def _creation(result: AuditResult) -> Iterator[Block]:
-    yield Paragraph(
-        "A language model wrote the texts, token by token. Every token was drawn from an aggregate of many prompts, "
-        "each of which showed other records; how far any one of them can move a draw is bounded."
-    )
+    yield Paragraph(say("card-made"))
     if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
         yield Paragraph(say("card-canaries"))
     settings = result.run.settings
@@ -217,28 +211,19 @@ def _baseline(released: Released) -> Iterator[Block]:
     """Yield figures of texts without any record beside these, where both were measured on what is public."""
     found = released.quality
     if found is None or found.baseline is None:
-        none = (
-            "No public baseline was measured beside these texts: what the private records added to them is not known."
-        )
-        yield Paragraph(none)
+        yield Paragraph(say("card-no-baseline"))
         return
     # Where it is not known whether private records are among the real texts, they may be.
     known = found.own == 0 and (found.held_out is None or found.held_out.own == 0)
     if not (released.about.public_reference and known):
-        yield Paragraph(
-            "Texts of the same prompts without any record were measured beside these. The figures are withheld: they "
-            "were worked out from private records, and publishing them would leak what no epsilon covers."
-        )
+        yield Paragraph(say("card-baseline-withheld"))
         return
     # Held-out likelihood is measured in the run's own batches, whatever it is of.
     shown = found.model_copy(update={"likelihood": None})
     header = quality.header(shown)
     yield Table.of(section_title("quality"), header, quality.rows(shown), [len(header) - 1])
     yield from map(Paragraph, quality.added(shown))
-    yield Paragraph(
-        "Real texts here are public ones, as the publisher declares. Public only: the same prompts without any "
-        "record, epsilon 0."
-    )
+    yield Paragraph(say("card-real-texts"))
 
 
 def _audit(released: Released) -> Iterator[Block]:

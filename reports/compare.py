@@ -707,10 +707,7 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
         "Real texts: as many of them in place of the synthetic ones, or as many as there are.",
     ]
     if len({column.measure for column in columns}) < len(columns):
-        notes.append(
-            "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
-            "of its own."
-        )
+        notes.append(say("columns-differ"))
     numbers = {run.name: runs.number[run.name] for run in chosen}
     if beside:
         notes += [say("quality-added"), *_added(columns, titles, numbers)]

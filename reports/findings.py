@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
+from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -345,13 +345,7 @@ def caution(result: AuditResult) -> str:
         return ""
     failed = checks_with(result, "fail", "error")
     if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
-        return (
-            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
-            "so it bounds nothing until they do."
-        )
+        return say("record-in-doubt")
     if needed(result):
-        return (
-            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
-            "and they would show whether that is so."
-        )
+        return say("record-not-looked-through")
     return ""

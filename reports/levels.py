@@ -13,7 +13,7 @@ from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.wording import neighbours
+from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
     Amplification,
     Approximate,
@@ -206,10 +206,7 @@ def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> st
 def few_batches(batches: int, labels: int) -> str:
     """What so few batches mean."""
     whose = "a label's records" if labels > 1 else "the records"
-    return (
-        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
-        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
-    )
+    return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
 
 
 def claim_sentence(result: AuditResult) -> str:
