@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -56,23 +57,6 @@ def dpaudit(capfd, monkeypatch):
         return left.value.code, out, err
 
     return run
-
-
-def test_an_option_that_is_given_twice_is_refused(dpaudit, make_run, tmp_path):
-    run = make_run().path
-    (tmp_path / "strict.yaml").write_text("policy_version: 1\nepsilon: 0.1\n")
-    (tmp_path / "lax.yaml").write_text("policy_version: 1\nepsilon: 1000\n")
-    policies = [f"--policy={tmp_path / name}.yaml" for name in ("strict", "lax")]
-    for twice, said in (
-        (policies, "--policy is given more than once"),
-        (["--epsilon", 0.1, "--epsilon=1000"], "--epsilon is given more than once"),
-        (["--evidence", 4, "--level", 2], "--evidence/--level is given more than once"),
-    ):
-        for command in (["verify"], ["report"], ["release", "--unsigned", "--out", tmp_path / "texts"]):
-            code, out, err = dpaudit(*command, *twice, run)
-            assert (code, out) == (2, "") and said in err
-    code, _, err = dpaudit("verify", run, "--json", "--json", "--tokenizer", run, "--tokenizer", run)
-    assert code == 0, err
 
 
 def test_a_full_standard_error_changes_no_exit_code(make_run):
@@ -279,14 +263,14 @@ def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run,
             ("report", f"./{name}"),
             ("report", f"./{name}", "--audience", "public"),
             ("inspect", f"./{name}"),
-            ("figures", f"./{name}", "--format", "svg", "--out", f"{name} figures"),
+            ("compare", f"./{name}", "--format", "svg", "--figures", f"{name} figures"),
         ):
             _, out, err = dpaudit(*command)
             assert not set(out + err) & {"\x1b", "\x9b", "\u202e"} and "\n\\x1b[mb" not in out + err
             if command[0] == "inspect":
                 assert f"Next: dpaudit inspect {named} --batch" in err
         assert f"\ndpaudit report {named}\n" in Path(name, "report/report.md").read_text()
-        assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
+        assert f"dpaudit compare {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
 
 
 def test_no_private_report_takes_the_place_of_a_public_one(make_run, dpaudit, tmp_path):
@@ -703,7 +687,7 @@ def test_a_closed_pipe_is_told_by_the_exit_code_unless_the_verdict_is_worse(
 
 
 def test_a_closed_pipe_is_no_defect(into_a_closed_pipe):
-    for arguments in (["--help"], ["checks"], ["completion", "bash"], ["--version"]):
+    for arguments in (["--help"], ["checks"], ["lab", "--help"], ["--version"]):
         assert into_a_closed_pipe(*arguments) == (UNREAD, "")
 
 
@@ -1025,22 +1009,35 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
+def leaf_commands(group=cli, path=()):
+    """Every command that does something, by the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaf_commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
 def test_every_command_has_an_example_and_can_be_quiet():
-    for command in cli.commands:
-        result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
+    for words in leaf_commands():
+        result = CliRunner().invoke(cli, [*words, "--help"], catch_exceptions=False)
         assert result.exit_code == 0
-        assert f"dpaudit {command}" in result.stdout
+        assert f"dpaudit {' '.join(words)}" in result.stdout
         assert "Example" in result.stdout
         assert "--quiet" in result.stdout
 
 
-def test_no_summary_of_a_command_is_cut():
+def test_help_lists_six_verbs_first_and_cuts_no_summary():
     result = CliRunner().invoke(cli, ["--help"], catch_exceptions=False, terminal_width=80)
-    assert "..." not in result.stdout.partition("Commands:")[2]
+    listed = result.stdout.partition("Commands:")[2]
+    assert "..." not in listed
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert names[:6] == ["init", "generate", "report", "evaluate", "release", "verify"]
+    assert sorted(names) == sorted(cli.commands)
 
 
 def test_unusable_command_lines(dpaudit):
-    for name in ("nothing", "report", "verify", "compare", "figures"):
+    for name in ("nothing", "report", "verify", "compare", "lab"):
         code, out, err = dpaudit(name)
         assert (code, out) == (2, ""), name
         assert "Usage" in err
@@ -1051,7 +1048,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
     code, out, err = dpaudit()
     assert (code, out) == (2, "")
     assert (0, err, "") == dpaudit("-h") == dpaudit("--help")
-    assert "\\n" not in err and "Commands:\n  budget" in err
+    assert "\\n" not in err and "Commands:\n  init" in err
 
 
 @pytest.mark.parametrize(
@@ -1064,7 +1061,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         (["verify", "run", "--evidense", "3"], "No such option '--evidense'. Did you mean '--evidence'?"),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
-        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+        (["compare", "run"], "Name two or more run directories."),
         (["record"], "Missing argument 'GENERATOR'"),
         (["verify", "one", "t\nwo"], "Got unexpected extra argument (t\\nwo)"),
         (["budget", "--clip", "1", "--relation", "other"], "'other' is not one of 'add_remove', 'replace'."),
@@ -1100,7 +1097,7 @@ def python(code, *arguments):
 
 
 LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
-HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas")
+HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas", "dpaudit.generation.experiments")
 
 
 def test_command_line_alone_loads_nothing_heavy():
@@ -1158,18 +1155,14 @@ def test_a_check_that_is_not_there(dpaudit):
     assert "no check 'claim.everything'" in err
 
 
-def test_locations_that_are_no_urls_are_refused(dpaudit):
-    for location in ("s3:/bucket/run", "s3://", "file://work/run", "FILE://", "gs:/x", "memory:///"):
+def test_places_that_lead_nowhere_are_refused(dpaudit):
+    for location in ("s3:/bucket/run", "file://work/run", "memory://", "memory:///"):
         code, out, err = dpaudit("verify", location)
-        assert (code, out) == (2, "")
-        assert location in err
-        assert "//" in err
+        assert (code, out) == (2, "") and err, location
 
 
 def test_url_of_a_file_is_its_path(make_run, dpaudit):
-    run = make_run()
-    for url in (f"file://{run.path}", f"FILE://localhost{run.path}/"):
-        assert dpaudit("verify", url)[0] == 0
+    assert dpaudit("verify", f"file://{make_run().path}")[0] == 0
 
 
 def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
@@ -1266,20 +1259,12 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(make_run, o
 # --- completion -------------------------------------------------------------------------------------------------------
 
 
-def test_completion_prints_the_shells_script(dpaudit):
-    for shell in ("bash", "zsh", "fish"):
-        code, out, err = dpaudit("completion", shell)
-        assert (code, err) == (0, "")
-        assert "dpaudit" in out
-        assert f"_DPAUDIT_COMPLETE={shell}_complete" in out
-
-
 def test_completion_in_bash_completes(tmp_path):
-    """In a real shell, with the script as it is printed."""
+    """In a real shell, by click's own way, as docs/inspect.md has it."""
     (tmp_path / "dpaudit").write_text(f'#!/bin/sh\nexec {sys.executable} -m dpaudit "$@"\n')
     (tmp_path / "dpaudit").chmod(0o755)
     script = """
-    eval "$(dpaudit completion bash)"
+    eval "$(_DPAUDIT_COMPLETE=bash_source dpaudit)"
     COMP_WORDS=(dpaudit inspect --ba) COMP_CWORD=2
     _dpaudit_completion dpaudit
     echo "${COMPREPLY[@]}"
@@ -1293,7 +1278,7 @@ def test_completion_in_bash_completes(tmp_path):
 
 def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypatch):
     def completed(words):
-        """What the program answers to the script that `dpaudit completion` printed."""
+        """What the program answers to the shell's script."""
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
         return dpaudit()[1].splitlines()

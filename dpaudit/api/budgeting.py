@@ -29,6 +29,7 @@ from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
 from dpaudit.results.budget import BatchCost, ClipTexts, MeanBudget, OneLabel, OwnBudgets, RoundsCost
 from dpaudit.results.rounding import bound, stated
 from dpaudit.runs import InputError, SecretBatches
+from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30
@@ -128,7 +129,7 @@ def plan_budget(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+        raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
     runs.require_question()
     warn_of_delta(runs.known_delta, records, monitor)
     try:

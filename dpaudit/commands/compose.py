@@ -15,6 +15,7 @@ from dpaudit.commands.options import (
     TitledCommand,
     engine_options,
     output_options,
+    public_model_option,
     tokenizer_option,
 )
 from dpaudit.commands.terminal import TERMINAL, show, tell
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
-@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Of the total.")
-@click.option(
-    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
-)
+@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total.")
+@public_model_option
 @tokenizer_option
 @engine_options
 @output_options
@@ -49,10 +48,10 @@ def compose(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    """Say what releases of the same records cost together.
+    """Add up what releases of the same records cost together.
 
-    Every run is audited first; what fails is not composed. Each kind of epsilon has a total of its own. Runs that went
-    on from each other's spending (`dpaudit generate --spent`) pay out of one budget.
+    Every run is audited first. A run that does not pass is not composed. Each kind of epsilon has a total of its own.
+    Runs that continue each other's spending (`dpaudit generate --spent`) share one budget.
 
     \b
     Example:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--baseline",
     type=RUN_DIR,
     metavar="DIR",
-    help="Public-only texts of the run's config, to be measured beside it: what did the records add?",
+    help="Public-only texts of the run's config, to measure beside it: what did the records add?",
 )
 @click.option(
     "--likelihood",
@@ -116,10 +116,12 @@ def evaluate(
 ) -> None:
     """Measure a run: MAUVE, accuracy, held-out likelihood.
 
-    Texts stand beside what real ones reach, and with --baseline beside what the same prompts give without records.
-    --likelihood stands beside the public prompt alone; it needs --test, the run's private data as --reference, and its
-    model. Every figure looks at private records without noise: they are for whoever may see the records. They go into
-    RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
+    Real texts are measured in the same way, and with --baseline also texts of the same prompts without records: the
+    difference is what the records added. --likelihood is compared with the public prompt alone. It needs --test, the
+    run's private data as --reference, and the run's model.
+
+    The figures are computed from private records without noise. Show them only to people who may see the records. They
+    are written to RUN_DIR/report/evaluation.json, and from there into reports and comparisons.
 
     \b
     Example:

@@ -31,33 +31,33 @@ _LISTED = 10
 
 @click.command(cls=TitledCommand)
 @click.argument("config", type=NamedPath(path_type=Path))
-@click.option("--out", type=RUN_DIR, help="Run directory to write, or to go on with: a path or a URL.")
+@click.option("--out", type=RUN_DIR, help="Run directory to write or to continue: a path or a URL.")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Write nothing: say how many contexts, texts and tokens there would be, the claim, time and disk.",
+    help="Show how many contexts, texts and tokens there would be, the claim, time and disk. Write nothing.",
 )
 @click.option(
     "--public-only",
     is_flag=True,
-    help="Write the baseline of this config's runs instead: its prompts without any record, epsilon 0.",
+    help="Generate from the config's prompts without any record instead: a baseline at epsilon 0.",
 )
 @click.option(
     "--spent",
     type=RUN_DIR,
     multiple=True,
-    help="A finished run of the same records: go on with what it left of their budgets. Repeat it for each.",
+    help="A finished run of the same records. Spend what it left of their budgets. Repeat it for each.",
 )
 @click.option(
     "--stop-after",
     type=click.IntRange(min=1),
     metavar="ROUNDS",
-    help="Finish so many of batching.rounds, and the run with them. It costs what all rounds do (docs/generation.md).",
+    help="Finish the run after this many of batching.rounds, at the cost of all rounds (docs/generation.md).",
 )
 @click.option(
     "--unverified",
     is_flag=True,
-    help="Generate what cannot pass its audit, too: for experiments whose texts are not released.",
+    help="Also generate what cannot pass its audit: for experiments whose texts are not released.",
 )
 @model_engine_options
 @output_options
@@ -72,12 +72,12 @@ def generate(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    """Run Algorithm 1 on private records and write a run directory.
+    """Generate synthetic texts from your private records.
 
-    A run that was interrupted goes on at its first unfinished batch. On a Ray cluster every worker reads the data and
-    loads the model itself, and writes to the run directory: all nodes must reach them.
+    An interrupted run goes on at its first unfinished batch when you give the same command again. On a Ray cluster
+    every worker reads the data, loads the model and writes to the run directory: all nodes must reach them.
 
-    A config whose run could not pass `dpaudit verify` is refused with the reason before the model is loaded.
+    A config whose run could not pass `dpaudit verify` is refused, with the reason, before the model is loaded.
 
     \b
     Example:
@@ -159,7 +159,10 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
         run += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
         # Audits recompute what a run took from its public prompts with the model.
         public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
-        note(f"Give whoever has the commitment the head, too. They check both: dpaudit verify {run} {given}{public}")
+        note(
+            "Save the second fingerprint, the head, with the first. "
+            f"To check both: dpaudit verify {run} {given}{public}"
+        )
         note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 
@@ -183,9 +186,8 @@ class GenerationProgress:
                 _tell_placed(self._title, event)
             case events.RunCommitted():
                 note(
-                    f"{self._title}: the commitment is {event.commitment}. Put it now where nobody can change it, a "
-                    "ticket, say: `dpaudit verify RUN_DIR --commitment HEX` tells whether what is settled by now was "
-                    "changed"
+                    f"{self._title}: the commitment is {event.commitment}. Save this fingerprint in a ticket now. It "
+                    "later proves that data and settings were not changed: `dpaudit verify RUN_DIR --commitment HEX`"
                 )
             case events.RunResumed():
                 _tell_resumed(self._title, event)
@@ -223,8 +225,8 @@ class GenerationProgress:
 def _tell_resumed(title: str, resumed: RunResumed) -> None:
     """What somebody who was given the commitment may be given, too, and what was done to the run meanwhile."""
     note(
-        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is {resumed.head}. Put it "
-        "where the commitment is: `dpaudit verify --head` tells later whether one of them was changed or drawn again"
+        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is {resumed.head}. Save it "
+        "with the commitment: `dpaudit verify --head` tells later whether one of them was changed or drawn again"
     )
     if resumed.redrawn:
         shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (len(resumed.redrawn) > _LISTED)
@@ -240,8 +242,8 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     Counts are private: for this terminal, not the record.
     """
     if placed.repeated:
-        rows = "1 row repeats" if placed.repeated == 1 else f"{placed.repeated:,} rows repeat"
-        note(f"{title}: {rows} another in text and label and {'counts' if placed.repeated == 1 else 'count'} once")
+        rows = "1 duplicate row" if placed.repeated == 1 else f"{placed.repeated:,} duplicate rows"
+        note(f"{title}: {rows} (same text and label) counted once")
     if placed.left is not None:
         note(f"{title}: earlier runs left contexts {100 * placed.left:.0f}% of their budgets on average")
         if placed.left < NOTHING_LEFT:

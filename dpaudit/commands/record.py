@@ -25,7 +25,7 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
     "--mend",
     type=click.Choice([*MENDS, "all"]),
     multiple=True,
-    help="Replace this part of the generator by one that is sound, and nothing else. Repeat it, or say all.",
+    help="Replace only this part of the generator by a sound one. Repeat it, or say all.",
 )
 @click.option("--texts", type=COUNT, metavar="N", help="A public number of texts, for --mend lengths.")
 @click.option("--max-tokens", type=COUNT, metavar="N", help="A public number of tokens of a text, for --mend lengths.")
@@ -53,10 +53,10 @@ def record(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Record somebody else's generator while a script runs it.
+    """Record another generator while a script runs it.
 
-    The generator is unmodified but for what --mend names, and the script calls it once. What is recorded is a run like
-    any other: audit it with `report`.
+    The generator runs unmodified, except for what --mend replaces, and the script calls it once. The recording is a run
+    like any other: audit it with `dpaudit report`.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
+from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options, junit_option, sarif_option
 from dpaudit.commands.terminal import note, output, print_json, stdout, tell
 
 if TYPE_CHECKING:
@@ -21,35 +21,33 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Make this folder.")
+@click.option(
+    "--out",
+    required=True,
+    type=NamedPath(path_type=Path),
+    metavar="FOLDER",
+    help="Folder to write. It must not exist yet.",
+)
 @click.option(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Sign with this private key, of `dpaudit key`.",
 )
-@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned: nobody vouches for the folder then.")
+@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned, so that nobody vouches for the folder.")
 @click.option(
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
+    help="Facts for the card and the registry's entry: name, curators, description, license ...",
 )
 @click.option(
     "--test-share",
     type=SHARE,
-    help="Put at least this share of each label's texts into a test split, whole batches, but one of them.",
+    help="Put at least this share of each label's texts into a test split: whole batches, all but one at most.",
 )
-@click.option(
-    "--junit",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the checks as JUnit XML here, for readers outside, passed or not.",
-)
-@click.option(
-    "--sarif",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the findings as SARIF here, for readers outside, passed or not.",
-)
+@junit_option
+@sarif_option
 @audit_options
 def release(
     run_dir: Location,
@@ -63,10 +61,11 @@ def release(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Audit a run, and write the folder that leaves the house.
+    """Audit a run and package its synthetic texts for release.
 
-    Texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP registry, and a signed
-    attestation of all of them. Nothing is written unless the audit passes.
+    The folder holds the texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP
+    registry, and a signed attestation of all of them. Nothing else is written unless the audit passes: --junit and
+    --sarif, which are for readers outside, are written either way.
 
     \b
     Example:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.api.generating import Event
-    from dpaudit.results import Result
-    from dpaudit.results.quality import Quality
+    from dpaudit.api.shown import Serialisable
+    from dpaudit.reports.document import Document
 
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
@@ -33,7 +33,7 @@ PATIENCE = 15.0
 #: What a stream of some other encoding than UTF-8 may lack, and what could drive a terminal.
 _BEYOND_ASCII = re.compile("[^\n\x20-\x7e]")
 #: What a command finds: it can be printed as JSON.
-Found = TypeVar("Found", bound="Result | Quality")
+Found = TypeVar("Found", bound="Serialisable")
 
 
 @dataclass
@@ -258,6 +258,22 @@ def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], No
             print_json(found.to_json())
         else:
             print_found(found, stdout())
+
+
+def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
+    """Print what was found on standard output, as JSON or as the document that `build` returns."""
+    with output():
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_document(build(found))
+
+
+def print_document(document: Document) -> None:
+    """Print a document on standard output."""
+    from dpaudit.reports.writers import terminal
+
+    terminal.print_document(document, stdout())
 
 
 def stdout() -> Console:

@@ -36,8 +36,6 @@ from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
 from dpaudit.results.audit import Zcdp as Zcdp
-from dpaudit.results.clusters import ClusterComparison as ClusterComparison
-from dpaudit.results.clusters import ClusteredBy as ClusteredBy
 from dpaudit.results.comparison import Affordable as Affordable
 from dpaudit.results.comparison import Afforded as Afforded
 from dpaudit.results.comparison import BudgetCurve as BudgetCurve
@@ -55,9 +53,9 @@ from dpaudit.results.composition import Continued as Continued
 from dpaudit.results.composition import JointCost as JointCost
 from dpaudit.results.composition import Release as Release
 from dpaudit.results.composition import Shared as Shared
+from dpaudit.results.composition import Spent as Spent
 from dpaudit.results.composition import Total as Total
 from dpaudit.results.composition import TotalRho as TotalRho
-from dpaudit.results.likelihood import Spent as Spent
 from dpaudit.results.summary import RunSummary as RunSummary
 from dpaudit.results.summary import Settings as Settings
 from dpaudit.results.values import Finding as Finding

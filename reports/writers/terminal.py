@@ -5,7 +5,7 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -67,18 +67,6 @@ def print_pair(
         line.rstrip()
         name = label if index == 0 else ""
         console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
-
-
-def plain_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
-) -> RichTable:
-    """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for name in header:
-        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def _plain(words: d.Words) -> str:

@@ -63,7 +63,7 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     (tmp_path / "own.yaml").write_text(small.replace("batches_per_label: 10", "batches_per_label: 2"))
     code, out, err = dpaudit(*then[1:])
     assert code == 0
-    (both,) = re.findall("They check both: (.*)$", err, re.MULTILINE)
+    (both,) = re.findall("To check both: (.*)$", err, re.MULTILINE)
     assert f"--model {tiny_folder}" in both
     code, out, err = dpaudit(*shlex.split(both)[1:])
     assert code == 0, out + err
@@ -274,7 +274,7 @@ def test_batches_of_few_contexts_and_repeated_rows_are_told_before_anything_is_s
     assert code == 0
     told = next(line for line in err.splitlines() if "warning" in line)
     assert "Lower batching.batches_per_label" in told
-    assert ("1 row repeats another" in err) == (not quiet)
+    assert ("1 duplicate row" in err) == (not quiet)
     if not quiet:
         assert err.index("warning") < err.index("1/4 batches")
 

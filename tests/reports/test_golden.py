@@ -120,7 +120,7 @@ def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
 def test_captions(results: Results, golden: Golden) -> None:
     drawn = {name: results[name] for name in ("median", "mean", "budgets", "failed", "infinite", "hostile")}
     runs = [FigureRun(name, f"runs/{name}", result, batch_spread(name, result)) for name, result in drawn.items()]
-    captions = figure_files(runs, (), "dpaudit figures runs/* --out figures")[CAPTIONS].decode()
+    captions = figure_files(runs, (), "dpaudit compare runs/* --figures figures")[CAPTIONS].decode()
     golden(CAPTIONS, captions.replace(version("matplotlib"), "VERSION"))
 
 
@@ -129,5 +129,5 @@ def test_every_golden_file_is_looked_at() -> None:
     machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
     rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
     there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
-    single = {"checks.txt", "comparison.txt", "comparison-of-two.txt", "demo.txt", "likelihood.txt", CAPTIONS}
+    single = {"checks.txt", "comparison.txt", "comparison-of-two.txt", "demo.txt", CAPTIONS}
     assert there == pages | machine | rest | single

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpaudit.reports import clusters
+from dpaudit.generation.experiments import cluster_page
 from dpaudit.reports.wording import STATUS_NAMES, glossary, say
 
 
@@ -13,7 +13,7 @@ def test_an_attack_refutes_guarantees_about_all_outputs_and_no_ex_post_claim() -
 
 
 def test_private_figures_invite_no_choice_by_them() -> None:
-    for warning in [say("quality-private"), clusters.WARNING]:
+    for warning in [say("quality-private"), cluster_page.WARNING]:
         assert "for choosing" not in warning
         assert "chosen_from: private" in warning
 
