@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from dpaudit.catalogue import catalogue, render, sentence
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim
@@ -34,12 +34,7 @@ STATUS_MARKS: Final[dict[Status | Verdict, str]] = {
     "skip": "–",
 }
 #: Verdicts within a line.
-VERDICT_NAMES: Final[dict[Verdict, str]] = {
-    "pass": "pass",
-    "not_verified": "not verified",
-    "fail": "fail",
-    "error": "error",
-}
+VERDICT_NAMES: Final[dict[Verdict, str]] = {verdict: verdict.replace("_", " ") for verdict in get_args(Verdict)}
 
 #: Stands where there is no figure.
 ABSENT: Final = "–"
