@@ -88,8 +88,8 @@ FLOAT = Factor(4, "bytes")
 #: Texts, each from a batch of its own: in the paper's full setting, and beside it.
 PAPER, MANY = Factor(1_700, "batches"), Factor(1e6, "batches")
 SETTING = """\
-At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts need
-64 million records at one a context; the same arithmetic gives the last column.
+At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
+need 64 million records at one a context; the same arithmetic gives the last column.
 """
 
 #: Begins what is made here.

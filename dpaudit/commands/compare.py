@@ -100,10 +100,10 @@ def compare(
 
 
 def _say_drawn(paths: list[Path], as_json: bool) -> None:
-    from dpaudit.reports.figure_files import WARNING
     from dpaudit.reports.text import in_a_line
+    from dpaudit.reports.wording import say
 
     if not as_json:
         with output():
             click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
-    note(f"Internal. {WARNING}")
+    note(f"Internal. {say('figures-private')}")

@@ -140,9 +140,7 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
         own = public.own_claim
         claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
         if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
-            note(
-                f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller."
-            )
+            note(f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller.")
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
         note("The card states no epsilon: this run's is ex-post, which is private.")

@@ -22,10 +22,11 @@ FEWEST = 40
 
 HEAD = f"""# Faults and the checks that catch them
 
-The tests take clean runs, plant one fault in each, forge the digests (unless the fault is about them), and expect exactly these checks to fail.
+The tests take clean runs, plant one fault in each, forge the digests (unless the fault is about them), and expect
+exactly these checks to fail.
 
-`neighbors.addition`, and `neighbors.removal` without a replay, hold dpaudit's own bounds against actual neighbours: only
-wrong accounting can fail them. Other tests narrow the bounds and see both fail.
+`neighbors.addition`, and `neighbors.removal` without a replay, hold dpaudit's own bounds against actual neighbours:
+only wrong accounting can fail them. Other tests narrow the bounds and see both fail.
 
 `{UPDATE}=1 pytest tests/checks/test_fault_table.py -k page` writes this page.
 """
@@ -54,10 +55,9 @@ def table(faults: dict[str, Iterable[str]]) -> str:
     rows = defaultdict(list)
     for name, fails in faults.items():
         rows[tuple(sorted(fails, key=order.index))].append(name.replace("_", " "))
-    lines = ["", "| checks that fail | faults |", "|---|---|"]
-    for checks in sorted(rows, key=lambda checks: [order.index(check) for check in checks]):
-        lines.append(f"| {', '.join(f'`{check}`' for check in checks)} | {'; '.join(rows[checks])} |")
-    return "\n".join([*lines, ""])
+    in_order = sorted(rows, key=lambda checks: [order.index(check) for check in checks])
+    lines = [f"| {', '.join(f'`{check}`' for check in checks)} | {'; '.join(rows[checks])} |" for checks in in_order]
+    return "\n".join(["", "| checks that fail | faults |", "|---|---|", *lines, ""])
 
 
 def page() -> str:

@@ -28,7 +28,7 @@ from dpaudit.results import AuditResult, Comparison, TextCounts
 Results = dict[str, AuditResult]
 Golden = Callable[[str, str], None]
 PAGES = ("median", "mean", "secret", "failed", "public", "hostile")
-OTHERS = (*PAGES, "attacked", "budgets", "approximate only", "user", "unreadable", "infinite", "secret median")
+OTHERS = (*PAGES, "attacked", "budgets", "rho", "approximate only", "user", "unreadable", "infinite", "secret median")
 
 
 def words_of(page: str) -> str:
