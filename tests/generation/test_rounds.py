@@ -114,7 +114,7 @@ def test_rejects_a_stop_before_batches_that_are_there(tmp_path: Path, make_confi
     config, run = make_config(**asked()), tmp_path / "run"
     generate(config, run, stop_after=2)
     unfinish(run)
-    with pytest.raises(InputError, match="stopped after 2 rounds already"):
+    with pytest.raises(InputError, match="already stopped after 2 rounds"):
         generate(config, run, stop_after=1)
     run = tmp_path / "other"
     generate(config, run)

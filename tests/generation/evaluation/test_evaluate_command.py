@@ -214,7 +214,7 @@ def test_what_is_no_baseline_of_the_run_is_named(
     colder = RunReader(run.path).manifest.mechanism.model_copy(update={"temperature": 0.25})
     for baseline, said in (
         (make_baseline("{}", mechanism=colder), "mechanism.temperature is not that of the run"),
-        (run.path, "this is a run, which was made from private records"),
+        (run.path, "this is a run"),
         (tmp_path / "none", "no public.json"),
     ):
         code, out, err = command("--baseline", baseline)
