@@ -29,7 +29,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "data", f"{counted(plan.records, 'record')}{labels}"
     yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, about {held} contexts each"
     if plan.contexts < _SOME_EMPTY:
-        yield "warning", "a batch may have no record at all; its text then looks like one of this data and is not"
+        yield "warning", "a batch may have no record at all, and readers cannot tell its text from the others"
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches
@@ -64,7 +64,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.public_parts:
         yield (
             "model",
-            f"audit with --model NAME: without it, most {' and '.join(plan.public_parts)} cannot be checked",
+            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} can be checked",
         )
     if not plan.knows_tokenizer:
         yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"
