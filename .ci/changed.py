@@ -68,7 +68,7 @@ GROUPS = {
             "generation/*",
             "README.md",
         ),
-        uses=("tests/reports/test_clusters_report.py",),
+        uses=("generation/experiments/cluster_page.py", "tests/generation/experiments/test_cluster_page.py"),
     ),
     "packaging": Group(
         ("tests/packaging",),

@@ -125,7 +125,7 @@ def test_all_groups_run_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) 
         ("tests/reports/golden/a.html", set()),
         ("tests/browser/probes.js", ALL),
         ("tests/browser/test_pages.py", {"browser"}),
-        ("tests/reports/test_clusters_report.py", {"browser"}),
+        ("tests/generation/experiments/test_cluster_page.py", {"browser"}),
         ("tests/packaging/test_wheel.py", {"packaging"}),
         ("tests/engines/test_ray.py", {"ray"}),
         ("tests/engines/test_local.py", set()),
