@@ -49,10 +49,6 @@ _ROW_WIDTH, LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside i
 _FEWEST_POINTS, _CELLS = 2, 40
 
 ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
-BUDGETS_CAPTION = (
-    "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
-    "over n batches. A colour and a marker for each run, a dash for each accountant."
-)
 BUDGET_AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, batch level (nats)",
@@ -174,24 +170,24 @@ def token_curve(result: AuditResult) -> Drawing | None:
     return Drawing("token-curve", title, costs.curve_described(result.tokens), draw, height)
 
 
-def batch_spreads(series: Sequence[Series]) -> Drawing | None:
-    """Per-batch costs of runs as one row each, on one axis; None where no run has a finite one."""
-    if not any(run.costs.finite for run in series):
+def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
+    """Return per-batch costs of runs: a row for each, a tick for each batch; None where no run has a finite cost."""
+    if not any(run.costs.finite for run in runs):
         return None
-    labels = []
-    for run, change in zip(series, _differences([run.found for run in series]), strict=True):
+    rows = []
+    for run, change in zip(runs, _differences([run.found for run in runs]), strict=True):
         endless = f"{run.costs.unbounded:,} not finite" if run.costs.unbounded else ""
         lines = (*wrap(run.label, _ROW_WIDTH), f"n = {len(run.costs.values):,}", endless, change)
-        labels.append("\n".join(filter(None, lines)))
+        rows.append(("\n".join(filter(None, lines)), run.spread))
 
     def draw(figure: FigureBase) -> None:
-        axes = _draw_spreads(figure, [(label, run.spread) for label, run in zip(labels, series, strict=True)])
-        for row, run in enumerate(series):
+        axes = _draw_spreads(figure, rows)
+        for row, run in enumerate(runs):
             axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
-        axes.set_ylim(len(series) - 0.45, -0.45)
+        axes.set_ylim(len(rows) - 0.45, -0.45)
 
-    described = " ".join(f"{run.label}: {run.costs.described()}" for run in series)
-    height = 1.3 + len(series) * max(0.62, 0.19 * max(map(_lines, labels)))
+    described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
+    height = 1.3 + len(rows) * max(0.62, 0.19 * max(_lines(label) for label, _ in rows))
     return Drawing("batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height)
 
 
@@ -548,22 +544,16 @@ def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str
 
 def _by_cell(
     across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The mean of the points in each cell of a grid, and how many they are.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return the mean of the points in each cell of a grid, and how many they are.
 
     Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
     """
-    parts = []
-    for side in (up > across, up <= across):
-        grid = [np.linspace(*span, _CELLS + 1)] * 2
-        counts, sums_across, sums_up = (
-            np.histogram2d(across[side], up[side], bins=grid, weights=weights)[0]
-            for weights in (None, across[side], up[side])
-        )
-        full = counts > 0
-        parts.append(np.array([sums_across[full] / counts[full], sums_up[full] / counts[full], counts[full]]))
-    means_across, means_up, counts = np.concatenate(parts, axis=1)
-    return means_across, means_up, counts
+    edges = np.linspace(*span, _CELLS + 1)
+    places = np.stack([np.digitize(across, edges), np.digitize(up, edges), up > across])
+    _, cells, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+    means = (np.bincount(cells.reshape(-1), weights=values) / counts for values in (across, up))
+    return next(means), next(means), counts
 
 
 def _endless(found: Pairs) -> str:

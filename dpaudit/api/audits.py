@@ -502,12 +502,13 @@ def write_findings(
     sarif: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the checks as JUnit XML and as SARIF. The files are as private as the result is."""
-    from dpaudit.reports.write import write_junit, write_sarif
+    from dpaudit.reports.machine import render_junit, render_sarif
+    from dpaudit.reports.write import write_files
 
-    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+    for option, file, render in (("--junit", junit, render_junit), ("--sarif", sarif, render_sarif)):
         if file is not None:
             with places.writing(Path(file), option):
-                write(result, Path(file))
+                write_files({Path(file).name: render(result)}, Path(file).parent)
 
 
 def audits_of(

@@ -76,12 +76,13 @@ class RunComparison(Shown[Comparison]):
         Raises:
             InputError: the file would be part of a run's record or of a release, or cannot be written.
         """
-        from dpaudit.reports.write import write_comparison
+        from dpaudit.reports.compare import render_comparison_html
+        from dpaudit.reports.write import write_files
 
         page, runs = places.path_of(file, "file"), [found.run for found in self.audits.values()]
         require_page(page, runs)
         with places.writing(page, "--out"):
-            write_comparison(self.result, page, links)
+            write_files({page.name: render_comparison_html(self.result, links)}, page.parent)
         return page
 
     def _title(self) -> str:

@@ -23,6 +23,7 @@ from dpaudit.results.audit import CurvePoint as CurvePoint
 from dpaudit.results.audit import DearToken as DearToken
 from dpaudit.results.audit import Empirical as Empirical
 from dpaudit.results.audit import ExPost as ExPost
+from dpaudit.results.audit import ForNeighbours as ForNeighbours
 from dpaudit.results.audit import Guarantees as Guarantees
 from dpaudit.results.audit import LedgerEntry as LedgerEntry
 from dpaudit.results.audit import OtherNeighbours as OtherNeighbours
@@ -40,7 +41,6 @@ from dpaudit.results.comparison import Afforded as Afforded
 from dpaudit.results.comparison import BudgetCurve as BudgetCurve
 from dpaudit.results.comparison import BudgetPanel as BudgetPanel
 from dpaudit.results.comparison import ComparedRun as ComparedRun
-from dpaudit.results.comparison import ComparedText as ComparedText
 from dpaudit.results.comparison import Comparison as Comparison
 from dpaudit.results.comparison import LeftOut as LeftOut
 from dpaudit.results.comparison import QualityColumn as QualityColumn
