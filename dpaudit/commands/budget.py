@@ -84,7 +84,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @output_options
 def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
-    """Compute a mean's epsilon, texts, tokens or contexts from the others.
+    """Compute a mean's epsilon, texts, tokens or contexts.
 
     Only a mean's cost is known before the run. With --texts, --rounds, --labels, --batches or --generated, --epsilon is
     at the release level: for readers of the texts, who do not know which batch a record was in. Otherwise it is at the
