@@ -103,7 +103,7 @@ def verdicts(found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: in
         whole = Path(folder, "0")
         copy_repository(root, whole)
         if run_tests(whole, ["--collect-only", *tests], PATIENCE)[0] != SURVIVED:
-            sys.exit("The tests cannot be collected without a fault.")
+            sys.exit(f"No fault is planted, and these tests cannot be collected: {tests}")
         copies.put(whole)
         for number in range(1, jobs):
             copies.put(Path(shutil.copytree(whole, Path(folder, str(number)), symlinks=True)))
