@@ -48,8 +48,8 @@ class Verdict:
 
 
 def copy_repository(root: Path, to: Path) -> None:
-    """Copy the checkout. Its byte code is known by the source's digest: ages are too close here."""
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "site")
+    """Copy the checkout, with the entry points of its egg-info. Its byte code is known by the source's digest."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "site")
     shutil.copytree(root, to, symlinks=True, ignore=ignored)
     compile_dir(to, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
