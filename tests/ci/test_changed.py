@@ -56,7 +56,7 @@ def merged(tmp_path: Path) -> Path:
     commit(folder, dpaudit__engines__ray="2")
     commit(folder, dpaudit__checks__one="2")
     git(folder, "checkout", "main")
-    git(folder, "merge", "--no-ff", "-m", "Merge it", "branch")
+    git(folder, "merge", "--no-ff", "--no-edit", "branch")
     return folder
 
 
@@ -78,6 +78,13 @@ def test_working_tree_counts(merged: Path) -> None:
 
 def test_single_commit_has_no_known_base(merged: Path) -> None:
     commit(merged, dpaudit__checks__one="3")
+    assert CHANGED.changes(merged) is None
+
+
+def test_merge_into_another_branch_has_no_known_base(merged: Path) -> None:
+    git(merged, "checkout", "branch")
+    commit(merged, dpaudit__checks__one="3")
+    git(merged, "merge", "--no-ff", "--no-edit", "main")
     assert CHANGED.changes(merged) is None
 
 
