@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from urllib.parse import quote
 
-from rich.console import Console
-
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings
 from dpaudit.reports.document import (
@@ -44,7 +42,6 @@ from dpaudit.reports.wording import (
     say,
 )
 from dpaudit.reports.writers import html
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
     Affordable,
     Approximate,
@@ -156,11 +153,6 @@ class _Runs:
         stated_for = () if claim is None or claim.kind != kind else (claim.epsilon, claim.batch_epsilon)
         claimed = min((each for each in stated_for if each is not None and value <= each), default=None)
         return bound(value, max(self.digits[run, kind], digits_against(value, claimed))) + _beside(delta)
-
-
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print what came of it, the runs, and the tables that a terminal has room for."""
-    print_document(summary(comparison), console)
 
 
 def summary(comparison: Comparison) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.reports.document import Block, Definitions, Entry, Items, Paragraph, Section, Table
+from dpaudit.reports.document import Block, Definitions, Document, Entry, Items, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, say, section_title
 from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
@@ -97,6 +97,11 @@ def about(quality: Quality) -> str:
     said = f" ({', '.join(notes)})" if notes else ""
     own = _own(quality.own, quality.reference.texts)
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
+
+
+def build(quality: Quality) -> Document:
+    """Return an evaluation of a run's texts as a screen."""
+    return Document(section_title("quality"), list(blocks(quality)))
 
 
 def blocks(quality: Quality) -> Iterator[Block]:

@@ -139,7 +139,7 @@ def generate(
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
 
-        with monitor.generation(asked.decoding.most_tokens, public=False) as watch:
+        with monitor.generation(asked.decoding.most_tokens) as watch:
             run_algorithm(asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
     return open_run(place)
 
@@ -167,7 +167,7 @@ def generate_public(
 
     try:
         require_labels(asked.data)
-        with monitor.generation(asked.decoding.most_tokens, public=True) as watch:
+        with monitor.generation(asked.decoding.most_tokens) as watch:
             write_baseline(asked, place, watch)
     except InputError as error:
         raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None

@@ -17,7 +17,7 @@ from dpaudit.commands.options import (
     public_model_option,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, show, tell
+from dpaudit.commands.terminal import TERMINAL, note, output, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -74,7 +74,7 @@ def compare(
     """
     from dpaudit.api import comparing
     from dpaudit.api.audits import audits_of
-    from dpaudit.reports.compare import print_comparison
+    from dpaudit.reports.compare import summary
 
     if len(run_dirs) < 2 and (figures is None or as_json or out is not None):
         raise click.UsageError("Name two or more run directories.")
@@ -91,7 +91,7 @@ def compare(
         found = comparing.compare(*audits.values(), monitor=TERMINAL)
         if out is not None:
             found.save(out)
-        show(found.result, as_json, print_comparison)
+        show_document(found.result, as_json, summary)
     if out is not None and unread:
         tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
     if drawn:

@@ -18,7 +18,7 @@ from dpaudit.commands.options import (
     public_model_option,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, show, tell
+from dpaudit.commands.terminal import TERMINAL, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -59,7 +59,7 @@ def compose(
     """
     from dpaudit.api.audits import AuditError
     from dpaudit.api.comparing import compose as compose_releases
-    from dpaudit.reports.composition import print_joint_cost
+    from dpaudit.reports.composition import build
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
@@ -82,4 +82,4 @@ def compose(
             )
         leave(*refused.audits)
         return
-    show(found.result, as_json, print_joint_cost)
+    show_document(found.result, as_json, build)

@@ -26,14 +26,13 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, print_json, show, stdout
+from dpaudit.commands.terminal import TERMINAL, note, output, print_document, print_json, show_document
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dpaudit.api.audits import AuditOptions
     from dpaudit.api.places import Location
     from dpaudit.engines import Engine
+    from dpaudit.reports.document import Document
     from dpaudit.results import AuditResult
 
 
@@ -77,7 +76,7 @@ def report(
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
     from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
-    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument, claim_options
 
@@ -96,7 +95,7 @@ def report(
     found = audited.public() if audience == PUBLIC else audited
     result = found.report
     # Printed first: where nothing can be written, the audit is not lost.
-    show(result, as_json, print_summary)
+    show_document(result, as_json, summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = found.save(folder)
@@ -177,12 +176,12 @@ def verify(
             print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.findings import unmade
-        from dpaudit.reports.terminal import print_failures
+        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
             with output():
-                print_failures(result, stdout())
+                print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in unmade(result))
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
@@ -305,7 +304,7 @@ def replay(
         return
     replayed = {"chosen": chosen, **amounts}
     found = audit(run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known)
-    show(found.result, as_json, _print_replayed)
+    show_document(found.result, as_json, _replayed)
     if not as_json and found.claim is not None:
         where = "" if model is None else f" --model {argument(model, 'NAME')}"
         run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
@@ -322,12 +321,12 @@ def _rerun(
 
     reruns = rerun(run_dir, data, rows, command, TERMINAL)
     found = audit(run_dir, reruns=reruns, **known)
-    show(found.result, as_json, _print_replayed)
+    show_document(found.result, as_json, _replayed)
     leave(found)
 
 
-def _print_replayed(result: AuditResult, console: Console) -> None:
-    from dpaudit.reports.terminal import print_higher_levels, print_summary
+def _replayed(result: AuditResult) -> Document:
+    from dpaudit.reports.document import Document
+    from dpaudit.reports.terminal import higher_levels, summary
 
-    print_summary(result, console)
-    print_higher_levels(result, console)
+    return Document("", [*summary(result).blocks, higher_levels(result)])

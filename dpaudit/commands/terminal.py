@@ -104,6 +104,8 @@ def progress_bars(unit: str) -> Any:
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    from dpaudit.reports.planning import span
+
     with progress_bars(unit) as bars:
         task = bars.add_task(title, total=None)
         begun = told = None
@@ -117,7 +119,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
             if bars.disable and now - told >= PATIENCE:
                 told = now
                 left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, some {left:,.0f} s left")
+                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
 
         yield show
 
@@ -202,12 +204,12 @@ class TerminalMonitor(Monitor):
         return progress_steps()
 
     @contextmanager
-    def generation(self, tokens: int, *, public: bool) -> Iterator[Callable[[Event], None]]:
+    def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
         """Show a bar, or a line for each batch."""
         from dpaudit.commands.generate import GenerationProgress
 
         with progress_bars("tokens") as bars:
-            yield GenerationProgress(bars, self._title, tokens, "done" if public else "on disk")
+            yield GenerationProgress(bars, self._title, tokens)
 
     def titled(self, title: str) -> TerminalMonitor:
         """Return one that begins lines with a run's name."""
@@ -251,15 +253,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
-def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:
-    """Print what was found on standard output, as JSON or as `print_found` words it."""
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_found(found, stdout())
-
-
 def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
     """Print what was found on standard output, as JSON or as the document that `build` returns."""
     with output():
@@ -270,15 +263,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output."""
+    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
     from dpaudit.reports.writers import terminal
 
-    terminal.print_document(document, stdout())
-
-
-def stdout() -> Console:
-    """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
-    return _console(stderr=False)
+    terminal.print_document(document, _console(stderr=False))
 
 
 def _console(stderr: bool) -> Console:

@@ -92,9 +92,12 @@ def _banner(banner: d.Banner, console: Console) -> None:
 
 
 def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
-    said = f"{one_line(paragraph.lead)} {_plain(paragraph.words)}".lstrip()
+    lead = one_line(paragraph.lead)
+    said = f"{lead} {_plain(paragraph.words)}".lstrip()
     # Commands are not broken, so that they can be copied.
-    console.print(Text(wrapped(said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+    words = Text(wrapped(said, console.width), style=_TONES[paragraph.tone])
+    words.stylize("bold", 0, len(lead))
+    console.print(words, soft_wrap=True)
 
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:

@@ -24,11 +24,12 @@ from dpaudit.reports.compare import (
     Cell,
     ComparisonTable,
     outcomes,
-    print_comparison,
     render_comparison_html,
+    summary,
     tables,
 )
 from dpaudit.reports.wording import say
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -721,7 +722,7 @@ def test_an_unread_run_has_no_figures_at_all() -> None:
 
 def shown(comparison: Comparison) -> str:
     text = io.StringIO()
-    print_comparison(comparison, Console(file=text, width=200, color_system=None))
+    print_document(summary(comparison), Console(file=text, width=200, color_system=None))
     return text.getvalue()
 
 

@@ -78,7 +78,6 @@ UNRUN = {
     "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
-    "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
