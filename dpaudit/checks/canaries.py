@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
-from dpaudit.checks.claim import DELTA_OF_RHO, batch_claim
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, FoundCanary
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import Finding, Place, Quantity, Value
@@ -192,8 +192,7 @@ def _tests(facts: Facts, found: Guesses) -> Iterator[_Test]:
     chance = min(1.0, 2 * min(tail(chances, right), opposite))
     yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
     if facts.kind.beforehand and claim.relation == "add_remove":
-        delta = DELTA_OF_RHO if claim.rho is not None and not claim.delta else claim.delta
-        epsilon = batch_claim(facts, DELTA_OF_RHO)
+        delta, epsilon = facts.kind.tested_delta(claim.delta), batch_claim(facts)
         values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
         claimed = Finding(code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")})
         yield _Test(claimed, *values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpaudit.accounting import exact_cost
-from dpaudit.checks.claim import DELTA_OF_RHO, batch_claim
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.facts import Facts, StepView
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, not_replayed, replay_remedy
 from dpaudit.mechanisms import ContextChange, log_probability
@@ -110,7 +110,7 @@ def regeneration_agrees(facts: Facts) -> Outcome:
         return Outcome("fail", "apart", values | ratios | {"apart": len(apart), "place": place})
     largest = max(abs(found.recorded - found.regenerated) for found in left_out)
     values["difference"] = _nats(largest)
-    if largest > FINE * batch_claim(facts, DELTA_OF_RHO):
+    if largest > FINE * batch_claim(facts):
         return Outcome("skip", "rounding-hides", values)
     return Outcome("pass", "agree", values)
 

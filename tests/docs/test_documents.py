@@ -53,7 +53,7 @@ UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-#: `make` sets environments up: .ci/run runs these itself, of the demo a quick one.
+#: `make` sets environments up: .ci/run runs the tests itself, and they run the demo in little.
 RUN_BY_CI = {"make demo\n", "make test\n"}
 
 GENERATES = "minutes of generation; tests/generation and `make demo` run the like"
