@@ -84,8 +84,11 @@ def section_title(name: str) -> str:
 
 def glossary() -> dict[str, str]:
     """Return the meanings of the terms that reports use."""
-    shown: dict[str, str | int] = {str(kind): meaning for kind, meaning in KIND_MEANINGS.items()}
-    shown |= {"rise-and-fall": say("rise-and-fall"), "digits": DIGITS}
+    shown: dict[str, str | int] = {
+        **{str(kind): meaning for kind, meaning in KIND_MEANINGS.items()},
+        "rise-and-fall": say("rise-and-fall"),
+        "digits": DIGITS,
+    }
     return {term: render(meaning, {**shown}) for term, meaning in catalogue().glossary.items()}
 
 
