@@ -318,9 +318,11 @@ def _headline(result: AuditResult) -> Finding:
         return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
     if result.verdict == "not_verified":
         return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
-    failed = [check.id for check in checks_with(result, "fail", "error")]
-    if {"claim.epsilon", "claim.rho"} & {*failed}:
-        return Finding(code="headline.claim-exceeded")
+    failed = {check.id: check.code for check in checks_with(result, "fail", "error")}
+    if promised := {"claim.epsilon", "claim.rho"} & {*failed}:
+        if failed[promised.pop()] == "no-figure":
+            return Finding(code="headline.no-figure")
+        return Finding(code="headline.asked-exceeded" if result.asked else "headline.claim-exceeded")
     return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
@@ -334,9 +336,14 @@ def model_caveats(result: AuditResult) -> list[Message]:
     return [caveat for caveat in result.caveats if caveat.family == "of-model"]
 
 
+def claim_caveats(result: AuditResult) -> list[Message]:
+    """Return where the number comes from that the run is held to."""
+    return [caveat for caveat in result.caveats if caveat.family == "of-claim"]
+
+
 def other_caveats(result: AuditResult) -> list[Message]:
     """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
-    return [caveat for caveat in result.caveats if caveat.family not in ("empty-bound", "of-model")]
+    return [caveat for caveat in result.caveats if caveat.family == "caveat"]
 
 
 def caution(result: AuditResult) -> str:

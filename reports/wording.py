@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
 from dpaudit.catalogue import catalogue, render, sentence
-from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim
 from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
 from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
@@ -86,9 +85,7 @@ def section_title(name: str) -> str:
 def glossary() -> dict[str, str]:
     """Return the meanings of the terms that reports use."""
     shown: dict[str, str | int] = {
-        "ex-post": ExPostClaim.meaning,
-        "approximate": ApproximateClaim.meaning,
-        "empirical": KIND_MEANINGS[EMPIRICAL],
+        **{str(kind): meaning for kind, meaning in KIND_MEANINGS.items()},
         "rise-and-fall": say("rise-and-fall"),
         "digits": DIGITS,
     }
