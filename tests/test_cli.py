@@ -59,6 +59,23 @@ def dpaudit(capfd, monkeypatch):
     return run
 
 
+def test_an_option_that_is_given_twice_is_refused(dpaudit, make_run, tmp_path):
+    run = make_run().path
+    (tmp_path / "strict.yaml").write_text("policy_version: 1\nepsilon: 0.1\n")
+    (tmp_path / "lax.yaml").write_text("policy_version: 1\nepsilon: 1000\n")
+    policies = [f"--policy={tmp_path / name}.yaml" for name in ("strict", "lax")]
+    for twice, said in (
+        (policies, "--policy is given more than once"),
+        (["--epsilon", 0.1, "--epsilon=1000"], "--epsilon is given more than once"),
+        (["--evidence", 4, "--level", 2], "--evidence/--level is given more than once"),
+    ):
+        for command in (["verify"], ["report"], ["release", "--unsigned", "--out", tmp_path / "texts"]):
+            code, out, err = dpaudit(*command, *twice, run)
+            assert (code, out) == (2, "") and said in err
+    code, _, err = dpaudit("verify", run, "--json", "--json", "--tokenizer", run, "--tokenizer", run)
+    assert code == 0, err
+
+
 def test_a_full_standard_error_changes_no_exit_code(make_run):
     verify = ["verify", run := make_run().path, "--tokenizer", run]
     for arguments, code in ((verify, 0), ([*verify, "--epsilon", "0.01"], 1), (["verify", "no"], 2), (["no"], 2)):

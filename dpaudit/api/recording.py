@@ -107,7 +107,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
     interpreter = shutil.which(python)
     if interpreter is None:
         raise InputError("command", f"{python!r} is no program here.", _FORM)
-    if not places.path_of(script, "script").is_file():
+    if not Path(script).is_file():
         problem = f"{script!r} is not a file." if script else "there is no script."
         raise InputError("command", problem, _FORM)
     return (interpreter, script, *arguments)

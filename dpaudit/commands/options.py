@@ -35,7 +35,17 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command whose help lists its options under headings."""
+    """A command with headings in its help. It takes each option once: a gate holds to all that it is told."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Of an option that is given twice, click would silently keep the last."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for param in given:
+                once = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
+                if once and given.count(param) > 1:
+                    raise click.UsageError(f"{'/'.join(param.opts)} is given more than once.", ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a heading first."""

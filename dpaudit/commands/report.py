@@ -179,7 +179,9 @@ def verify(
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
             print_document(failures(result))
-        lacking = (f"not made: {group.described}" for group in unmade(result))
+        # What is unreadable has to be mended first.
+        groups = () if result.verdict == "error" else unmade(result)
+        lacking = (f"not made: {group.described}" for group in groups)
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)
