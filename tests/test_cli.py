@@ -1361,7 +1361,7 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
         ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
         ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
         ([*own, "--", sys.executable, script], "the script ended with exit code"),
-        ([*own, "--", "true", script], "the script ended with exit code 0, and wrote no whole run"),
+        ([*own, "--", "true", script], "the script ended with exit code 0 and wrote no complete run"),
         (["--out", tmp_path / "taken", "--", "true", script], "taken: the directory is not empty"),
         (["--out", tmp_path / "taken" / "notes.txt", "--", "true", script], "notes.txt: cannot be written"),
         (["--out", finished.path, "--", "true", script], "the directory is not empty"),
