@@ -1813,9 +1813,24 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
 
 
 plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
-plain("record_of_another_group_in_every_round",
-      assigned(lambda lines: lines[0].__setitem__(1, str(1 - int(lines[0][1])))),
-      "partition.disjoint", **ROUNDS)  # fmt: skip
+
+
+@fault("partition.disjoint", **ROUNDS)
+def record_of_another_group_in_every_round(run):
+    """Of a record that some round shows: where all its batches are left out, nobody can see its group."""
+    batching = RunReader(run.path).manifest.batching
+    keys = [KeyedHash(bytes.fromhex(batching.key)).of_round(number) for number in range(batching.rounds)]
+
+    def is_shown(digest: str) -> bool:
+        return any(key.batch(digest, batching.batches_per_label) < batching.generate_per_label for key in keys)
+
+    def move(lines: list[list[str]]) -> None:
+        line = next(line for line in lines if is_shown(line[0]))
+        line[1] = str(1 - int(line[1]))
+
+    assigned(move)(run)
+
+
 plain(
     "slot_that_no_round_gives",
     assigned(lambda lines: lines[0].__setitem__(2, "0")),
