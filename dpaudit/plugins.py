@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import site
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -96,6 +97,21 @@ def plug_in(group: str, name: str) -> PlugIn | None:
     if len(found) > 1 and not found[0].is_own:
         raise found[0].unusable(f"{found[1].package} has one of that name, too.", "Uninstall one of both packages.")
     return found[0] if found else None
+
+
+def failure_of(took_part: Iterable[PlugIn], error: Exception) -> InputError | None:
+    """Return what was raised as the failure of a plug-in that took part; None where only dpaudit's own did.
+
+    It is the one whose code raised it. Where no other package's did, it is the first: what one returns may be unusable.
+    What the error says is left out, for it may be of private records.
+    """
+    others = [each for each in took_part if not each.is_own]
+    if isinstance(error, InputError) or not others:
+        return None
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = {module.partition(".")[0] for module in modules}
+    at_fault = [each for each in others if each.value.partition(":")[0].partition(".")[0] in packages]
+    return (at_fault or others)[0].unusable(f"it failed ({type(error).__name__}).")
 
 
 def loaded() -> tuple[PlugIn, ...]:

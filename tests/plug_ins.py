@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 
 from dpaudit import plugins
-from dpaudit.auditing import run
 from dpaudit.catalogue import entries
 from dpaudit.checks import registry
 
@@ -68,5 +67,5 @@ def is_of(site: Path, module: Any) -> bool:
 def forget() -> None:
     """Look for plug-ins anew."""
     catalogue = entries._with  # knows plug-ins by their names, which other tests' have
-    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, run._step_checks, catalogue):
+    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, catalogue):
         each.cache_clear()

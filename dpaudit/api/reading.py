@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import ExPostAccountant
 from dpaudit.api.places import location_of
 from dpaudit.api.tables import dataframe
+from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.guarantees import NOTHING, figures
-from dpaudit.auditing.run import EVIDENCE, MOST_CONTEXTS, Progress, accountant_for, audit_run, charged, objections
+from dpaudit.auditing.run import EVIDENCE, audit_run
 from dpaudit.catalogue import sentence
-from dpaudit.checks.facts import BatchLosses, ContextSums, StepView, StepViews
+from dpaudit.checks.neighbors import BatchLosses, ContextSums
+from dpaudit.checks.registry import StepChecks
+from dpaudit.checks.steps import MOST_CONTEXTS, BatchView, RunView, StepView
 from dpaudit.claims import ExPostClaim
 from dpaudit.engines import Engine
 from dpaudit.mechanisms import ContextChange, shares_spent
@@ -253,20 +255,20 @@ class Batch:
         """Return what each token cost, and the sums. `progress` is called with (steps read, steps in the batch)."""
         reader, manifest = self._reader, self._reader.manifest
         neighbours, change = _neighbours(manifest)
-        accountant = accountant_for(manifest, change)
         costs: list[StepCost] = []
         objected: list[Objection] = []
         with reader.batch(self.id) as opened, np.errstate(all="ignore"):  # a corrupt record's values are shown as is
-            losses, views, decode = ContextSums(self.contexts), StepViews(reader), reader.decoder(special=True)
+            batch = BatchView(RunView(reader, change), opened)
+            losses, checks, decode = ContextSums(batch.header), StepChecks(manifest), reader.decoder(special=True)
             for position in range(len(self.tokens)):
-                view = views.of(opened, position)
-                objected += _objections(view, position)
-                costs.append(_step_cost(view, position, accountant, decode))
-                losses.add(view)
+                view = batch.step(position)
+                objected += _objections(checks, view)
+                costs.append(_step_cost(view, decode))
+                losses.step(view)
                 if progress:
                     progress(position + 1, len(self.tokens))
             texts = tuple(_texts(opened, manifest))
-        whole = accountant is not None and all(cost.exact is not None for cost in costs)
+        accountant, whole = batch.accountant, all(cost.exact is not None for cost in costs)
         total = accountant.batch_cost(self.id) if accountant is not None and whole else None
         claim = manifest.claim
         return InspectedBatch(
@@ -280,7 +282,7 @@ class Batch:
             claimed=claim.epsilon if claim is not None and claim.kind == ExPostClaim.id else None,
             **figures(total),
             costs=tuple(costs),
-            **_worst(losses.result(self.id)),
+            **_worst(losses.result()),
             objections=tuple(objected),
         )
 
@@ -296,9 +298,9 @@ class Steps:
 
     def __iter__(self) -> Iterator[RunStep]:
         with self._reader.batch(self._batch) as opened:
-            views = StepViews(self._reader)
+            batch = _opened(self._reader, opened)
             for position in range(self._number):
-                yield RunStep(self._reader, opened, views, position)
+                yield RunStep(self._reader, batch, position)
 
     def __getitem__(self, position: int) -> RunStep:
         """Return a step. Raises InputError where the batch has no such step, or it cannot be decoded."""
@@ -306,7 +308,7 @@ class Steps:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."
                 raise InputError(opened.where, f"there is no step {position}.", remedy)
-            return RunStep(self._reader, opened, StepViews(self._reader), position)
+            return RunStep(self._reader, _opened(self._reader, opened), position)
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps of batch {self._batch}>"
@@ -324,13 +326,13 @@ class RunStep:
         contributions: real [n, S], what each context gave; None where the run does not record it.
     """
 
-    def __init__(self, reader: RunReader, opened: BatchReader, views: StepViews, position: int) -> None:
+    def __init__(self, reader: RunReader, batch: BatchView, position: int) -> None:
         """Reads the step's record. Raises InputError when it cannot be decoded."""
-        self._reader, self._view, self.position = reader, views.of(opened, position), position
+        self._reader, self._view, self.position = reader, batch.step(position), position
         step = self._view.step
         self.token, self.log_probability, self.support = step.token, step.log_probability, step.support
         self.arrays = self._view.arrays
-        self._before, self._steps = opened.before(position).tolist(), len(opened.tokens)
+        self._before, self._steps = self._view.before.tolist(), len(batch.tokens)
 
     @property
     def contributions(self) -> NDArray[np.floating] | None:
@@ -356,9 +358,8 @@ class RunStep:
     @cached_property
     def cost(self) -> StepCost:
         """What the sampled token cost, in nats; its figures are None where the record bounds nothing."""
-        accountant = accountant_for(self._reader.manifest, self._change)
         with np.errstate(all="ignore"):  # a corrupt record's values are shown as they are
-            return _step_cost(self._view, self.position, accountant, self._decode)
+            return _step_cost(self._view, self._decode)
 
     @property
     def prefix(self) -> str | None:
@@ -387,9 +388,9 @@ class RunStep:
     def inspect(self, top: int = 10) -> InspectedStep:
         """Return the step with its `top` most probable tokens and what a neighbour can do to them."""
         header, manifest, view = self._view.header, self._reader.manifest, self._view
-        losses = ContextSums(header.contexts)
+        losses = ContextSums(header)
         with np.errstate(all="ignore"):
-            losses.add(view)
+            losses.step(view)
             return InspectedStep(
                 run=self._reader.name,
                 batch=header.id,
@@ -405,8 +406,8 @@ class RunStep:
                 support=len(view.aggregate),
                 movable=self._tokens.movable,
                 top=tuple(self._tokens.top(top)),
-                **_worst(losses.result(header.id)),
-                objections=tuple(_objections(view, self.position)),
+                **_worst(losses.result()),
+                objections=tuple(_objections(StepChecks(manifest), view)),
                 budgets=_budgets(view),
             )
 
@@ -487,13 +488,17 @@ def _which(known: Sequence[int]) -> str:
     return f"Name one of {', '.join(map(str, known[:_MOST_NAMED]))}{more} with --batch."
 
 
-def _step_cost(view: StepView, position: int, accountant: ExPostAccountant | None, decode: Decode | None) -> StepCost:
+def _opened(reader: RunReader, opened: BatchReader) -> BatchView:
+    return BatchView(RunView(reader, _neighbours(reader.manifest)[1]), opened)
+
+
+def _step_cost(view: StepView, decode: Decode | None) -> StepCost:
     return StepCost(
-        step=position,
+        step=view.position,
         token=view.step.token,
         text=_text(decode, view.step.token),
         log_probability=view.step.log_probability,
-        **figures(charged(view, accountant)),
+        **figures(view.cost),
     )
 
 
@@ -509,10 +514,10 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
     return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
 
 
-def _objections(view: StepView, position: int) -> list[Objection]:
+def _objections(checks: StepChecks, view: StepView) -> list[Objection]:
     return [
-        Objection(check=check, step=position, problem=problem, message=sentence(problem))
-        for check, problem in objections(view, {})
+        Objection(check=check, step=view.position, problem=problem, message=sentence(problem))
+        for check, problem in checks.objections(view)
     ]
 
 
