@@ -18,7 +18,7 @@ from dpaudit.auditing.guarantees import NOTHING, figures
 from dpaudit.auditing.run import EVIDENCE, audit_run
 from dpaudit.catalogue import sentence
 from dpaudit.checks.neighbors import BatchLosses, ContextSums
-from dpaudit.checks.registry import StepChecks
+from dpaudit.checks.registry import Objections
 from dpaudit.checks.steps import MOST_CONTEXTS, BatchView, RunView, StepView
 from dpaudit.claims import ExPostClaim
 from dpaudit.engines import Engine
@@ -259,7 +259,7 @@ class Batch:
         objected: list[Objection] = []
         with reader.batch(self.id) as opened, np.errstate(all="ignore"):  # a corrupt record's values are shown as is
             batch = BatchView(RunView(reader, change), opened)
-            losses, checks, decode = ContextSums(batch.header), StepChecks(manifest), reader.decoder(special=True)
+            losses, checks, decode = ContextSums(batch.header), Objections.open(batch), reader.decoder(special=True)
             for position in range(len(self.tokens)):
                 view = batch.step(position)
                 objected += _objections(checks, view)
@@ -329,6 +329,7 @@ class RunStep:
     def __init__(self, reader: RunReader, batch: BatchView, position: int) -> None:
         """Reads the step's record. Raises InputError when it cannot be decoded."""
         self._reader, self._view, self.position = reader, batch.step(position), position
+        self._checks = Objections.open(batch)
         step = self._view.step
         self.token, self.log_probability, self.support = step.token, step.log_probability, step.support
         self.arrays = self._view.arrays
@@ -407,7 +408,7 @@ class RunStep:
                 movable=self._tokens.movable,
                 top=tuple(self._tokens.top(top)),
                 **_worst(losses.result()),
-                objections=tuple(_objections(StepChecks(manifest), view)),
+                objections=tuple(_objections(self._checks, view)),
                 budgets=_budgets(view),
             )
 
@@ -514,10 +515,10 @@ def _worst(found: BatchLosses | None) -> dict[str, Any]:
     return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
 
 
-def _objections(checks: StepChecks, view: StepView) -> list[Objection]:
+def _objections(checks: Objections, view: StepView) -> list[Objection]:
     return [
         Objection(check=check, step=view.position, problem=problem, message=sentence(problem))
-        for check, problem in checks.objections(view)
+        for check, problem in checks.at(view)
     ]
 
 

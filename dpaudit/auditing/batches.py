@@ -128,7 +128,9 @@ class _Looking:
         for each, looking in (*self._own, *self._others):
             if whole or each.kind.partial:
                 with held_apart(each, self._found.unmade):
-                    self._found.evidence[each.kind] = looking.result()
+                    result = looking.result()
+                    if result is not None:
+                        self._found.evidence[each.kind] = result
 
 
 def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:

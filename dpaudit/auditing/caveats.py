@@ -54,23 +54,12 @@ class EqualRows(BatchEvidence):
 
 
 class EqualContexts(Evidence):
-    """Contexts of one batch whose recorded contributions are the same at every step.
-
-    Attributes:
-        groups: how many contexts each set of them has, and its batch.
-    """
-
-    def __init__(self) -> None:
-        self.groups: list[tuple[int, int]] = []
+    """Sets of contexts of one batch whose recorded contributions are the same at every step, by batch."""
 
     @override
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence:
         return EqualRows(batch.header.contexts)
-
-    @override
-    def merge(self, batch: int, found: list[list[int]]) -> None:
-        self.groups += [(len(slots), batch) for slots in found]
 
 
 def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]:
@@ -93,7 +82,8 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
     yield Finding(code=f"of-model.{'not-trained' if model.trained_on_records == 'no' else 'trained-unknown'}")
     if manifest.recorded is not None and (cells := manifest.batching.cells) is not None:
         yield rows_held(sum(header.contexts for header in run.headers.values()), cells * len(run.headers))
-    if groups := run[EqualContexts].groups:
+    groups = [(len(slots), batch) for batch, found in run[EqualContexts].by_batch.items() for slots in found]
+    if groups:
         contexts, batch = groups[0]
         values: dict[str, Value] = {"contexts": contexts, "batch": Place(batch=batch)}
         more: dict[str, Value] = {"more": len(groups) - 1} if len(groups) > 1 else {}

@@ -88,8 +88,8 @@ class DearTokens(Evidence):
         while self._count > MOST_TOKENS:
             self._count -= len(heapq.heappop(self._kept)[2].tokens)
 
-    def by_batch(self) -> dict[int, BatchTokens]:
-        """Return what was kept, by the batch's id."""
+    def kept(self) -> dict[int, BatchTokens]:
+        """Return what was kept, by batch."""
         return {-id_: found for _, id_, found in self._kept}
 
 
@@ -132,7 +132,7 @@ class _Costs:
     """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.by_batch(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()

@@ -100,23 +100,12 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
 
 
 class FoundCanaries(Evidence):
-    """What the record says of canaries.
-
-    Attributes:
-        by_batch: what each batch that has one says of it.
-    """
-
-    def __init__(self) -> None:
-        self.by_batch: dict[int, FoundCanary] = {}
+    """What the record says of canaries, by batch (`FoundCanary`)."""
 
     @override
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
         return None if batch.header.canary is None else CanarySums(batch.header)
-
-    @override
-    def merge(self, batch: int, found: FoundCanary) -> None:
-        self.by_batch[batch] = found
 
 
 @RunCheck(id="canaries.coins", gathers=(FoundCanaries, Placement))

@@ -43,18 +43,22 @@ class BatchEvidence:
         """Look at one step. Steps come in order."""
 
     def result(self) -> Any:
-        """Return what was found, which can be pickled and is small whatever the vocabulary."""
+        """Return what was found, which can be pickled and is small whatever the vocabulary; None for nothing."""
         return self
 
 
 class Evidence:
-    """Evidence of one kind, of a whole run. Its memory does not grow with the number of steps.
+    """Evidence of one kind, of a whole run: what was found in each batch, unless a subclass merges it otherwise.
 
     Attributes:
+        by_batch: what was found, by batch.
         partial: whether it takes in what was found in a batch that could not be read to its end.
     """
 
     partial: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.by_batch: dict[int, Any] = {}
 
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
@@ -68,6 +72,7 @@ class Evidence:
 
     def merge(self, batch: int, found: Any) -> None:
         """Take in what was found in a batch (`BatchEvidence.result`). Batches come in ascending order."""
+        self.by_batch[batch] = found
 
 
 Kind = TypeVar("Kind", bound=Evidence)

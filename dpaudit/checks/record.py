@@ -97,14 +97,7 @@ class UniformRows(BatchEvidence):
 
 
 class Unscored(Evidence):
-    """Rows that no model scored.
-
-    Attributes:
-        problems: which rows, for each batch that has some.
-    """
-
-    def __init__(self) -> None:
-        self.problems: list[Finding] = []
+    """Which rows no model scored, by batch, of those batches that have some."""
 
     @override
     @classmethod
@@ -112,17 +105,13 @@ class Unscored(Evidence):
         header = batch.header
         return UniformRows(header.id, header.contexts) if batch.manifest.record.contexts else None
 
-    @override
-    def merge(self, batch: int, found: Finding | None) -> None:
-        self.problems += [] if found is None else [found]
-
 
 @RunCheck(id="record.rows", gathers=(Unscored,))
 def rows_are_scored(run: AuditedRun) -> Outcome:
     """Hold the logits of each recorded context, and of the anchor, against equal ones at every step."""
     if not run.manifest.record.contexts:
         return inapplicable("record.no-contexts")
-    if problems := run[Unscored].problems:
+    if problems := list(run[Unscored].by_batch.values()):
         return Outcome("fail", "unscored", {"batches": len(problems), "first": problems[0]})
     if not run.steps:
         return Outcome("skip", "no-step")

@@ -119,14 +119,7 @@ class Check(ABC, Generic[Function]):
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
         except Exception as error:
-            return self.in_words(replace(unusable(self.failure(error)), evidence=0), context)
-
-    def failure(self, error: Exception) -> InputError:
-        """Return why this check is not made, from what was raised in it. Raises the error where that is our own defect.
-
-        What an error in a plug-in says is left out: it may be of private records.
-        """
-        return failure_in(self.plug_in, error)
+            return self.in_words(replace(unusable(failure_in(self.plug_in, error)), evidence=0), context)
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
@@ -206,8 +199,8 @@ class RunCheck(Check[RunFunction]):
         return self.function(run)
 
 
-class StepChecks(BatchEvidence):
-    """The step checks that are about a run, at the steps of one batch.
+class Objections(BatchEvidence, Evidence):
+    """What step checks object to: at the steps of one batch, or of a run.
 
     Attributes:
         problems: how many steps each check objected to, by its id.
@@ -216,23 +209,34 @@ class StepChecks(BatchEvidence):
         unmade: why a check could not be made, by its id.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    partial = True
+
+    def __init__(self) -> None:
         self.problems, self.unshown = Counter[str](), Counter[str]()
         self.first: dict[str, tuple[Place, Finding]] = {}
         self.unmade: dict[str, InputError] = {}
         self._checks: list[StepCheck] = []
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> Objections:
+        found = cls()
         for check in registered().values():
-            if isinstance(check, StepCheck) and self._concerns(check, manifest):
-                self._checks.append(check)
+            if isinstance(check, StepCheck):
+                try:
+                    if not check.inapplicable_reason(batch.manifest):
+                        found._checks.append(check)
+                except Exception as error:
+                    found.unmade[check.id] = failure_in(check.plug_in, error)
+        return found
 
-    def _concerns(self, check: StepCheck, manifest: Manifest) -> bool:
-        try:
-            return not check.inapplicable_reason(manifest)
-        except Exception as error:
-            self.unmade[check.id] = check.failure(error)
-            return False
+    @override
+    def step(self, view: StepView) -> None:
+        for check, problem in self.at(view):
+            self.problems[check] += 1
+            self.first.setdefault(check, (Place(batch=view.header.id, step=view.position), problem))
 
-    def objections(self, view: StepView) -> Iterator[tuple[str, Finding]]:
+    def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
         """Yield the checks that object to a step, by id, and why. A check that fails is noted, and the others go on."""
         for check in self._checks:
             try:
@@ -241,37 +245,15 @@ class StepChecks(BatchEvidence):
                 elif problem := check.function(view):
                     yield check.id, problem
             except Exception as error:
-                self.unmade.setdefault(check.id, check.failure(error))
+                self.unmade.setdefault(check.id, failure_in(check.plug_in, error))
 
     @override
-    def step(self, view: StepView) -> None:
-        for check, problem in self.objections(view):
-            self.problems[check] += 1
-            self.first.setdefault(check, (Place(batch=view.header.id, step=view.position), problem))
-
-    @override
-    def result(self) -> StepChecks:
+    def result(self) -> Objections:
         self._checks = []
         return self
 
-
-class Objections(Evidence):
-    """What step checks object to in a run. Attributes as of `StepChecks`."""
-
-    partial = True
-
-    def __init__(self) -> None:
-        self.problems, self.unshown = Counter[str](), Counter[str]()
-        self.first: dict[str, tuple[Place, Finding]] = {}
-        self.unmade: dict[str, InputError] = {}
-
     @override
-    @classmethod
-    def open(cls, batch: BatchView) -> StepChecks:
-        return StepChecks(batch.manifest)
-
-    @override
-    def merge(self, batch: int, found: StepChecks) -> None:
+    def merge(self, batch: int, found: Objections) -> None:
         self.problems.update(found.problems)
         self.unshown.update(found.unshown)
         self.first = found.first | self.first
@@ -296,7 +278,10 @@ def gathered() -> tuple[Gathered, ...]:
 
 
 def failure_in(plug_in: PlugIn | None, error: Exception) -> InputError:
-    """Return what was raised as why something is not made. Raises the error where that is our own defect."""
+    """Return what was raised as why a check is not made. Raises the error where that is our own defect.
+
+    What an error in a plug-in says is left out: it may be of private records.
+    """
     if plug_in is not None:
         return plug_in.unusable(f"its check failed ({type(error).__name__}).")
     if isinstance(error, InputError):

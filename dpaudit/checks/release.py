@@ -17,29 +17,8 @@ from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 
-class BatchTexts(BatchEvidence):
-    """The texts of one batch. Attributes as of `Texts`."""
-
-    def __init__(self, batch: BatchView) -> None:
-        stopping, decode = batch.manifest.stopping, batch.run.decode
-        self.digests: list[bytes] = []
-        self.problems: list[Finding] = []
-        self.said: set[bool] = set()
-        self.empty = self.very_short = 0
-        for sample in batch.samples:
-            self.digests.append(hashlib.sha256(sample.line().encode()).digest())
-            tokens = without_stop(sample.tokens, stopping.sequences)
-            short = shortness(sample.text, tokens)
-            self.empty += short == "empty"
-            self.very_short += short == "very short"
-            decoded = decode(tokens) if decode and sample.text is not None else None
-            self.problems += text_problems(sample, decoded, batch.manifest)
-            self.said.add(sample.text is not None)
-        self.stops = list(stop_problems(batch.samples, stopping))
-
-
-class Texts(Evidence):
-    """The texts of a run, as its steps imply them.
+class Texts(BatchEvidence, Evidence):
+    """Texts, as steps imply them: of one batch, or of a run.
 
     Attributes:
         digests: SHA-256 of each batch's lines of samples.jsonl.
@@ -60,12 +39,24 @@ class Texts(Evidence):
 
     @override
     @classmethod
-    def open(cls, batch: BatchView) -> BatchEvidence:
-        return BatchTexts(batch)
+    def open(cls, batch: BatchView) -> Texts:
+        found, stopping, decode = cls(), batch.manifest.stopping, batch.run.decode
+        digests = found.digests[batch.header.id] = []
+        for sample in batch.samples:
+            digests.append(hashlib.sha256(sample.line().encode()).digest())
+            tokens = without_stop(sample.tokens, stopping.sequences)
+            short = shortness(sample.text, tokens)
+            found.empty += short == "empty"
+            found.very_short += short == "very short"
+            decoded = decode(tokens) if decode and sample.text is not None else None
+            found.problems += text_problems(sample, decoded, batch.manifest)
+            found.said.add(sample.text is not None)
+        found.stops += stop_problems(batch.samples, stopping)
+        return found
 
     @override
-    def merge(self, batch: int, found: BatchTexts) -> None:
-        self.digests[batch] = found.digests
+    def merge(self, batch: int, found: Texts) -> None:
+        self.digests |= found.digests
         self.problems += found.problems
         self.said |= found.said
         self.stops += found.stops

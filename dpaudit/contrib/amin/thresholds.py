@@ -60,14 +60,7 @@ class _BatchTests(BatchEvidence):
 
 
 class Thresholds(Evidence):
-    """Whether each batch's tests are in order.
-
-    Attributes:
-        misplaced: what contradicts their order first, for each batch in which something does.
-    """
-
-    def __init__(self) -> None:
-        self.misplaced: list[Finding] = []
+    """What contradicts the order of a batch's tests first, by batch, of those in which something does."""
 
     @override
     @classmethod
@@ -75,17 +68,13 @@ class Thresholds(Evidence):
         draw = batch.manifest.mechanism.draw
         return _BatchTests(draw) if isinstance(draw, SparseVector) else None
 
-    @override
-    def merge(self, batch: int, found: Finding | None) -> None:
-        self.misplaced += [] if found is None else [found]
-
 
 @RunCheck(id="sampling.threshold", gathers=(Thresholds,))
 def thresholds_are_kept(run: AuditedRun) -> Outcome:
     """Hold each batch's tests, in order, against the thresholds and private tokens that the mechanism allows."""
     if not _has_tests(run.manifest):
         return inapplicable(_NO_TESTS)
-    if misplaced := run[Thresholds].misplaced:
+    if misplaced := list(run[Thresholds].by_batch.values()):
         return Outcome("fail", "misplaced", {"batches": len(misplaced), "first": misplaced[0]})
     if not run.steps or run.unreadable:
         return Outcome("skip", "unread")
