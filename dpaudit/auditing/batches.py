@@ -137,7 +137,7 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
     """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
     for each in all_gathered():
         with held_apart(each, run.unmade):
-            run[each.kind]
+            run.begin(each.kind)
     try:
         batches = run.reader.batches
     except InputError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, get_args
 
 import dpaudit
 from dpaudit.accounting import CLUSTERINGS
-from dpaudit.auditing.batches import Progress, all_gathered, gather
+from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
 from dpaudit.auditing.guarantees import (
@@ -39,7 +38,6 @@ from dpaudit.checks.registry import Outcome
 from dpaudit.checks.release import Texts
 from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.engines import Engine
-from dpaudit.mechanisms import ContextChange
 from dpaudit.plugins import CHECKS, failure_of, plug_ins
 from dpaudit.results import Asked, AuditResult, BatchResult, ClaimResult, Empirical, Finding, Guarantees, TextCounts
 from dpaudit.results.replay import PublicReplay, Rerun
@@ -151,23 +149,7 @@ def audit_run(
         _require_seed_of(reader, seed)
     question = question or Question()
     claim = question.asked_of(claim)
-    run = AuditedRun(
-        reader,
-        manifest,
-        claim,
-        _bounded_change(manifest, claim),
-        frozenset(each.kind for each in all_gathered()),
-        replay,
-        reruns,
-        held or Held(),
-        tokenizers,
-        seed,
-    )
-    with suppress(InputError):  # integrity.complete or integrity.format says why
-        run.clusters = reader.clusters()
-    if manifest.canaries is not None:
-        with suppress(InputError):  # likewise
-            run.canaries = reader.canaries()
+    run = AuditedRun(reader, claim, replay, reruns, held or Held(), tokenizers, seed)
     try:
         gather(run, engine, progress)
         result = _result(run, evidence, question.asked)
@@ -251,12 +233,6 @@ def _batch_result(run: AuditedRun, batch: int) -> BatchResult:
         leave_one_out_max=run[Losses].largest.get(batch),
         texts=len(run[Texts].digests.get(batch, ())),
     )
-
-
-def _bounded_change(manifest: Manifest, claim: Claim) -> ContextChange | None:
-    """The change to account for; None when nothing bounds it or it is out of the record's reach."""
-    change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
-    return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
 
 def _most_records(manifest: Manifest, claim: Claim) -> dict[str, Any]:

@@ -8,7 +8,8 @@ bit wherever its batches were read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -62,7 +63,7 @@ class Evidence:
 
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        """Return the evidence of a run of which no batch was read. It may look up other evidence of the run."""
+        """Return the evidence of a run of which no batch was read."""
         return cls()
 
     @classmethod
@@ -83,17 +84,13 @@ class AuditedRun:
     """A run as checks and guarantees see it. `run[Losses]` is the run's evidence of that class.
 
     Attributes:
-        reader, manifest: the run.
+        reader: the run.
         claim: the statement to test: the run's own, or what the caller asks about.
-        change: how one unit's difference changes contexts; None when no bound is known.
-        kinds: the evidence that is gathered.
         replayed: what recomputing with the model found, and with the data where they were given; None without a replay.
         reruns: what running a recorded generator's script again without records found; none where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         seed: the secret seed that the run commits to; None where none was given.
-        clusters: what the file `clusters` says; None where it cannot be read.
-        canaries: what the file `canaries` says; None where the run has none, or it cannot be read.
         headers: the batches that could be opened.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
@@ -105,17 +102,12 @@ class AuditedRun:
     """
 
     reader: RunReader
-    manifest: Manifest
     claim: Claim
-    change: ContextChange | None
-    kinds: Collection[type[Evidence]]
     replayed: PublicReplay | None = None
     reruns: Sequence[Rerun] = ()
     held: Held = field(default_factory=Held)
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
-    clusters: Clusters | None = None
-    canaries: Canaries | None = None
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     cut_short: set[int] = field(default_factory=set)
@@ -126,14 +118,40 @@ class AuditedRun:
     _evidence: dict[type[Evidence], Evidence] = field(default_factory=dict)
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
-        """Return the run's evidence of a class. Raises KeyError where no check says that it is gathered."""
-        if kind not in self._evidence:
-            if kind not in self.kinds:
-                raise KeyError(kind)
-            self._evidence[kind] = kind.begin(self)
+        """Return the run's evidence of a class. Raises KeyError where it is not gathered."""
         found = self._evidence[kind]
         assert isinstance(found, kind)
         return found
+
+    def begin(self, kind: type[Evidence]) -> None:
+        """Gather evidence of a class from now on."""
+        self._evidence[kind] = kind.begin(self)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the run declares."""
+        return self.reader.manifest
+
+    @cached_property
+    def change(self) -> ContextChange | None:
+        """How one unit's difference changes contexts; None when nothing bounds it, or it is beyond the record."""
+        manifest, claim = self.manifest, self.claim
+        change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
+        return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
+
+    @cached_property
+    def clusters(self) -> Clusters | None:
+        """What the file `clusters` says; None where it cannot be read, and integrity.format or .complete says why."""
+        with suppress(InputError):
+            return self.reader.clusters()
+        return None
+
+    @cached_property
+    def canaries(self) -> Canaries | None:
+        """What the file `canaries` says; None where the run has none, and likewise."""
+        with suppress(InputError):
+            return None if self.manifest.canaries is None else self.reader.canaries()
+        return None
 
     @property
     def replay(self) -> Replay | None:

@@ -37,7 +37,10 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
 class Indexes(Evidence):
-    """The files beside run.json and the steps, read to their ends: those that cannot be are noted as unreadable."""
+    """The files beside run.json and the steps, read to their ends: those that cannot be are noted as unreadable.
+
+    It begins after `Placement`, which reads the assignment.
+    """
 
     @override
     @classmethod
@@ -46,7 +49,7 @@ class Indexes(Evidence):
         return cls()
 
 
-@RunCheck(id="integrity.format", gathers=(Indexes,))
+@RunCheck(id="integrity.format", gathers=(Placement, Indexes))
 def files_can_be_read(run: AuditedRun) -> Outcome:
     """Look for a file that has not the shapes and types that the format gives it."""
     if run.unreadable:
