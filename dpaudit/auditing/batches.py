@@ -38,8 +38,9 @@ PROCESS_BYTES = 1 << 24
 
 
 def all_gathered() -> tuple[Gathered, ...]:
-    """Return the evidence that an audit gathers."""
-    return (*gathered(), *(Gathered(kind, None) for kind in _REPORTED))
+    """Return the evidence that an audit gathers, each kind once."""
+    others = (each for each in gathered() if each.kind not in _REPORTED)
+    return (*(Gathered(kind, None) for kind in _REPORTED), *others)
 
 
 @dataclass
