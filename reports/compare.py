@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from urllib.parse import quote
 
-from rich.console import Console
-
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings
 from dpaudit.reports.document import (
@@ -31,24 +29,20 @@ from dpaudit.reports.document import (
     Text,
     Texts,
 )
-from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
+from dpaudit.reports.figures import ACCOUNTANTS, Drawing, budget_curves, spreads
 from dpaudit.reports.levels import are_apart, claimed_and_recomputed_rho, digits_for, neighbours_of, promised, why_equal
-from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
+from dpaudit.reports.quality import METHODS, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, grouped, one_line, printable
 from dpaudit.reports.wording import (
     ABSENT,
-    GLOSSARY,
     KIND_TITLES,
-    NOT_COMPARABLE,
-    PRIVATE_FIGURES,
-    PRIVATE_REPORT,
     VERDICT_NAMES,
+    glossary,
     or_absent,
+    say,
 )
 from dpaudit.reports.writers import html
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
-    VERY_SHORT,
     Affordable,
     Approximate,
     BudgetPanel,
@@ -73,28 +67,14 @@ from dpaudit.results.rounding import (
 
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
-HINDSIGHT = "Do not shorten the texts because of this: that choice is not covered by the epsilon."
 _SETTINGS, _COUNTS = ("Verdict", "Mechanism", "Clip", "Temp."), ("Texts", "Empty", "Very short")
 _BETWEEN = "Neighbours"
-_SHORT = f"Very short: texts of fewer than {VERY_SHORT} tokens, but for empty ones."
-_AFTERWARDS = "Known only after the run, for the text that came out. Private: depends on the data."
-_BEFOREHAND = "Fixed by public settings and δ in advance, for every text that could come out."
 #: Columns of a run's epsilon of one kind: at either level, as recomputed and as claimed.
 _LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Claimed, batch level")
-OF_LEVELS = "Release level: for readers of the texts. Batch level: for someone who knows which batch a record was in."
-_APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
 #: Characters of caveats that a terminal shows of one run, and of all of them.
 _OWN, _SHARED = 150, 430
 #: Characters of a run's name in a table; the name that a page shows above is whole.
 _SHORT_NAME = 20
-_MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."
-_SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
-#: What follows on the kind of epsilon that budget curves show.
-_BUDGET_NOTES: dict[Kind, str] = {
-    ExPostClaim.id: "Rebalancing included, had no batch gone beyond so many tokens. A dash: none did.",
-    ApproximateClaim.id: "From public settings alone, each run at its own δ: beyond a run's own maximum, what the same "
-    "settings would cost. Optimal is worked out by length on a coarse grid, and as far as that goes.",
-}
 
 
 @dataclass(frozen=True)
@@ -175,11 +155,6 @@ class _Runs:
         return bound(value, max(self.digits[run, kind], digits_against(value, claimed))) + _beside(delta)
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print what came of it, the runs, and the tables that a terminal has room for."""
-    print_document(summary(comparison), console)
-
-
 def summary(comparison: Comparison) -> Document:
     """Return the screen: two runs take some 40 lines of 80 columns."""
     own, shared = _caveats(comparison)
@@ -193,7 +168,12 @@ def summary(comparison: Comparison) -> Document:
     for table in filter(None, map(_brief, tables(comparison))):
         note = [Paragraph(table.brief_note, "quiet")] if table.brief_note else []
         blocks.append(Section(table.title, [table.block(numbers), *note]))
-    blocks.append(Section("", [Paragraph(f"{OF_LEVELS} {_APART}"), Paragraph(_MORE, "quiet")]))
+    blocks.append(
+        Section(
+            "",
+            [Paragraph(f"{say('of-levels')} {say('kinds-not-compared')}"), Paragraph(say("comparison-more"), "quiet")],
+        )
+    )
     return Document("", blocks)
 
 
@@ -245,12 +225,12 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
     blocks: list[Block] = [
         Columns(cards),
         *(Paragraph(said, "lead") for said in outcomes(comparison)),
-        Paragraph(f"{OF_LEVELS} {NOT_COMPARABLE}"),
+        Paragraph(f"{say('of-levels')} {say('not-comparable')}"),
         *(Paragraph(caveat, "quiet") for caveat in shared),
-        Banner("Private.", PRIVATE_FIGURES if private else PRIVATE_REPORT),
+        Banner("Private.", say("private-figures") if private else say("private-report")),
         *(_section(f"table-{place}", table, names) for place, table in enumerate(listed, start=1)),
         Paragraph("A dash: not claimed, not computed or not to be compared.", "quiet"),
-        Section("Glossary", [Definitions([Entry(*each) for each in GLOSSARY.items()], "terms")], "glossary"),
+        Section("Glossary", [Definitions([Entry(*each) for each in glossary().items()], "terms")], "glossary"),
     ]
     return Document(
         f"{len(comparison.runs)} runs compared",
@@ -291,7 +271,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
         if len(pairs) > _MOST_PAIRS:
             said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
         if _is_hindsight(found) and pairs:
-            said.append(HINDSIGHT)
+            said.append(say("hindsight"))
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
     said += _budgets_said(comparison, runs)
@@ -398,9 +378,9 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         None,
         (*_SETTINGS, "Batches", "Contexts", *_COUNTS, "Tokens", "Longest"),
         rows(_run_cells),
-        (f"Contexts, texts and tokens are summed over the batches; the longest batch is in tokens. {_SHORT}",),
+        (f"{say('runs-summed')} {say('very-short')}",),
         brief=(*_SETTINGS[1:], "Contexts", *_COUNTS, "Tokens"),
-        brief_note=_SHORT,
+        brief_note=say("very-short"),
     )
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
@@ -408,12 +388,12 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         (*_LEVELS, "Exact", "Theorem 1", "Saving", "Rise", "Fall", _BETWEEN),
         rows(lambda run: _ex_post_cells(run, runs)),
         (
-            f"{_AFTERWARDS} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
+            f"{say('known-afterwards')} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
             "of rise and fall; the level's total adds rebalancing. A δ is that of noised centres.",
             *_equal_levels(comparison, ExPostClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "Exact", "Theorem 1", "Saving", _BETWEEN),
-        brief_note=_AFTERWARDS,
+        brief_note=say("known-afterwards"),
     )
     approximate = ComparisonTable(
         "Approximate DP (epsilon in nats)",
@@ -421,11 +401,11 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         (*_LEVELS, "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
         rows(lambda run: _approximate_cells(run, runs)),
         (
-            f"{_BEFOREHAND} Lower end, Rényi DP and method are of the batch level.",
+            f"{say('fixed-beforehand')} Lower end, Rényi DP and method are of the batch level.",
             *_equal_levels(comparison, ApproximateClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "By Rényi DP", "Delta", _BETWEEN),
-        brief_note=_BEFOREHAND,
+        brief_note=say("fixed-beforehand"),
     )
     empirical = ComparisonTable(
         "Empirical losses (nats)",
@@ -635,9 +615,9 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
         panel.kind,
         ("By", *(counted(length, "token") for length in lengths)),
         tuple(rows),
-        (_BUDGET_NOTES[panel.kind],),
+        (say(f"budgets-{panel.kind}"),),
         budget_curves(panel, runs.number, runs.digits, name, runs.cautions),
-        " ".join((BUDGETS_CAPTION, *warned)),
+        " ".join((say("budgets-caption"), *warned)),
     )
 
 
@@ -646,7 +626,7 @@ def _affordable_table(found: Affordable, runs: _Runs, told: bool) -> ComparisonT
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
     if found.kind == ExPostClaim.id and not told:
-        notes.append(HINDSIGHT)
+        notes.append(say("hindsight"))
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
     rows, refused = [], []
@@ -684,7 +664,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
         tuple(rows),
         ("How uneven the cost is. Quartiles are costs of actual batches: of two middle costs, the higher.",),
         spreads([(runs.label(spread.run), spread) for spread in comparison.spreads], "; ".join(described)),
-        " ".join((_SPREADS_CAPTION, *runs.warnings({number for number, _ in rows}))),
+        " ".join((say("spreads-caption"), *runs.warnings({number for number, _ in rows}))),
     )
 
 
@@ -715,17 +695,14 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
             cells += _cells(shown(each) for each in (figures if beside else figures[::2]))
         rows.append((runs.number[run.name], tuple(cells)))
     notes = [
-        f"Internal. {WARNING}",
+        f"Internal. {say('quality-private')}",
         "Real texts: as many of them in place of the synthetic ones, or as many as there are.",
     ]
     if len({column.measure for column in columns}) < len(columns):
-        notes.append(
-            "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
-            "of its own."
-        )
+        notes.append(say("columns-differ"))
     numbers = {run.name: runs.number[run.name] for run in chosen}
     if beside:
-        notes += [ADDED_NOTE, *_added(columns, titles, numbers)]
+        notes += [say("quality-added"), *_added(columns, titles, numbers)]
     notes += [
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]

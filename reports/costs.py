@@ -14,7 +14,6 @@ from typing import NamedTuple
 from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
-from dpaudit.results.inspection import StepCost
 from dpaudit.results.rounding import bound, lower_bound, nearest, saving
 
 #: Fewer batches, or tokens at a place, are drawn one by one: they have neither bins nor quantiles.
@@ -72,9 +71,9 @@ class BatchCosts:
         )
 
 
-def cost_of(batch: BatchResult | StepCost) -> float:
-    """What a batch or a token cost; what is absent or not a number counts as infinite, for nothing bounds it."""
-    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
+def cost_of(exact: float | None) -> float:
+    """Return an exact cost; an absent one, or NaN, counts as infinite, for nothing bounds it."""
+    return math.inf if exact is None or math.isnan(exact) else exact
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
@@ -82,7 +81,7 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     if all(batch.exact is None for batch in result.batches):
         return None
     costliest = costliest_first(result.batches)
-    values = [cost_of(batch) for batch in costliest]
+    values = [cost_of(batch.exact) for batch in costliest]
     finite = list(filter(math.isfinite, values))
     theorem1 = [each.theorem1 for each in costliest if each.theorem1 is not None and math.isfinite(each.theorem1)]
     return BatchCosts(costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result))
@@ -90,7 +89,7 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
     """The batches by their cost; ties by id."""
-    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
+    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 
 def ex_post_digits(result: AuditResult) -> int:

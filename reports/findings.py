@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
+from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
+from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -87,10 +87,7 @@ class Family(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
-
-    `asked`: the audit asked for every check of this level that is about the run.
-    """
+    """One level of evidence: how many of its checks came out how, and whether the audit asked for all of them."""
 
     level: int
     rests_on: str
@@ -229,10 +226,11 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
-    order = {name: place for place, name in enumerate(FAMILIES)}
+    titles = catalogue().family
+    order = {name: place for place, name in enumerate(titles)}
     ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
     return tuple(
-        Family(FAMILIES.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
+        Family(titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
         for name, checks in ranked
     )
 
@@ -347,13 +345,7 @@ def caution(result: AuditResult) -> str:
         return ""
     failed = checks_with(result, "fail", "error")
     if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
-        return (
-            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
-            "so it bounds nothing until they do."
-        )
+        return say("record-in-doubt")
     if needed(result):
-        return (
-            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
-            "and they would show whether that is so."
-        )
+        return say("record-not-looked-through")
     return ""

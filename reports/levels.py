@@ -13,22 +13,17 @@ from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.wording import neighbours
+from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
     Amplification,
     Approximate,
     AuditResult,
-    BudgetPanel,
     ClaimResult,
     ExPost,
     Finding,
+    ForNeighbours,
     Guarantees,
-    RunEpsilon,
-    RunRho,
-    Spread,
-    Zcdp,
 )
-from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
@@ -211,10 +206,7 @@ def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> st
 def few_batches(batches: int, labels: int) -> str:
     """What so few batches mean."""
     whose = "a label's records" if labels > 1 else "the records"
-    return (
-        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
-        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
-    )
+    return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
 
 
 def claim_sentence(result: AuditResult) -> str:
@@ -231,8 +223,6 @@ def claim_words(claim: ClaimResult) -> str:
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
-) -> str:
+def neighbours_of(stated_for: ForNeighbours) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

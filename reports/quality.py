@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.reports.document import Block, Definitions, Entry, Items, Paragraph, Section, Table
+from dpaudit.reports.document import Block, Definitions, Document, Entry, Items, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, SECTIONS
+from dpaudit.reports.wording import ABSENT, say, section_title
 from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
 from dpaudit.results.rounding import stated
 
-TITLE = SECTIONS["quality"]
 METHODS = {
     "linear-probe": "Accuracy, linear probe",
     "fine-tuned": "Accuracy, fine-tuned",
     "likelihood": "Held-out likelihood, nats a token",
 }
 MEASURES = {"mauve": "MAUVE", **METHODS}
-WARNING = (
-    "These figures were computed from private records. Publishing them would leak private information that no epsilon "
-    "covers, not even the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
-    "(chosen_from: private)."
-)
-NOTE = (
-    "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
-    "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
-    "classifier finds that was trained on the column's texts, whose number stands beside it. Held-out likelihood: mean "
-    "log-probability of the tokens of real texts that no prompt showed, ± its standard error over texts; synthetic: in "
-    "the run's own batches, public only: by the public prompt."
-)
-ADDED_NOTE = (
-    "Public only: texts of the same prompts without any record, epsilon 0. Beside each difference stands its standard "
-    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy or a likelihood, over test "
-    "texts. A difference within twice that counts as chance."
-)
 
 
 def header(quality: Quality) -> tuple[str, ...]:
@@ -117,17 +99,22 @@ def about(quality: Quality) -> str:
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
+def build(quality: Quality) -> Document:
+    """Return an evaluation of a run's texts as a screen."""
+    return Document(section_title("quality"), list(blocks(quality)))
+
+
 def blocks(quality: Quality) -> Iterator[Block]:
     """Yield all of it: whose figures these are, a table, what the records added, and the settings."""
-    yield Paragraph(WARNING, "caution", "Internal.")
+    yield Paragraph(say("quality-private"), "caution", "Internal.")
     yield Paragraph(about(quality))
     if found := rows(quality):
         names = header(quality)
-        yield Table.of(TITLE, names, found, range(1, len(names)))
+        yield Table.of(section_title("quality"), names, found, range(1, len(names)))
     if said := added(quality):
-        yield Paragraph(ADDED_NOTE, lead=said[0])
+        yield Paragraph(say("quality-added"), lead=said[0])
         yield Items(said[1:])
-    yield Paragraph(NOTE, "quiet")
+    yield Paragraph(say("quality-note"), "quiet")
     if quality.warnings:
         yield Items(list(map(one_line, quality.warnings)), tone="caution")
     yield Definitions([Entry(name, said) for name, said in details(quality)])
@@ -141,7 +128,9 @@ def brief(quality: Quality) -> Section:
         said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
         found.append(Entry(name.partition(",")[0].lower(), said))
     found += [Entry("records", said) for said in added(quality)[:1]]
-    return Section(TITLE, [Definitions(found)], note="private: publishing them would leak private information")
+    return Section(
+        section_title("quality"), [Definitions(found)], note="private: publishing them would leak private information"
+    )
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

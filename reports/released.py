@@ -11,7 +11,7 @@ from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import MARKS_LEAD
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
@@ -45,7 +45,7 @@ class ReleasedTexts:
 
     def block(self) -> Texts:
         """Return all of them, with what each mark begins at."""
-        marks = MARKS_LEAD if self.marked else ""
+        marks = say("marks-lead") if self.marked else ""
         return Texts([self._shown(sample) for sample in self._samples], marks, self.legend, PAGE)
 
     @property

@@ -108,7 +108,7 @@ settings.register_profile("dpaudit", deadline=None, derandomize=True, database=N
 settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
-KEY = "5eed" * 16
+KEY = "1aa5c42e8e957dc4c8a8ecae8059103240ad62db826636747512b4329d043641"
 #: Of each label, where every record serves in several rounds.
 ROUNDED_RECORDS = 30
 #: Of approximate claims.

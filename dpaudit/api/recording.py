@@ -65,7 +65,7 @@ def record(
     """
     find_recorder(generator)
     interpreter, *arguments = script_of(command)
-    place = places.location_of(out)
+    place = places.location_of(out, "out")
     _require_place(place)
     try:
         asked = Asked(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
@@ -107,7 +107,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
     interpreter = shutil.which(python)
     if interpreter is None:
         raise InputError("command", f"{python!r} is no program here.", _FORM)
-    if not Path(script).is_file():
+    if not places.path_of(script, "script").is_file():
         problem = f"{script!r} is no file." if script else "there is no script."
         raise InputError("command", problem, _FORM)
     return (interpreter, script, *arguments)
@@ -137,4 +137,4 @@ def rerun(
     """
     interpreter, *arguments = script_of(command)
     script = Script(interpreter, tuple(arguments))
-    return run_again(places.location_of(run), Path(data), rows, script, monitor.note)
+    return run_again(places.location_of(run), places.path_of(data, "data"), rows, script, monitor.note)

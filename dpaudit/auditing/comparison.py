@@ -20,7 +20,6 @@ from dpaudit.catalogue import message
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, ExPostClaim
 from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
-    SAMPLE_LENGTH,
     Affordable,
     Afforded,
     Approximate,
@@ -29,7 +28,6 @@ from dpaudit.results import (
     BudgetCurve,
     BudgetPanel,
     ComparedRun,
-    ComparedText,
     Comparison,
     ExPost,
     Finding,
@@ -40,14 +38,18 @@ from dpaudit.results import (
     RunRho,
     RunScore,
     SameLength,
+    SampleText,
     Settings,
     Spread,
     TokenCurve,
 )
+from dpaudit.results.quality import Measure, PerToken, Scores, Source
 
 _KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
+#: What classifiers are trained on whose accuracies are compared.
+_TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
 
@@ -420,50 +422,36 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
     if quality is None or result.verdict == "error":
         return
     added = {each.measure: each for each in quality.added}
+
+    def column(
+        measure: Measure,
+        n: int,
+        features: str,
+        conditions: tuple[Any, ...],
+        score: Scores | PerToken,
+        public: Scores | PerToken | None,
+        ceiling: Scores | None,
+    ) -> QualityColumn:
+        digest = hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
+        shown: dict[str, Any] = {"score": score, "public": public, "ceiling": ceiling, "added": added.get(measure)}
+        found = RunScore(run=name, conditions=digest, **shown)
+        return QualityColumn(measure=measure, n=n, features=features, figures=(found,))
+
     if (mauve := quality.mauve) is not None:
-        conditions = _digest(quality.mauve_conditions)
-        found = RunScore(
-            run=name,
-            score=mauve.score,
-            ceiling=mauve.ceiling,
-            public=mauve.public,
-            added=added.get("mauve"),
-            conditions=conditions,
-        )
-        yield QualityColumn(measure="mauve", n=mauve.settings.n, features=quality.features.name, figures=(found,))
+        n, features, conditions = mauve.settings.n, quality.features.name, quality.mauve_conditions
+        yield column("mauve", n, features, conditions, mauve.score, mauve.public, mauve.ceiling)
     for downstream in quality.downstream:
-        trained, real = downstream.of("synthetic"), downstream.of("real-same-size")
+        trained, public, real = (downstream.of(source) for source in _TRAINED)
         if trained is not None and quality.held_out is not None:
-            conditions = _digest(quality.accuracy_conditions(downstream))
-            public = downstream.of("public")
-            found = RunScore(
-                run=name,
-                score=trained.accuracy,
-                ceiling=None if real is None else real.accuracy,
-                public=None if public is None else public.accuracy,
-                added=added.get(downstream.method),
-                conditions=conditions,
-            )
             texts, encoder = quality.held_out.test.texts, downstream.encoder.name
-            yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
-    if (likelihood := quality.likelihood) is not None:
-        settings = result.run.settings
+            conditions = quality.accuracy_conditions(downstream)
+            others = [None if each is None else each.accuracy for each in (public, real)]
+            yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
+    if (given := quality.likelihood) is not None:
+        settings, mechanism = result.run.settings, _mechanism(result)
         asked = settings and (settings.prompt, settings.decoding)
-        mechanism = _mechanism(result)
-        found = RunScore(
-            run=name,
-            score=likelihood.score,
-            ceiling=None,
-            public=likelihood.public,
-            added=likelihood.added,
-            conditions=_digest((*quality.likelihood_conditions, asked, mechanism and mechanism.support)),
-        )
-        texts, model = likelihood.texts.texts, likelihood.model.name
-        yield QualityColumn(measure="likelihood", n=texts, features=model, figures=(found,))
-
-
-def _digest(conditions: tuple[Any, ...]) -> str:
-    return hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
+        conditions = (*quality.likelihood_conditions, asked, mechanism and mechanism.support)
+        yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)
 
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
@@ -489,14 +477,13 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
     )
 
 
-def _texts(result: AuditResult) -> Iterator[ComparedText]:
+def _texts(result: AuditResult) -> Iterator[SampleText]:
     """The first text of each label, then others, up to _TEXTS: those of runs of the same labels stand side by side."""
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
     ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
     for _, sample in ranked[:_TEXTS]:
-        text = None if sample.text is None else sample.text[:SAMPLE_LENGTH]
-        yield ComparedText(batch=sample.batch, label=sample.label, text=text, characters=sample.characters)
+        yield sample.model_copy(update={"costs": None})
 
 
 def _caution(result: AuditResult) -> Message | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
-from dpaudit.checks.claim import DELTA_OF_RHO, batch_claim
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.partition import Placement, canary_digest
@@ -264,8 +264,7 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
     chance = min(1.0, 2 * min(tail(chances, right), opposite))
     yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
     if run.kind.beforehand and claim.relation == "add_remove":
-        delta = DELTA_OF_RHO if claim.rho is not None and not claim.delta else claim.delta
-        epsilon = batch_claim(run, DELTA_OF_RHO)
+        delta, epsilon = run.kind.tested_delta(claim.delta), batch_claim(run)
         values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
         claimed = Finding(code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")})
         yield _Test(claimed, *values)

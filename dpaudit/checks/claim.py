@@ -21,8 +21,6 @@ from dpaudit.results import Amplification, Finding, Quantity, Value
 
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
-#: At which an epsilon stands for a rho whose claim states no delta: it has one at every delta.
-DELTA_OF_RHO = 1e-7
 
 
 @RunCheck(id="claim.epsilon", gathers=(Costs,))
@@ -161,15 +159,15 @@ def recomputed_figure(run: AuditedRun) -> float | None:
     return None if found is None else found.release
 
 
-def batch_claim(run: AuditedRun, delta_of_rho: float = 0.0) -> float:
-    """What holds against whoever knows a record's batch, by the claim or, where that says nothing of it, as recomputed.
+def batch_claim(run: AuditedRun) -> float:
+    """Return the batch-level epsilon in nats that the claim states or, where it states none, the recomputed one.
 
-    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place. A rho
-    whose claim states no delta has its epsilon at `delta_of_rho`, which is infinite at 0.
+    Guesses of a record's own batch are held against it: the release level hides presence, and no place. A rho has its
+    epsilon at the kind's `tested_delta`.
     """
     claim, found = run.claim, recomputed_levels(run)
     if claim.rho is not None:  # which is a batch's: what epsilon follows at the claim's delta
-        delta = claim.delta or delta_of_rho
+        delta = run.kind.tested_delta(claim.delta)
         return zcdp_epsilon(claim.rho, delta) if 0 < delta < 1 else math.inf
     stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
     if found is None or not found.amplified:

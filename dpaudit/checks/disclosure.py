@@ -54,6 +54,7 @@ def public_settings(settings: Settings) -> Settings:
     shown = Settings(
         format_version=settings.format_version,
         created=settings.created,
+        made_by=settings.made_by,  # whoever names themselves in a config publishes it
         origins=origins,
         software=_versions(settings.software),
         privacy=privacy.only("unit", "relation", "records_per_user_from", "split_delta", *users),

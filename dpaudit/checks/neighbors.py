@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.accounting import exact_cost
-from dpaudit.checks.claim import DELTA_OF_RHO, batch_claim
+from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, not_replayed, replay_remedy
@@ -22,7 +22,6 @@ from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results import ContextLoss, Finding, Place, Quantity, Value
 from dpaudit.results.replay import LeftOut
-from dpaudit.runs import BatchHeader
 
 #: Why a replay on another machine may show nothing.
 HIDDEN_BY_ROUNDING = Finding(code="replay.rounding-hides")
@@ -57,8 +56,9 @@ class BatchLosses:
 class ContextSums(BatchEvidence):
     """Adds up the losses of one batch's contexts, a step at a time. A step without exact losses leaves it none."""
 
-    def __init__(self, header: BatchHeader) -> None:
-        self._batch, contexts = header.id, header.contexts
+    def __init__(self, batch: int, contexts: int) -> None:
+        """`contexts`: how many contexts the batch has."""
+        self._batch = batch
         self._losses: NDArray[np.float64] | None = np.zeros(contexts)
 
     @override
@@ -98,7 +98,7 @@ class Losses(Evidence):
     @override
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence:
-        return ContextSums(batch.header)
+        return ContextSums(batch.header.id, batch.header.contexts)
 
     @override
     def merge(self, batch: int, found: BatchLosses | None) -> None:
@@ -188,7 +188,7 @@ def regeneration_agrees(run: AuditedRun) -> Outcome:
         return Outcome("fail", "apart", values | ratios | {"apart": len(apart), "place": place})
     largest = max(abs(found.recorded - found.regenerated) for found in left_out)
     values["difference"] = _nats(largest)
-    if largest > FINE * batch_claim(run, DELTA_OF_RHO):
+    if largest > FINE * batch_claim(run):
         return Outcome("skip", "rounding-hides", values)
     return Outcome("pass", "agree", values)
 

@@ -7,7 +7,7 @@ import json
 import click
 
 from dpaudit.commands.options import output_options
-from dpaudit.commands.terminal import output, stdout
+from dpaudit.commands.terminal import output, print_document
 
 
 @click.command()
@@ -31,10 +31,10 @@ def checks(check_id: str | None, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(rows if check_id is None else rows[0]))
             return
-        from dpaudit.reports.terminal import print_check, print_checks
+        from dpaudit.reports.terminal import check_explained, checks_listed
 
         if check_id is None:
-            print_checks(rows, stdout())
+            print_document(checks_listed(rows))
             require_checks()
         else:
-            print_check(rows[0], stdout())
+            print_document(check_explained(rows[0]))

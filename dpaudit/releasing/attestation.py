@@ -101,7 +101,7 @@ def verifier(version: str) -> str:
 
 
 def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
-    versions = public.run.model_dump(include={"dpaudit", "dp_accounting"})
+    versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(

@@ -26,6 +26,8 @@ ATTESTATION_VERSION: Literal[1] = 1
 MAX_WORDS, MAX_NAME = 1 << 12, 1 << 10
 #: Files of a release, and checks of an audit.
 MAX_FILES, MAX_CHECKS = 64, 1 << 10
+#: Packages beside dpaudit that took part.
+MAX_PLUGINS = 1 << 6
 #: Of one envelope: whoever countersigns adds one.
 MAX_SIGNATURES = 16
 
@@ -96,11 +98,17 @@ class AuditMade(Attested):
 
 
 class Made(Attested):
-    """Versions of what made the audit. `attestation`: of this format."""
+    """Versions of what made the audit.
+
+    Attributes:
+        attestation: version of this format.
+        plugins: versions of other packages that took part in the run or its audit, by name.
+    """
 
     attestation: FirstVersion = ATTESTATION_VERSION
     dpaudit: Name
     dp_accounting: Name | None = None
+    plugins: Annotated[dict[Name, Name], Field(default_factory=dict, max_length=MAX_PLUGINS)]
 
 
 class PolicyName(Attested):

@@ -328,8 +328,8 @@ class PerToken(Fields):
 class HeldOutLikelihood(Fields):
     """How probable real texts that no prompt showed are in the run's own batches, and by the public prompt alone.
 
-    Every text is given, token by token, to the first batch of its label, as `dpaudit likelihood` gives it. The means
-    stand over the tokens that the steps' supports have.
+    Every text is given, token by token, to the first batch of its label. The means stand over the tokens that the
+    steps' supports have.
 
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.

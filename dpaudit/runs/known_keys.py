@@ -37,8 +37,10 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
     """
     if key.isascii() and key.decode("ascii").isprintable():
         return "a text"
+    if any(key[size:] == key[:-size] for size in range(1, len(key) // 2 + 1)):
+        return "a block of bytes, repeated"
     if len({(after - before) % 256 for before, after in pairwise(key)}) < 2:
-        return "one byte, repeated, or bytes that count"
+        return "bytes that count"
     found = _keys(len(key)).get(key)
     own = {} if seed is None else {made: source for source, made in _of_seed(seed, len(key))}
     return found or own.get(key)

@@ -223,11 +223,12 @@ class RunReader(FolderReader):
 
     def _journal(self, lines: Iterable[tuple[str, str]]) -> Journal:
         journal, left = Journal(self.manifest), iter(lines)
-        for where, before in left:
+        for where, link in left:
             _, file = next(left, ("", ""))
             match = _ENTRY.match(file)
-            if match is None or journal.entry(match[1], match[2]) != f"{before}\n{file}\n":
-                problem = "this is not a file's digest and name, chained to all that stands before."
+            if match is None or journal.entry(match[1], match[2]) != f"{link}\n{file}\n":
+                before = "all entries before it" if journal.digests else "nonce and commitment of run.json"
+                problem = f"this is not a file's digest and name, chained to {before}."
                 raise InputError(where, problem, RESTORE)
             try:
                 journal.add(match[1], match[2])

@@ -19,8 +19,9 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.checks import disclosure
 from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif
-from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.terminal import summary
 from dpaudit.reports.write import write_reports
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, RunSummary
 from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
@@ -160,7 +161,7 @@ def documents(result: AuditResult, folder: Path) -> dict[str, str]:
     """Everything that is written or printed of a result."""
     found = {path.name: path.read_text("utf-8") for path in write_reports(result, folder).values()}
     console = Console(width=80, record=True, file=io.StringIO())
-    print_summary(result, console)
+    print_document(summary(result), console)
     return found | {"sarif": render_sarif(result), "terminal": console.export_text()}
 
 

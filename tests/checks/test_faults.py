@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpaudit.accounting import LowerBound
+from dpaudit.accounting import LowerBound, zcdp_epsilon
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.auditing import audit_run
 from dpaudit.checks import registered
+from dpaudit.claims import ZcdpClaim
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results import Finding, Place, Quantity
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
@@ -2012,6 +2013,19 @@ def test_an_attack_on_her_own_batch_says_nothing_of_the_release_level(make_run, 
         run.edit_manifest({"claim.batch_epsilon": batch_epsilon})
         run.rehash()
         found = attacked(bound=LowerBound(DELTA, 0.95, epsilon, epsilon, ()))
+        assert failed(audit_run(run.path, replay=found)) == fails
+
+
+def test_an_attack_refutes_a_rho_by_the_epsilon_that_it_gives(make_run, failed):
+    """Of a claim without a delta, at the kind's own."""
+    run = make_run(**MEAN)
+    claimed_rho(lambda run: rho_of(run) * 1.01)(run)
+    run.edit_manifest({"claim.delta": 0.0})
+    run.rehash()
+    delta = ZcdpClaim.tested_delta(0.0)
+    most = zcdp_epsilon(rho_of(run) * 1.01, delta)
+    for epsilon, fails in ((most * 0.99, set()), (most * 1.01, {"replay.lower-bound"})):
+        found = attacked(bound=LowerBound(delta, 0.95, epsilon, epsilon, ()))
         assert failed(audit_run(run.path, replay=found)) == fails
 
 

@@ -179,7 +179,7 @@ def test_generate_refuses_before_the_model_and_says_what_would_do(
     for arguments in (["--out", "run"], ["--dry-run"]):
         code, out, err = dpaudit("generate", "own.yaml", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        for part in ("own.yaml: record.contexts: ", "(mechanism.divisor)", "Say true", "--unverified"):
+        for part in ("own.yaml: record.contexts: ", "(mechanism.divisor)", "Set true", "--unverified"):
             assert part in err
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--unverified")[2]
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--public-only")[2]
@@ -217,7 +217,7 @@ def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
     unfinish(run)
     first.unlink()
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
-    assert (code, "were finished: batches 0" in " ".join(err.split())) == (0, True)
+    assert (code, "drawn again: 0." in " ".join(err.split())) == (0, True)
     assert json.loads((run / "run.json").read_text())["redrawn"] == [0]
     failed = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failed >= {"integrity.redrawn"}

@@ -11,14 +11,16 @@ import sys
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import message
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
 from dpaudit.reports.reproducing import claim_origin, commands
-from dpaudit.reports.wording import SEVERAL_CONTEXTS
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding, Message, Place
 from dpaudit.results.rounding import bound, stated
 from tests.reports.conftest import run_summary
@@ -244,6 +246,18 @@ def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
     assert signed_off(public) == signed_off(samples["unreadable"]()) == ()
 
 
+def test_reports_for_both_audiences_say_who_made_the_run(make_run: Callable[..., Any], undrawn: None) -> None:
+    run = make_run(aggregator="mean")
+    run.edit_manifest({"made_by": "<b>The records team"})
+    run.rehash()
+    result = run.audit()
+    for shown in (result, public_form(result)):
+        assert shown.run.settings is not None and shown.run.settings.made_by == "<b>The records team"
+        page = render_html(shown)
+        assert "Made by" in page.partition('id="not-checked"')[0]
+        assert "<b>The records team" not in page and "&lt;b&gt;The records team" in page
+
+
 def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
     """`in` finds what every object inherits: a batch labelled constructor was none of the words, and yet found."""
     assert " in WORDS" not in SCRIPT
@@ -416,10 +430,10 @@ def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples
     assert found is not None
     replaced = median.guarantees.model_copy(update={"ex_post": found.model_copy(update={"relation": "replace"})})
     for result in (user, median.model_copy(update={"guarantees": replaced})):
-        assert Page(render_html(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
-        assert render_markdown(result).count(SEVERAL_CONTEXTS) == 2
+        assert Page(render_html(result)).words.count(say("several-contexts")) == 2  # batches and worst contexts
+        assert render_markdown(result).count(say("several-contexts")) == 2
     for result in (median, samples["infinite"](), of_users(user, 1)):
-        assert SEVERAL_CONTEXTS not in Page(render_html(result)).words
+        assert say("several-contexts") not in Page(render_html(result)).words
 
 
 @pytest.mark.usefixtures("undrawn")

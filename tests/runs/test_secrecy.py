@@ -101,6 +101,8 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
         ({"key": None}, NotSecret.UNKEYED),
         ({"key": "5e" * 31}, NotSecret.SHORT_KEY),
         ({"key": "a5" * 32}, NotSecret.COMMON_KEY),
+        ({"key": "5eed" * 16}, NotSecret.COMMON_KEY),
+        ({"key": "0102030405" * 6 + "0102"}, NotSecret.COMMON_KEY),
         ({"key": bytes(range(8, 40)).hex()}, NotSecret.COMMON_KEY),
         ({"key": hashlib.sha256(b"Changeme").hexdigest()}, NotSecret.COMMON_KEY),
         ({"key": hashlib.sha512(b"7").hexdigest()[:64]}, NotSecret.COMMON_KEY),

@@ -1,4 +1,4 @@
-"""`dpaudit clusters` on files."""
+"""`dpaudit lab clusters` on files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(files: tuple[Path, Path], encoder_folder: Path, tmp_path: Path, monk
     monkeypatch.setenv("DPAUDIT_CACHE", str(tmp_path / "cache"))
 
     def run(*options: str, private: Path = files[0], public: Path = files[1]) -> int:
-        arguments = ["clusters", str(private), "--public", str(public), "--embedding", str(encoder_folder)]
+        arguments = ["lab", "clusters", str(private), "--public", str(public), "--embedding", str(encoder_folder)]
         settings = ["--centers", "5", "--keep", "2", "--dimension", "4", "--chang-epsilon", "1"]
         try:
             main([*arguments, *settings, *options])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dpaudit.results.audit import Result
-from dpaudit.results.values import Number
+from dpaudit.results import Number, Result
 
 
 class ClusteredBy(Result):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from dpaudit.generation.experiments.cluster_results import ClusterComparison, ClusteredBy
 from dpaudit.reports.document import Banner, Block, Definitions, Document, Entry, Figure, Paragraph, Section, Table
-from dpaudit.reports.figures import cluster_sizes
+from dpaudit.reports.figures import BAR, Drawing, whole_numbers
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.writers import html
-from dpaudit.reports.writers.terminal import print_document
-from dpaudit.results import ClusterComparison, ClusteredBy
 from dpaudit.results.rounding import bound, delta_bound
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
 
 #: The methods by their names in configs, in words.
 TITLES = {
@@ -39,20 +41,15 @@ NOTE = (
 )
 
 
-def print_clusters(comparison: ClusterComparison, console: Console) -> None:
-    """Print the comparison as a table that fits the console."""
+def screen(comparison: ClusterComparison) -> Document:
+    """Return the comparison as a screen: the table alone."""
     blocks: list[Block] = [_about(comparison), _table(comparison), _note(comparison), Banner("Internal.", WARNING)]
-    print_document(Document("", blocks), console)
+    return Document("", blocks)
 
 
-def render_clusters_html(comparison: ClusterComparison) -> str:
-    """Return the comparison as one self-contained page."""
-    return html.render(build(comparison))
-
-
-def build(comparison: ClusterComparison) -> Document:
+def page(comparison: ClusterComparison) -> Document:
     """Return the comparison as a page: the table, each method's cluster sizes, and settings."""
-    settings = [Section(title(each), [_settings(each)]) for each in comparison.methods]
+    settings = [Section(_title(each), [_settings(each)]) for each in comparison.methods]
     return Document(
         "Clustering methods compared",
         [
@@ -63,7 +60,7 @@ def build(comparison: ClusterComparison) -> Document:
             Section("Settings", settings),
         ],
         masthead=("Clustering methods",),
-        footer="Written by dpaudit. `dpaudit clusters --json` prints every figure in full.",
+        footer="Written by dpaudit. `dpaudit lab clusters --json` prints every figure in full.",
     )
 
 
@@ -76,24 +73,55 @@ def _sizes(comparison: ClusterComparison) -> Figure:
     for method in comparison.methods:
         if method.method in DRAWN:
             sizes, count = method.sizes, counted(len(method.sizes), "cluster")
-            panels.append((f"{title(method)}\nn = {count}", sizes))
+            panels.append((f"{_title(method)}\nn = {count}", sizes))
             said = "no records"
             if sizes:
                 middle = sizes[len(sizes) // 2]
                 said = f"{count}, largest {sizes[0]:,}, middle {middle:,}, least {sizes[-1]:,}"
-            described.append(f"{title(method)}: {said}")
+            described.append(f"{_title(method)}: {said}")
     words = f"{'; '.join(described)}."
     marks = "A step for each cluster: its records, from the largest to the smallest; each panel on scales of its own."
-    return Figure(cluster_sizes(panels, "; ".join(described)), words, marks)
+    return Figure(_drawing(panels, "; ".join(described)), words, marks)
+
+
+def _drawing(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
+    """Draw sizes of clusters, descending, in a panel for each method; None where there are no records."""
+    drawn = [(title, sizes) for title, sizes in methods if sizes]
+    if not drawn:
+        return None
+    rows = -(-len(drawn) // 2)
+
+    def draw(figure: FigureBase) -> None:
+        for place, (title, sizes) in enumerate(drawn, start=1):
+            axes = figure.add_subplot(rows, 2, place)
+            axes.stairs(sizes, fill=True, color=BAR)
+            axes.set_title(title, fontsize=9, loc="left")
+            axes.set_xlabel("Cluster, by size", fontsize=9)
+            axes.set_ylabel("Records", fontsize=9)
+            axes.tick_params(labelsize=8)
+            whole_numbers(axes.xaxis, 4)
+            whole_numbers(axes.yaxis, 4)
+            axes.grid(axis="y")
+
+    return Drawing("cluster-sizes", "Records of each cluster by method", description, draw, 2.2 * rows)
 
 
 def _table(comparison: ClusterComparison) -> Table:
-    rows = [(title(method), *cells(method)) for method in comparison.methods]
+    rows = [(_title(method), *_cells(method)) for method in comparison.methods]
     return Table.of("What each method gives, and what it costs", ("Method", *HEADER), rows, words=(1,))
 
 
-def clusters_csv(comparison: ClusterComparison) -> str:
-    """The table for spreadsheets, every figure in full."""
+def files(comparison: ClusterComparison) -> dict[str, str | bytes]:
+    """Return clusters.html, clusters.json and clusters.csv, by their names."""
+    return {
+        "clusters.html": html.render(page(comparison)),
+        "clusters.json": comparison.to_json(),
+        "clusters.csv": _csv(comparison),
+    }
+
+
+def _csv(comparison: ClusterComparison) -> str:
+    """Return the table for spreadsheets, every figure in full."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", "origin", "centers", "clusters", "large", "epsilon", "delta", "v_measure", "sizes"])
@@ -103,13 +131,13 @@ def clusters_csv(comparison: ClusterComparison) -> str:
     return text.getvalue()
 
 
-def title(method: ClusteredBy) -> str:
-    """The method in words."""
+def _title(method: ClusteredBy) -> str:
+    """Return the method in words."""
     return TITLES.get(method.method, one_line(method.method, LABEL_LENGTH))
 
 
-def cells(method: ClusteredBy) -> tuple[str, ...]:
-    """A method's cells under `HEADER`; budgets are rounded up."""
+def _cells(method: ClusteredBy) -> tuple[str, ...]:
+    """Return a method's cells under `HEADER`; budgets are rounded up."""
     epsilon = "∞" if math.isinf(method.epsilon) else bound(method.epsilon)
     counts = (f"{count:,}" for count in (method.centers, method.clusters, method.large))
     # Such methods keep others' centres, by noised counts of records.

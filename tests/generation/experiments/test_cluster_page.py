@@ -9,8 +9,9 @@ import math
 
 from rich.console import Console
 
-from dpaudit.reports.clusters import clusters_csv, print_clusters, render_clusters_html
-from dpaudit.results import ClusterComparison, ClusteredBy
+from dpaudit.generation.experiments.cluster_page import files, screen
+from dpaudit.generation.experiments.cluster_results import ClusterComparison, ClusteredBy
+from dpaudit.reports.writers.terminal import print_document
 
 
 def clustered(method: str, **fields: object) -> ClusteredBy:
@@ -32,12 +33,12 @@ def comparison(**fields: object) -> ClusterComparison:
 
 def printed(width: int) -> str:
     text = io.StringIO()
-    print_clusters(comparison(), Console(file=text, width=width, color_system=None))
+    print_document(screen(comparison()), Console(file=text, width=width, color_system=None))
     return text.getvalue()
 
 
 def test_page_escapes_names_and_needs_no_network() -> None:
-    page = render_clusters_html(comparison())
+    page = files(comparison())["clusters.html"]
     assert "<model>" not in page and "<b>" not in page
     assert "a &lt;model&gt;" in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/", "")
@@ -46,7 +47,7 @@ def test_page_escapes_names_and_needs_no_network() -> None:
 
 
 def test_epsilon_is_rounded_up_and_infinity_is_shown() -> None:
-    page = render_clusters_html(comparison())
+    page = files(comparison())["clusters.html"]
     assert "∞" in page
     assert "0.1001" in page
 
@@ -62,7 +63,7 @@ def test_narrow_terminal_cuts_nothing() -> None:
 
 
 def test_csv_has_every_figure_in_full() -> None:
-    rows = list(csv.DictReader(io.StringIO(clusters_csv(comparison()))))
+    rows = list(csv.DictReader(io.StringIO(files(comparison())["clusters.csv"])))
     assert [row["method"] for row in rows] == ["k-means", "chang", "public-centers-rebalanced"]
     assert rows[0]["epsilon"] == "inf"
     assert float(rows[1]["epsilon"]) == 0.10001
@@ -76,5 +77,5 @@ def test_json_has_no_bare_infinity() -> None:
 
 
 def test_no_records_give_a_page_without_a_figure() -> None:
-    page = render_clusters_html(comparison(methods=(clustered("k-means", sizes=()),)))
+    page = files(comparison(methods=(clustered("k-means", sizes=()),)))["clusters.html"]
     assert "<svg" not in page

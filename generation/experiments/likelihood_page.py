@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from dpaudit.reports import figures
+from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.generation.experiments.likelihood_results import Likelihoods, MechanismLikelihood
+from dpaudit.generation.experiments.table_page import equal_levels
 from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
-from dpaudit.reports.experiments import equal_levels
+from dpaudit.reports.figures import BUDGET_AXES, LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
-from dpaudit.reports.writers.terminal import print_document
-from dpaudit.results.likelihood import Likelihoods, MechanismLikelihood, Spent
+from dpaudit.results import Kind, Spent
 from dpaudit.results.quality import PerToken
 from dpaudit.results.rounding import bound, exactly, stated
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
 
 WARNING = (
     "These figures look at the configs' records without noise: do not publish them. Choosing a mechanism or a setting "
@@ -30,16 +35,16 @@ NOTE = (
     "level, where that is another. ε ex-post: of the dearest of these "
     "held-out texts, and not of sampled ones, at the batch level."
 )
+#: What a config claims, and what its dearest held-out text would cost.
+_AXES: dict[Kind, str] = {
+    ExPostClaim.id: BUDGET_AXES[ExPostClaim.id],
+    ApproximateClaim.id: "Approx. ε, release level (nats)",
+}
 _NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
 _SETTINGS = {"central": "m"}
 
 
-def print_likelihoods(found: Likelihoods, console: Console) -> None:
-    """Print what each config's mechanism is, then a row for each."""
-    print_document(build(found), console)
-
-
-def build(found: Likelihoods) -> Document:
+def screen(found: Likelihoods) -> Document:
     """Return what each config's mechanism is, then a row for each, and what it was measured on."""
     names = [one_line(row.name, LABEL_LENGTH) for row in found.rows]
     blocks: list[Block] = [
@@ -54,18 +59,70 @@ def build(found: Likelihoods) -> Document:
     return Document("", [*blocks, Paragraph(NOTE, "quiet"), Banner("Internal.", WARNING)])
 
 
-def likelihood_files(found: Likelihoods) -> Mapping[str, str | bytes]:
-    """likelihood.json, and the figure as likelihood.svg and likelihood.png where an epsilon is finite; by name."""
-    files: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
+def files(found: Likelihoods) -> dict[str, str | bytes]:
+    """Return likelihood.json, and likelihood.svg and likelihood.png where an epsilon is finite, by their names."""
+    written: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
     of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
     labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
-    drawing = figures.likelihoods(found.rows, labels)
-    if drawing is not None:
+    figure = drawing(found.rows, labels)
+    if figure is not None:
         notes = ["Hollow: the public prompt alone, at ε = 0, over the same tokens."]
         notes += ["Supports differ: configs of other tokens are at no comparable height."] * (len(set(of)) > 1)
-        formats: tuple[figures.Format, ...] = ("svg", "png")
-        files |= {f"likelihood.{each}": file_of(drawing, each, "", notes) for each in formats}
-    return files
+        formats: tuple[Format, ...] = ("svg", "png")
+        written |= {f"likelihood.{each}": file_of(figure, each, "", notes) for each in formats}
+    return written
+
+
+def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
+    """Draw epsilon against held-out likelihood, a panel for each kind of epsilon; None without a finite epsilon.
+
+    Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
+    """
+    panels: list[tuple[Kind, list[tuple[int, float]]]] = []
+    spent_by_kind: dict[Kind, list[Spent | None]] = {
+        ApproximateClaim.id: [row.approximate for row in rows],
+        ExPostClaim.id: [row.ex_post for row in rows],
+    }
+    for kind, spent in spent_by_kind.items():
+        points = [
+            (place, each.epsilon)
+            for place, each in enumerate(spent)
+            if each is not None and math.isfinite(each.epsilon)
+        ]
+        if points:
+            panels.append((kind, points))
+    if not panels:
+        return None
+    described = "; ".join(
+        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_AXES[kind].lower()} {bound(epsilon)}, "
+        f"public prompt alone {rows[place].public_nll.mean:.3f}"
+        for kind, points in panels
+        for place, epsilon in points
+    )
+    wrapped = ["\n".join(wrap(label, LEGEND_WIDTH)) for label in labels]
+
+    def draw(figure: FigureBase) -> None:
+        lines: dict[int, Any] = {}
+        first = None
+        for number, (kind, points) in enumerate(panels, start=1):
+            axes = figure.add_subplot(1, len(panels), number, sharey=first)
+            axes.set_xlabel(_AXES[kind].replace(" (", "\n("))
+            axes.grid(axis="both")
+            if first is None:
+                axes.set_ylabel("Held-out loss (nats a token)")
+                first = axes
+            for place, epsilon in points:
+                row, look = rows[place], line_marks(place)
+                axes.plot([0, epsilon], [row.public_nll.mean, row.nll.mean], color=look["color"], linewidth=0.6)
+                axes.plot([0], [row.public_nll.mean], **look, markerfacecolor="none", clip_on=False)
+                lines[place] = axes.errorbar(epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look)
+            axes.set_xlim(left=0)
+        legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
+        for shown, place in zip(legend.get_texts(), lines, strict=True):
+            shown.set_text(wrapped[place])  # afterwards: a legend leaves out what is called like _this
+
+    height = 3.4 + LINE_HEIGHT * sum(1 + label.count("\n") for label in wrapped)
+    return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
 
 
 def in_words(row: MechanismLikelihood) -> str:

@@ -11,27 +11,31 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Literal, NamedTuple
-
-from rich.console import Console
-from rich.text import Text
 
 from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ExPostClaim
+from dpaudit.generation.experiments.table import TABLE_FILES, PublishedQuality, PublishedRow
+from dpaudit.generation.experiments.table_results import (
+    Estimate,
+    Estimates,
+    Evaluated,
+    Measured,
+    RowResult,
+    TableResult,
+)
+from dpaudit.reports.document import Block, Document, Items, Paragraph, Section, Table
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
-from dpaudit.reports.writers.markdown import escaped, table
-from dpaudit.reports.writers.terminal import plain_table
+from dpaudit.reports.writers import markdown
 from dpaudit.results import ClaimResult, Finding
-from dpaudit.results.experiments import Estimate, Estimates, Evaluated, Measured, Published, RowResult, TableResult
 from dpaudit.results.rounding import decimals
 
 INFINITE = "∞"
 
 
 class Line(NamedTuple):
-    """A line of the table as text; under each of `HEADINGS` the paper's cell and ours, which is of `size` texts."""
+    """A method's figures as text: under each of `HEADINGS` the paper's, and ours, which are of `size` texts."""
 
     dataset: str
     method: str
@@ -42,6 +46,20 @@ class Line(NamedTuple):
     mauve: tuple[str, str]
     accuracy: tuple[str, str]
     audit: str
+
+    @property
+    def paper(self) -> tuple[str, ...]:
+        """Cells of the row that has the paper's figures."""
+        return (one_line(self.method), "paper", *(figures[0] for figures in self._figures), "")
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Cells of the row below it."""
+        return (self.size, "ours", *(figures[1] for figures in self._figures), self.audit)
+
+    @property
+    def _figures(self) -> tuple[tuple[str, str], ...]:
+        return (self.clusters, self.approximate, self.ex_post, self.mauve, self.accuracy)
 
 
 HEADINGS = ("Clusters", "ε approx.", "ε ex-post", "MAUVE", "Accuracy")
@@ -118,55 +136,35 @@ def notes(result: TableResult) -> Iterator[str]:
         yield PUBLIC_ONLY
 
 
-def print_table(result: TableResult, console: Console) -> None:
-    """The table; in each cell the paper's figure stands over ours."""
-    rows = []
-    for line in lines(result):
-        cells = [(line.method, line.size), ("paper", "ours"), *line[3:8], ("", line.audit)]
-        rows.append((line.dataset, ["\n".join(map(one_line, cell)) for cell in cells]))
-    _print_by_dataset(result.title, ("", "", *HEADINGS, "Audit"), HEADINGS, rows, console)
-    for note in notes(result):
-        console.print(_text(note))
-    console.print(_text(result.notice, "bold"))
+def page(result: TableResult) -> Document:
+    """Return the table as a page and a screen: a row of the paper's figures above each row of ours."""
+    rows = [(line.dataset, cells) for line in lines(result) for cells in (line.paper, line.ours)]
+    shown = _by_dataset(("Method", "", *HEADINGS, "Audit"), rows, (1, 7))
+    return Document(result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))])
 
 
-def render_table_markdown(result: TableResult) -> str:
-    """The table as a page."""
-    pairs = tuple(f"{name}, {whose}" for name in HEADINGS for whose in ("paper", "ours"))
-    rows = [
-        (line.dataset, ", ".join(filter(None, (line.method, line.size))), *sum(line[3:8], ()), line.audit)
-        for line in lines(result)
-    ]
-    grid = table(("Dataset", "Method", *pairs, "Audit"), [tuple(map(escaped, row)) for row in rows], pairs)
-    page = [f"# {escaped(result.title)}", "", escaped(result.notice), "", grid, ""]
-    return "\n".join([*page, *(f"- {escaped(note)}" for note in notes(result))]) + "\n"
+def files(result: TableResult) -> dict[str, str]:
+    """Return table.md, table.csv and table.json, by their names."""
+    contents = (markdown.render(page(result)), _csv(result), result.to_json())
+    return dict(zip(TABLE_FILES, contents, strict=True))
 
 
-def table_csv(result: TableResult) -> str:
-    """Every row's figures in full, for spreadsheets."""
+def _by_dataset(
+    header: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], words: Iterable[int]
+) -> list[Section]:
+    """Return a section with a table for each data set, in the order of the rows."""
+    found = grouped((dataset, cells) for dataset, cells in rows)
+    return [Section(dataset, [Table.of(dataset, header, cells, words)]) for dataset, cells in found.items()]
+
+
+def _csv(result: TableResult) -> str:
+    """Return every row's figures in full, for spreadsheets."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for row in result.rows:
         writer.writerow(map(_value, _figures(row)))
     return text.getvalue()
-
-
-def _print_by_dataset(
-    title: str, header: tuple[str, ...], numbers: Sequence[str], rows: list[tuple[str, list[str]]], console: Console
-) -> None:
-    """A table that fits 80 columns where its cells do: the rows of each data set under its name."""
-    grid = plain_table(header, (), numbers, gap=1)
-    grid.title, grid.title_justify = _text(title), "left"
-    for dataset, group in groupby(rows, lambda row: row[0]):
-        grid.add_row(_text(dataset, "bold"))
-        for _, cells in group:
-            grid.add_row(*map(Text, cells))
-    console.print(grid)
-
-
-def _text(text: str, style: str = "") -> Text:
-    return Text(one_line(text), style=style)
 
 
 ESTIMATED = (
@@ -192,21 +190,18 @@ ESTIMATE_NOTES = (
 )
 
 
-def print_estimates(found: Estimates, console: Console) -> None:
-    """What every row and all of them take."""
-    rows = [
-        (each.dataset, ["\n".join(map(one_line, cell.split("\n"))) for cell in _estimated(each)]) for each in found.rows
-    ]
-    _print_by_dataset(found.title, ("", *ESTIMATED), ESTIMATED, rows, console)
+def screen(found: Estimates) -> Document:
+    """Return what every row and all of them take."""
+    rows = [(each.dataset, _estimated(each)) for each in found.rows]
     work = sum(each.context_tokens for each in found.rows)
     rate = "no throughput is known: give --tokens-per-second"
     if found.throughput is not None:
         rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}, on a machine "
         rate += "that does nothing else; audits and evaluations come on top"
-    console.print(_text(f"All rows: {work:,} context tokens; {rate}."))
-    for note in equal_levels((each.equal, each.config) for each in found.rows):
-        console.print(_text(note))
-    console.print(_text(ESTIMATE_NOTES))
+    remarks = [f"All rows: {work:,} context tokens; {rate}."]
+    remarks += equal_levels((each.equal, each.config) for each in found.rows)
+    blocks: list[Block] = [*_by_dataset(("", *ESTIMATED), rows, ()), *map(Paragraph, [*remarks, ESTIMATE_NOTES])]
+    return Document(found.title, blocks)
 
 
 def _estimated(each: Estimate) -> tuple[str, ...]:
@@ -215,7 +210,7 @@ def _estimated(each: Estimate) -> tuple[str, ...]:
     kind = ExPostClaim.id if each.epsilon_as_paper is None else ApproximateClaim.id
     approximate, ex_post = _by_kind(kind, _published_epsilon(each.paper), ABSENT)
     return (
-        each.method,
+        one_line(each.method),
         approximate,
         ABSENT if each.epsilon_as_paper is None else up(each.epsilon_as_paper) + counts,
         or_absent(each.epsilon, up) + _below(each.epsilon, each.batch_epsilon),
@@ -292,7 +287,7 @@ def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Valu
     return (figure, absent) if CLAIM_KINDS[kind].beforehand else (absent, figure)
 
 
-def _real_lines(dataset: str, real: Published | None, rows: Iterable[RowResult]) -> Iterator[Line]:
+def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
     """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(
@@ -324,9 +319,9 @@ def _size(n: int | None, trained: int | None) -> str:
     return f"n = {sides}" if trained in (None, n) else f"n = {sides}/{trained}"
 
 
-def _published_epsilon(paper: Published | None) -> str:
+def _published_epsilon(paper: PublishedRow | None) -> str:
     """As the paper writes it: what the noisy counts cost is added to what the tokens do."""
-    if paper is None or paper.epsilon is None:
+    if paper is None:
         return ABSENT
     if math.isinf(paper.epsilon):
         return INFINITE
@@ -350,7 +345,7 @@ def _promised(claim: ClaimResult) -> str:
     return up(claim.stated) if claim.epsilon is not None else f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
 
 
-def _published(paper: Published | None, figure: Literal["mauve", "accuracy"]) -> str:
+def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:
     return ABSENT if paper is None else _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
 
 

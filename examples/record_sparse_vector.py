@@ -1,42 +1,11 @@
-# Private tokens where they are needed (Amin et al. 2024)
+"""Record private tokens where a noisy test asks for them (Amin et al. 2024).
 
-[Amin et al. 2024](https://arxiv.org/abs/2407.12108) draw most tokens from public predictions. Before each token a noisy test asks how far the private prompts' mean prediction is from the public prompt's; only where it is
-far is a token drawn from the mean of their clipped logits, and only that is paid for.
-Read on 2026-11-24: [stoneboat/llm_plus_scoring_synthetic_gen](https://github.com/stoneboat/llm_plus_scoring_synthetic_gen) at commit 34ad595, a reimplementation with the test and
-several other mechanisms. It was not run here. What a recorded run of the mechanism shows is [below](#recording-it).
+One run draws thresholds as the proof asks. The other draws one for each text, and fails its audit.
+"""
 
-## What it claims
-
-rho-zCDP with rho = r ((c/(sτ))²/2 + 2/(sσ)²), for r private tokens of a batch of s records, clip c, temperature τ and noise of scale σ on the threshold, and from it (epsilon, delta). How many public tokens a batch
-has does not matter. That is the cost of one batch, the *batch level*: readers of the texts would be promised more, had records been placed under a secret key ([secret-batches.md](secret-batches.md)). The [proof](mathematics.md#sparse-vector) needs the noise on the threshold to stay from one private token to the next, over all texts of a batch, and a divisor s that is fixed.
-
-## What was seen in its code
-
-| seen | why it matters | here it fails |
-|---|---|---|
-| every text begins with a new threshold, and a batch has up to max(r, 10) texts; private tokens alone are charged | a text's tests that end without a private token are rounds that nobody pays for | `sampling.threshold` |
-| batches are ⌈records / batch size⌉, and empty ones are left out | how many batches there are follows from the private records | `partition.public-parameters`, where it is declared |
-| records are placed by SHA-256 without a key | whoever knows a text knows its batch | `partition.stable`: only keyed hashes are known |
-| `torch.manual_seed(args.seed)` before all draws | whoever knows the seed, or tries likely ones, knows noise and tokens: nothing is hidden | `mechanism.randomness`, once it is declared; `sampling.seeds` knows streams of numpy and Python alone |
-| an "actual epsilon" is worked out from the private tokens that a batch used | their number is a function of the private records. As an epsilon of the texts it promises nothing | `claim.kind`: this mechanism has no ex-post claims |
-| the test looks at predictions without the clip | that is sound, for any distribution weighs 1/s; but clipped contributions on record do not show it | `sampling.test` |
-
-Another reimplementation charged a score whose sensitivity is 2 tanh(c/(2s)) as 1/s, which is too little once c is larger than 1.
-
-## What would mend it
-
-Draw a threshold when a batch begins and after each private token, at no other time; keep it from text to text. State the number of batches, place records by a keyed hash, draw from the operating system's entropy,
-test what is clipped, and publish the epsilon of the settings alone.
-
-## Recording it
-
-`draw: sparse-vector` is this mechanism over `differences` from the public prompt's log-probabilities: a private token has the probability softmax((public + mean of clipped differences) / τ). After the last private
-token a batch goes on with public ones, without a test, until its public length. `dpaudit generate` does not draw so; a generator hands over what it had, and for each test its distance and both noises:
-
-```python
 import secrets
-import sys
 
+import foreign_run as toy
 import numpy as np
 
 from dpaudit.accounting import ApproximateAccountant
@@ -44,9 +13,6 @@ from dpaudit.auditing import audit_run
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import Recorder, hashed_records
 from dpaudit.runs import Claim, Stopping
-
-sys.path.insert(0, "examples")
-import foreign_run as toy
 
 CLIP, DIVISOR, THRESHOLD, NOISE, PRIVATE, TOKENS = 2.0, 35.0, 0.5, 0.2, 60, 240
 test_first = Mechanism.model_validate(
@@ -70,10 +36,12 @@ random = secrets.SystemRandom()
 
 
 def laplace(scale):
+    """Draw Laplace noise."""
     return scale * random.choice((-1, 1)) * random.expovariate(1)
 
 
 def log_softmax(logits):
+    """Return log-probabilities along the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
@@ -88,6 +56,7 @@ def predictions(records, last):
 
 
 def write_batch(batch, records, new_at_each_text):
+    """Write the texts of one batch."""
     threshold, left = laplace(NOISE), PRIVATE
     for text in range(TOKENS // 15):
         if new_at_each_text and text:
@@ -111,6 +80,7 @@ def write_batch(batch, records, new_at_each_text):
 
 
 def record_run(path, **fault):
+    """Record and audit a run; return the checks that fail."""
     placed = hashed_records(toy.RECORDS, batches=6, generated=4)
     settings = toy.manifest(placed).model_copy(
         update={
@@ -131,7 +101,3 @@ def record_run(path, **fault):
 
 assert not record_run("as-proved")
 assert record_run("as-read", new_at_each_text=True) == {"sampling.threshold"}
-```
-
-Thresholds that each text draws anew, as the code above has them, fail `sampling.threshold`. `sampling.noise` needs 130 thresholds and as many tests, over all batches, to tell
-whether their noise has the declared size ([how](mathematics.md#noise-on-record)); a run with fewer does not pass at level 2.

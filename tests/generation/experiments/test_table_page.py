@@ -8,20 +8,21 @@ from typing import Any
 
 from rich.console import Console
 
-from dpaudit.reports.experiments import lines, notes, print_estimates, print_table, render_table_markdown, table_csv, up
-from dpaudit.results import ClaimResult, Finding
-from dpaudit.results.experiments import (
+from dpaudit.generation.experiments.table import PublishedQuality, PublishedRow
+from dpaudit.generation.experiments.table_page import files, lines, notes, page, screen, up
+from dpaudit.generation.experiments.table_results import (
     Audited,
     Estimate,
     Estimates,
     Evaluated,
     Failure,
     Measured,
-    Published,
     RowResult,
     TableResult,
     Throughput,
 )
+from dpaudit.reports.writers.terminal import print_document
+from dpaudit.results import ClaimResult, Finding
 
 HOSTILE = "<img src=x onerror=alert(1)> [/b] \\| `y` ![i](http://e/p.png) \x1b[31m\x9b2J\u202e @all\n# x"
 
@@ -65,10 +66,10 @@ def evaluated(n: int, **more: Any) -> Evaluated:
     return Evaluated.model_validate({**values, **more})
 
 
-PAPER = Published(
+PAPER = PublishedRow(
     epsilon=9.9, clustering_epsilon=0.1, clusters=60, mauve=0.692, mauve_std=0.029, accuracy=0.855, accuracy_std=0.012
 )
-REAL = Published(mauve=0.872, mauve_std=0.032, accuracy=0.938, accuracy_std=0.001)
+REAL = PublishedQuality(mauve=0.872, mauve_std=0.032, accuracy=0.938, accuracy_std=0.001)
 
 
 def result(*rows: RowResult, title: str = "Main results") -> TableResult:
@@ -79,19 +80,25 @@ MEAN = row("Mean", "approximate", claim("approximate", 23.4279, 1e-5), paper=PAP
 MEDIAN = row("Median", "ex-post", claim("ex-post", 2.3001, 0.0), theorem1=2.61)
 SHOWN = """\
 Main results
-                Clusters ε approx.   ε ex-post     MAUVE  Accuracy Audit
+Internal. Ex-post epsilons, MAUVE and accuracy are computed from private
+records, and no epsilon pays for publishing it.
+
 AGNews
-Real data paper        –         ∞           – .872±.032 .938±.001
-n = 844   ours         –         ∞           – .900±.010      .900
-Mean      paper       60   9.9+0.1           – .692±.029 .855±.012
-n = 844   ours        60     23.43           – .610±.020      .800 pass
-Median    paper        –         –           –         –         –
-          ours        60         – 2.31 (2.61)         –         – pass
+Method            Clusters  ε approx.    ε ex-post      MAUVE   Accuracy  Audit
+Real data  paper         –          ∞            –  .872±.032  .938±.001
+n = 844    ours          –          ∞            –  .900±.010       .900
+Mean       paper        60    9.9+0.1            –  .692±.029  .855±.012
+n = 844    ours         60      23.43            –  .610±.020       .800  pass
+Median     paper         –          –            –          –          –
+           ours         60          –  2.31 (2.61)          –          –  pass
 """
 PAGE = """\
-| AGNews | Real data, n = 844 | – | – | ∞ | ∞ | – | – | .872±.032 | .900±.010 | .938±.001 | .900 |  |
-| AGNews | Mean, n = 844 | 60 | 60 | 9.9+0.1 | 23.43 | – | – | .692±.029 | .610±.020 | .855±.012 | .800 | pass |
-| AGNews | Median | – | 60 | – | – | – | 2.31 (2.61) | – | – | – | – | pass |
+| Real data | paper | – | ∞ | – | .872±.032 | .938±.001 |  |
+| n = 844 | ours | – | ∞ | – | .900±.010 | .900 |  |
+| Mean | paper | 60 | 9.9+0.1 | – | .692±.029 | .855±.012 |  |
+| n = 844 | ours | 60 | 23.43 | – | .610±.020 | .800 | pass |
+| Median | paper | – | – | – | – | – |  |
+|  | ours | 60 | – | 2.31 (2.61) | – | – | pass |
 """
 
 
@@ -104,25 +111,22 @@ def test_a_rho_is_no_ex_post_epsilon() -> None:
 
 def printed(shown: TableResult | Estimates, width: int = 80) -> str:
     text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=False)
-    print_table(shown, console) if isinstance(shown, TableResult) else print_estimates(shown, console)
+    document = page(shown) if isinstance(shown, TableResult) else screen(shown)
+    print_document(document, Console(file=text, width=width, force_terminal=False))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def sheet(shown: TableResult) -> list[dict[str, str]]:
-    return list(csv.DictReader(table_csv(shown).splitlines()))
+    return list(csv.DictReader(files(shown)["table.csv"].splitlines()))
 
 
 def test_the_terminal_has_the_paper_over_ours_and_two_columns_for_epsilon() -> None:
-    shown = printed(result(MEAN, MEDIAN))
-    assert shown.startswith(SHOWN)
-    assert " ".join(shown.split()).endswith(result().notice)
+    assert printed(result(MEAN, MEDIAN)).startswith(SHOWN)
 
 
-def test_the_page_has_them_side_by_side() -> None:
-    page = render_table_markdown(result(MEAN, MEDIAN))
-    assert page.startswith("# Main results\n\nInternal. ") and "no epsilon pays for publishing it" in page
-    assert PAGE in page
+def test_the_page_has_the_same_rows() -> None:
+    shown = files(result(MEAN, MEDIAN))["table.md"]
+    assert shown.startswith("# Main results\n\n**Internal. ") and PAGE in shown
 
 
 def test_the_spreadsheet_has_every_figure_in_full() -> None:
@@ -197,13 +201,13 @@ def test_hostile_names_are_shown_as_they_are_written() -> None:
         config="a", dataset=HOSTILE, method=HOSTILE, kind="ex-post", clusters=1, unbounded=False, failure=failure
     )
     shown = TableResult(title=HOSTILE, versions={}, real={HOSTILE: None}, rows=(hostile,))
-    terminal, page = printed(shown, width=400), render_table_markdown(shown)
-    for text in (terminal, page, table_csv(shown)):
+    terminal, markdown = printed(shown, width=400), files(shown)["table.md"]
+    for text in (terminal, markdown, files(shown)["table.csv"]):
         assert not any(mark in text for mark in "\x1b\x9b\u202e")
     assert "[/b]" in terminal  # no markup of rich's
-    assert "<img" not in page and "![i]" not in page and "\n# x" not in page and "@all" not in page
-    table = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(table) == 4  # heads, rule, real data and the row
+    assert not any(mark in markdown for mark in ("<img", "![i]", "\n# x", "@all"))
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(table) == 6  # heads, rule, two rows of real data and two of the row
     estimated = Estimates(title=HOSTILE, throughput=Throughput(context_tokens_per_second=1, source=HOSTILE), rows=())
     assert "\x1b" not in printed(estimated) and "[/b]" in printed(estimated, width=400)
 
@@ -240,13 +244,14 @@ ESTIMATE: dict[str, Any] = {
 }
 ESTIMATED = """\
 Main results
-        ε paper           ε record ε paper
-        approx. ε context  / batch ex-post Batches   Size M tokens Hours
+
 AGNews
-Mean    9.9+0.1  9.90+0.1     3.34       –    ~844 64×367    19.82  1.10
-                            /23.43
-Median        –         –        – 9.9+0.1     844 64×367    19.82     –
-K-means       –         ∞        ∞       –    ~844 64×367    19.82  1.10
+         ε paper             ε record  ε paper
+         approx.  ε context   / batch  ex-post  Batches    Size  M tokens  Hours
+Mean     9.9+0.1   9.90+0.1      3.34        –     ~844  64×367     19.82   1.10
+                               /23.43
+Median         –          –         –  9.9+0.1      844  64×367     19.82      –
+K-means        –          ∞         ∞        –     ~844  64×367     19.82   1.10
 All rows: 59,471,616 context tokens; 2.2 hours at a guess, on a machine that
 """
 

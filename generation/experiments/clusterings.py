@@ -5,25 +5,31 @@ Its figures are worked out from private records, with no noise on them: they are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import v_measure_score
 
+from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering.assignment import nearest
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
-from dpaudit.generation.clustering.embedding import Embedder, Watch
+from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.clustering.rebalancing import PrivateCounts
+from dpaudit.generation.experiments.cluster_results import ClusterComparison, ClusteredBy
+from dpaudit.generation.records import read_texts
+from dpaudit.generation.sampling import OsEntropy
+from dpaudit.generation.sources import overlap
 from dpaudit.mechanisms import Relation
-from dpaudit.results import ClusterComparison, ClusteredBy
+from dpaudit.runs import InputError
 
 #: From how many records on the paper counts a cluster as large.
 LARGE = 100
@@ -61,53 +67,84 @@ class ComparisonSettings:
             Dpm(epsilon, self.delta)
 
 
-def compare_texts(
-    private: Sequence[str],
-    public: Sequence[str],
-    embedder: Embedder,
-    settings: ComparisonSettings,
+def compare_clusterings(
+    data: str,
+    public: str,
     *,
-    private_cache: VectorCache | None = None,
-    noise: Noise,
-    watch: Watch,
+    text: str = "text",
+    public_text: str = "text",
+    embedding: str | None = None,
+    normalize: bool = True,
+    private_cache: Path | None = None,
+    monitor: Monitor = SILENT,
+    **settings: Any,
 ) -> ClusterComparison:
-    """Embed texts and cluster the private ones by every method.
+    """Cluster private texts by every method, and count what each makes of them.
 
     Args:
-        private, public: distinct texts; embeddings of public ones are kept in the user's cache folder.
-        embedder: what embeds them.
-        settings: what is compared.
-        private_cache: where embeddings of private texts are kept; None keeps none.
-        noise: where methods get theirs.
-        watch: called with what is done.
+        data: the private texts, as data.path in a config.
+        public: public texts, whose clusters cost nothing. Their embeddings are kept in the user's cache folder.
+        text: the column of the private texts.
+        public_text: the column of the public texts.
+        embedding: sentence-embedding model; None for the offline one.
+        normalize: make vectors unit vectors.
+        private_cache: folder for embeddings of private texts, which are as sensitive as the texts; None keeps none.
+        monitor: receives progress.
+        settings: fields of `ComparisonSettings`. One that is None or empty has its default.
 
     Raises:
-        InputError: the texts are too few for the settings, or cannot be embedded.
+        InputError: the texts or a setting cannot be used.
     """
-    open_vectors, vectors = (
-        embedder.embed(texts, cache, partial(watch, title))
-        for title, texts, cache in (
-            ("Embedding public texts", public, VectorCache()),
-            ("Embedding private texts", private, private_cache),
-        )
-    )
-    methods = compare(vectors, open_vectors, settings, noise, watch)
+    wanted = _settings({name: value for name, value in settings.items() if value not in (None, ())})
+    if overlap(public, data):
+        raise InputError("--public", "this leads to the private texts.", "Name public ones.")
+    private = read_texts(data, text, "DATA", "--text")
+    open_texts = read_texts(public, public_text, "--public", "--public-text")
+    embedder = Embedder(embedding or OFFLINE, normalize=normalize, field="--embedding")
+    if wanted.dimension > embedder.dimensions:
+        problem = f"{wanted.dimension} is more than the {embedder.dimensions} of embeddings."
+        raise InputError("--dimension", problem, "Give fewer.")
+    cache = None if private_cache is None else VectorCache(folder=private_cache)
+    with monitor.steps() as watch:
+        open_vectors = embedder.embed(open_texts, VectorCache(), partial(watch, "Embedding public texts"))
+        vectors = embedder.embed(private, cache, partial(watch, "Embedding private texts"))
+        methods = compare(vectors, open_vectors, wanted, Noise(OsEntropy()), watch)
     return ClusterComparison(
         embedding=embedder.name,
         dimension=embedder.dimensions,
         normalized=embedder.normalized,
         records=len(private),
-        public_records=len(public),
+        public_records=len(open_texts),
         reference=methods[0].method,
         large=LARGE,
         methods=methods,
     )
 
 
+def _settings(given: dict[str, Any]) -> ComparisonSettings:
+    """Return the settings that are given, and defaults for the others."""
+    try:
+        wanted = ComparisonSettings(**given)
+    except ValueError as error:
+        raise InputError("settings", f"{error}.", "Change one of the numbers.") from None
+    if "keep" not in given:
+        return replace(wanted, keep=min(wanted.keep, wanted.centers))
+    if wanted.keep > wanted.centers:
+        raise InputError("--keep", f"{wanted.keep} is more than the {wanted.centers} of --centers.", "Give fewer.")
+    return wanted
+
+
 def compare(
     private: Vectors, public: Vectors, settings: ComparisonSettings, noise: Noise, watch: Watch
 ) -> tuple[ClusteredBy, ...]:
-    """Cluster the same records by every method, given embeddings float32 [n, d], n >= 1, and those of public texts.
+    """Cluster the same records by every method.
+
+    Args:
+        private: embeddings of the records, float32 [n, d], n >= 1.
+        public: embeddings of public texts, float32 [m, d].
+        settings: what is compared.
+        noise: where methods get theirs.
+        watch: called with what is done.
 
     Returns:
         Private figures, in the paper's order; V-measures compare with the first.
@@ -165,7 +202,7 @@ def compare(
 
 
 def _declared(method: ClusteringMethod) -> dict[str, Any]:
-    """What a result says of a method before it has seen anything."""
+    """Return what a result says of a method before it has seen anything."""
     cost = method.cost(RELATION)
     said = {"method": method.name, "origin": method.origin, "settings": method.settings}
     return {**said, "epsilon": cost.epsilon, "delta": cost.delta}

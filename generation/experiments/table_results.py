@@ -1,6 +1,6 @@
 """Tables of runs, as types: what their rows are estimated to take, and what became of them.
 
-`dpaudit table --json` prints an `Estimates` or a `TableResult`; table.json is one TableResult.
+`dpaudit lab table --json` prints an `Estimates` or a `TableResult`; table.json is one TableResult.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpaudit.claims import ClaimKind
+from dpaudit.generation.experiments.table import PublishedQuality, PublishedRow
 from dpaudit.results import EXIT_CODES, AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
 from dpaudit.results.quality import PRIVATE
 
@@ -17,18 +18,6 @@ from dpaudit.results.quality import PRIVATE
 FailureKind = Literal["unusable", "internal"]
 #: What is done with a row: its run is made, or, where it is whole, compared with the row's config and data.
 Stage = Literal["generate", "resume", "audit", "evaluate"]
-
-
-class Published(Result):
-    """What the paper says of a row, or of real texts, which have no epsilon."""
-
-    epsilon: Number | None = None
-    clustering_epsilon: Number = 0.0
-    clusters: int | None = None
-    mauve: Number
-    mauve_std: Number
-    accuracy: Number
-    accuracy_std: Number
 
 
 # --- estimates -------------------------------------------------------------------------------------------------------
@@ -85,7 +74,7 @@ class Estimate(Result):
     unit: Unit
     relation: Relation
     hours: Number | None
-    paper: Published | None
+    paper: PublishedRow | None
 
 
 class Estimates(Result):
@@ -198,7 +187,7 @@ class RowResult(Result):
     audited: Audited | None = None
     evaluated: Evaluated | None = None
     failure: Failure | None = None
-    paper: Published | None = None
+    paper: PublishedRow | None = None
 
 
 class TableResult(Result):
@@ -209,7 +198,7 @@ class TableResult(Result):
     notice: str = f"Internal. Ex-post epsilons, MAUVE and accuracy are {PRIVATE}."
     title: str
     versions: dict[str, str]
-    real: dict[str, Published | None]
+    real: dict[str, PublishedQuality | None]
     rows: tuple[RowResult, ...]
 
     @property

@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from dpaudit.mechanisms import Mechanism, Relation, Unit
-from dpaudit.results.audit import Result
+from dpaudit.results import Finding, Number, Result, Spent
 from dpaudit.results.quality import PerToken
-from dpaudit.results.values import Finding, Number
-
-
-class Spent(Result):
-    """An epsilon, in nats, with its delta."""
-
-    epsilon: Number
-    delta: Number
 
 
 class MechanismLikelihood(Result):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import v_measure_score
 
-from dpaudit.generation.clustering.comparison import LARGE, ComparisonSettings, compare
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.clustering.noise import Noise
+from dpaudit.generation.experiments.clusterings import LARGE, ComparisonSettings, compare
 from dpaudit.generation.sampling import SeededStream
 
 SETTINGS = ComparisonSettings(
