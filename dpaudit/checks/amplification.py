@@ -21,12 +21,11 @@ from dpaudit.checks.partition import Placement, lacking, unseen_places
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import Amplification, Finding, Place, Quantity, Value
 from dpaudit.runs import Allocation, Manifest, NotSecret, Sampling, SecretBatches, accounted_rounds, secret_batches
-from dpaudit.runs.assignment import KEY_BYTES
 
 #: Probability of an alarm on records that were drawn uniformly.
 _RARELY = 1e-6
-#: Of a key that could be secret.
-_ANY_KEY = "a517" * (KEY_BYTES // 2)
+#: A key that could be secret: one without a pattern (`dpaudit.runs.known_keys`).
+_ANY_KEY = "092415f1269d1785dabfd3ae6333930b9e10b55cadcb7db1a567c76ccb625fb4"
 _EQUAL = "claim.levels-equal"
 
 
