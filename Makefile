@@ -45,9 +45,10 @@ demo: setup
 
 # A process per core, so numerical libraries get a thread each. No process more: each imports and collects everything.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(getconf _NPROCESSORS_ONLN) --dist worksteal -m 'not slow' $(TEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(getconf _NPROCESSORS_ONLN) --dist worksteal -m 'not slow' \
+	  --durations 40 --durations-min 3 $(TEST_OPTIONS)
 
-# Statistics, damage and the quick demo at full size, on more of what `make test` tries: before a release, and after a
+# Statistics, damage and the demo at full size, on more of what `make test` tries: before a release, and after a
 # change of what they are about.
 test-slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow

@@ -3,13 +3,14 @@
 
 `groups` prints the groups that have to run, `options` what pytest needs to leave the others out.
 The change is what HEAD and the working tree have that HEAD's first parent has not. HEAD must be a
-merge: of a single commit nobody knows whether the tests saw its parent. All groups run where there
-is no such base, with CI_ALL=1, and where a path changed that is not named here.
+merge into main: of any other commit nobody knows whether all tests saw its parent. All groups run
+where there is no such base, with CI_ALL=1, and where a path changed that is not named here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: The subject that git gives a merge on main; of one on another branch it says "into" which.
+LANDED = re.compile(r"Merge branch '\S+'")
 #: Tests that no group takes anything from, but for what it uses.
 OTHER_TESTS = ("tests/*test_*.py", "tests/*/golden/*", "tests/mutants/*", "tests/receivers/*")
 #: Arithmetic and judgement, which other tests hold to the same runs.
@@ -68,7 +71,7 @@ GROUPS = {
             "generation/*",
             "README.md",
         ),
-        uses=("tests/reports/test_clusters_report.py",),
+        uses=("generation/experiments/cluster_page.py", "tests/generation/experiments/test_cluster_page.py"),
     ),
     "packaging": Group(
         ("tests/packaging",),
@@ -116,25 +119,28 @@ class Change:
 
 
 def _git(root: Path, *arguments: str) -> list[str]:
-    """Return the fields that git prints, separated by null bytes."""
+    """Return the fields that git prints, each with a null byte after it."""
     command = ["git", "-c", "core.quotePath=false", *arguments]
     return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
 
 
-def _has(root: Path, *arguments: str) -> bool:
-    return not subprocess.run(["git", *arguments], cwd=root, check=False, capture_output=True).returncode
+def _base_is_known(root: Path) -> bool:
+    """Return whether HEAD is on a branch, and what `git merge --no-ff` made of another one."""
+    on_a_branch = not subprocess.run(
+        ["git", "symbolic-ref", "-q", "HEAD"], cwd=root, check=False, capture_output=True
+    ).returncode
+    parents, subject = _git(root, "log", "-1", "-z", "--format=%P%x00%s")[:2]
+    return on_a_branch and len(parents.split()) == 2 and LANDED.fullmatch(subject) is not None
 
 
 def changes(root: Path) -> list[Change] | None:
     """Return what HEAD and the working tree change, or None where the base is not known."""
     try:
-        on_a_branch = _has(root, "symbolic-ref", "-q", "HEAD")
-        merge = _has(root, "rev-parse", "-q", "--verify", "HEAD^2^{tree}")
-        if not (on_a_branch and merge):
+        if not _base_is_known(root):
             return None
         listed = _git(root, "diff", "--name-status", "--no-renames", "-z", "HEAD^1")
         untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, ValueError, subprocess.CalledProcessError):
         return None
     tracked = [Change(path, status != "M") for status, path in zip(listed[::2], listed[1::2], strict=True)]
     return tracked + [Change(path, new=True) for path in untracked]

@@ -32,6 +32,8 @@ from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, pre
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
+#: Commands that continue what they wrote, when they are given again.
+RESUMABLE = (["demo"], ["generate"], ["lab"])
 PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 
 
@@ -99,7 +101,8 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
         _show(error)
     except (click.Abort, EOFError, KeyboardInterrupt):
         # The line break ends the line in which the terminal shows ^C.
-        tell("\ndpaudit: interrupted. An unfinished run goes on when the same command is given again.")
+        more = " The same command continues an unfinished run." if arguments[:1] in RESUMABLE else ""
+        tell(f"\ndpaudit: interrupted.{more}")
         return INTERRUPTED
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == PROGRAM:

@@ -72,7 +72,7 @@ def build(result: AuditResult) -> Document:
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
     texts = ReleasedTexts(result)
     if len(texts):
-        lead = Paragraph(f"{say('samples-lead')} {texts.left_out}".strip())
+        lead = Paragraph(f"{say('samples-lead', sampled=_sampled(result))} {texts.left_out}".strip())
         yield _section("samples", [lead, texts.block()])
     yield _section("not-checked", list(_not_checked(result, anchors)))
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
@@ -91,17 +91,26 @@ def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
     blocks: list[Block] = [*_promise(result)]
+    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.claim_caveats(result)]
     for place, caveat in enumerate(findings.empty_bounds(result)):
         blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
     if failed := findings.checks_with(result, "fail", "error"):
         blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
-    if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
-        blocks.append(Paragraph(" ".join(added[1:]), lead=added[0]))
+    if result.verdict != "error" and not is_public(result):
+        added = () if result.quality is None else quality.added(result.quality)
+        lead, *rest = added or ("", say("not-evaluated"))
+        blocks.append(Paragraph(" ".join(rest), "plain" if added else "quiet", lead=lead))
     blocks.append(Definitions(list(_facts(result)), "facts"))
     blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
     asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
     blocks.append(Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet"))
     return Verdict(result.verdict, findings.headline(result), blocks)
+
+
+def _sampled(result: AuditResult) -> str:
+    """Return whether the texts on the page are those that were sampled, as far as was checked."""
+    status = next((check.status for check in result.checks if check.id == "release.text"), "skip")
+    return say({"pass": "samples-confirmed", "skip": "samples-unconfirmed"}.get(status, "samples-refuted"))
 
 
 def _promise(result: AuditResult) -> Iterator[Block]:

@@ -64,7 +64,7 @@ class Released(NamedTuple):
 
 
 def render_card(released: Released) -> str:
-    """The whole card: YAML front matter, and Markdown."""
+    """Return the whole card: YAML front matter, and Markdown."""
     front = as_yaml(_front_matter(released))
     return f"---\n{front}---\n\n{markdown.render(_document(released))}"
 
@@ -77,12 +77,12 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.01234
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """A mapping as YAML, in its order, and no line folded."""
+    """Return a mapping as YAML, in its order, and no line folded."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16)
 
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
-    """Whether readers outside are told an epsilon: of a claim that holds whatever the data are, and is public."""
+    """Return whether readers outside are told an epsilon: of a public claim that holds whatever the data are."""
     return CLAIM_KINDS[kind].beforehand and result.claim is not None
 
 
@@ -161,7 +161,7 @@ def _creation(result: AuditResult) -> Iterator[Block]:
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Those of the public settings that say what was made how."""
+    """Yield those of the public settings that say what was made how."""
     yield "Language model", settings.model.name
     yield "Digest of the model", settings.model.digest
     for name, value in (settings.mechanism or {}).items():

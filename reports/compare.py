@@ -139,16 +139,16 @@ class _Runs:
                 self.digits[run.name, kind] = digits_for(run.claim, run.guarantees.epsilons(kind))
 
     def label(self, run: str) -> str:
-        """A run's number, with a star where its epsilons cannot be relied on."""
+        """Return a run's number, with a star where its epsilons cannot be relied on."""
         return f"{self.number[run]}{'*' * (run in self.cautions)}"
 
     def warnings(self, numbers: Collection[int]) -> tuple[str, ...]:
-        """What each star says, for the runs of these numbers."""
+        """Return what each star says, for the runs of these numbers."""
         starred = ((self.number[run], caution) for run, caution in self.cautions.items())
         return tuple(f"* run {number}: {one_line(caution)}." for number, caution in starred if number in numbers)
 
     def shown(self, run: str, kind: Kind, value: float, delta: float | None = None) -> str:
-        """One of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
+        """Return one of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
         claim = self.claims[run]
         stated_for = () if claim is None or claim.kind != kind else (claim.epsilon, claim.batch_epsilon)
         claimed = min((each for each in stated_for if each is not None and value <= each), default=None)
@@ -184,7 +184,7 @@ def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable | None:
-    """What a terminal shows of a table: a part of its columns, of the runs that have anything there; None if none.
+    """Return what a terminal shows of a table: some columns, of the runs that have anything there; None if none.
 
     What all figures hold for stands in the title.
     """
@@ -262,7 +262,7 @@ def _section(anchor: str, table: ComparisonTable, names: Mapping[int, str]) -> S
 
 
 def outcomes(comparison: Comparison) -> tuple[str, ...]:
-    """What came of it, in plain sentences: a run's tokens within another's epsilon, and whose figures do not count."""
+    """Say what came of it: a run's tokens within another's epsilon, and whose figures do not count."""
     runs = _Runs(comparison)
     said: list[str] = []
     for found in comparison.affordable:
@@ -287,7 +287,7 @@ def _is_hindsight(found: Affordable) -> bool:
 
 
 def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """A sentence for each run whose contexts have budgets: its promise beside worst-case accounting at its own length.
+    """Yield a sentence for each run with budgets: its promise beside worst-case accounting at its own length.
 
     Below which clip that would promise as much is how far contexts really moved the draws.
     """
@@ -315,7 +315,7 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
 
 
 def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """A sentence for each pair of runs whose figures hold: the costlier one's tokens within the other's epsilon."""
+    """Yield a sentence for each pair of runs whose figures hold: one's tokens within the other's epsilon."""
     by_name = {run.name: run for run in comparison.runs}
     # Budgets pay for any length: tokens are nothing that such a run affords.
     endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == ApproximateClaim.id}
@@ -334,7 +334,7 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
 
 
 def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
-    """So many tokens, of those that a batch of the run had at most, or may have where the epsilon is about that."""
+    """Return so many tokens in words, of those that a batch had at most, or may have where epsilon is about that."""
     approximate = run.guarantees.approximate
     length = approximate.tokens if kind == ApproximateClaim.id and approximate is not None else run.longest_batch
     if tokens > length:
@@ -343,7 +343,7 @@ def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
 
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
+    """Return caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
     words, numbers = dict[str, str](), dict[str, list[int]]()
     for number, run in enumerate(comparison.runs, 1):
         for caveat in run.caveats:
@@ -367,7 +367,7 @@ def _key(caveat: Message) -> str:
 
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
-    """Every table of the comparison, in order."""
+    """Return every table of the comparison, in order."""
     runs = _Runs(comparison)
 
     def rows(cells: Callable[[ComparedRun], tuple[Cell, ...]]) -> tuple[tuple[int, tuple[Cell, ...]], ...]:
@@ -445,7 +445,7 @@ def _rho_table(comparison: Comparison, runs: _Runs) -> Iterator[ComparisonTable]
 
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
-    """The table with a star, and a note, for each of its runs whose figures of its kind cannot be relied on."""
+    """Return the table with a star, and a note, for each run whose figures of its kind cannot be relied on."""
     kind, listed = table.kind, {number for number, _ in table.rows}
     doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
     starred = listed.intersection(runs.number[run.name] for run in doubtful)
@@ -486,7 +486,7 @@ def _mechanism(run: ComparedRun) -> str:
 
 
 def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
-    """What a run is and how much came out of it, and its epsilons; empty where nothing is known."""
+    """Return what a run is and how much came out of it, and its epsilons; empty where nothing is known."""
     settings = (("clip", run.clip), ("temperature", run.temperature))
     what = [_mechanism(run).capitalize(), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
     about = [", ".join(filter(None, what))]
@@ -512,7 +512,7 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
 
 
 def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Each of a run's texts that are shown, below what it is."""
+    """Yield each of a run's texts that are shown, below what it is."""
     for sample in run.samples:
         about = f"Batch {sample.batch}" + ("" if sample.label is None else f", {one_line(sample.label, LABEL_LENGTH)}")
         text = printable(sample.text or "").strip() or ("(token ids alone)" if sample.text is None else "(empty)")
@@ -544,7 +544,7 @@ def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
 
 
 def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[Cell, ...]:
-    """Cells under _LEVELS."""
+    """Return cells under _LEVELS."""
     values = (None, None) if found is None else (found.epsilon, found.batch_epsilon)
     delta = found.delta if isinstance(found, ExPost) else None
     claim = run.claim if run.claim is not None and run.claim.kind == kind else None
@@ -560,7 +560,7 @@ def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind,
 
 
 def _equal_levels(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[str]:
-    """Why levels are equal, once for all runs that it is true of."""
+    """Yield why levels are equal, once for all runs that it is true of."""
     figures = ((run, _found(run, kind)) for run in comparison.runs)
     reasons = grouped((why_equal(found), runs.number[run.name]) for run, found in figures if why_equal(found))
     for reason, numbers in reasons.items():
@@ -669,7 +669,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
 
 
 def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> Iterator[ComparisonTable]:
-    """What the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
+    """Yield what the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
 
     `kind` None is for runs that have no epsilon of either kind.
     """
@@ -719,7 +719,7 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
 
 
 def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str, int]) -> Iterator[str]:
-    """What the records of each run that has a number added, measure by measure."""
+    """Yield what the records of each run that has a number added, measure by measure."""
     for column, title in zip(columns, titles, strict=True):
         said = [
             f"run {numbers[each.run]} {difference(each.added)}"
@@ -731,7 +731,7 @@ def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str
 
 
 def _quality_titles(columns: list[QualityColumn]) -> list[str]:
-    """A name for each column; those of one measure and n are numbered."""
+    """Return a name for each column; those of one measure and n are numbered."""
     names = [
         f"MAUVE, n = {column.n:,}"
         if column.measure == "mauve"
@@ -744,7 +744,7 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
 
 
 def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
-    """A run's epsilon of one kind with its delta, at the release level and at the batch level; None where none is."""
+    """Return a run's epsilon of one kind with its delta, at the release level and the batch level, or None."""
     found = _found(run, kind)
     if found is None:
         return None
@@ -755,12 +755,12 @@ def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
 
 
 def _found(run: ComparedRun, kind: Kind) -> ExPost | Approximate | None:
-    """A run's recomputed figures of one kind; None where it has none."""
+    """Return a run's recomputed figures of one kind; None where it has none."""
     return None if kind == EMPIRICAL else run.guarantees.epsilons(kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:
-    """What the recomputed figure holds for, and what the claim does where that differs."""
+    """Return what the recomputed figure holds for, and what the claim does where that differs."""
     claimed = neighbours_of(run.claim) if run.claim is not None and run.claim.kind == kind else ABSENT
     computed = claimed if found is None else neighbours_of(found)
     same = claimed in (ABSENT, computed)
@@ -768,7 +768,7 @@ def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind
 
 
 def _short(run: ComparedRun) -> str:
-    """The end of a run's name, for a table."""
+    """Return the end of a run's name, for a table."""
     name = one_line(run.name.rstrip("/").rpartition("/")[2])
     return name if len(name) <= _SHORT_NAME else f"{name[: _SHORT_NAME - 1]}…"
 

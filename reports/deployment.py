@@ -109,7 +109,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
 
 
 def _unprotected(result: AuditResult) -> str:
-    """What is released beside the texts without noise; the public form has no setting that was counted in the data."""
+    """Say what is released beside the texts without noise; no setting that was counted in the data is public."""
     settings = result.run.settings
     if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
         return "Settings that are not declared public; see the report."
@@ -135,7 +135,7 @@ def _line(text: str) -> str:
 
 
 def _slug(about: About, published: date) -> str:
-    """The address that the registry itself gives an entry: its tests refuse another one.
+    """Return the address that the registry itself gives an entry: its tests refuse another one.
 
     Name, curators and year, in lower case, with a hyphen in place of all that stands between words.
     """

@@ -58,7 +58,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """The run among others, by its label and the marks of the notes that are about it.
+        """Return the run among others, by its label and the marks of the notes that are about it.
 
         Raises:
             ValueError: the run has no figure.
@@ -72,7 +72,7 @@ class FigureRun(NamedTuple):
 
 
 def why_not_drawn(result: AuditResult) -> str:
-    """Why a run has no figure; empty where it has one."""
+    """Return why a run has no figure; empty where it has one."""
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None
@@ -84,7 +84,7 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Every figure, by file name: those of each run, two of all together where there are several, and captions.
+    """Return every figure, by file name: those of each run, two of all together where there are several, and captions.
 
     The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
     that `command` gives these files again.
@@ -110,7 +110,7 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
 def _drawings(
     runs: Sequence[FigureRun], labels: Sequence[str], series: Sequence[Series]
 ) -> Iterator[tuple[str, Drawing, str, list[str]]]:
-    """Each figure with its file's first part, the run's name above it and the notes below."""
+    """Yield each figure with its file's first part, the run's name above it and the notes below."""
     stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
     for run, label, stem in zip(runs, labels, stems, strict=True):
         notes = [say("figure-in-doubt")] * run.is_doubtful
@@ -125,7 +125,7 @@ def _drawings(
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """The names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, with a number behind those that were there before; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1

@@ -85,7 +85,7 @@ class Series:
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run that has something to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
@@ -98,7 +98,7 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Draw per-batch epsilon with the maximum marked; None where no batch has a finite cost.
 
     A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
     and the mean.
@@ -127,7 +127,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Mean cost of a token by position and how it is spread, over a strip with the batches behind each position.
+    """Draw the mean cost of a token by position, its spread, and a strip with the batches behind each position.
 
     None where no position has a finite mean.
     """
@@ -192,7 +192,7 @@ def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
-    """Mean cost of a token by position, a line for each run; None where no run has one."""
+    """Draw mean cost of a token by position, a line for each run; None where no run has one."""
     drawn = [(run, run.curve) for run in series if _has_means(run.curve)]
     if not drawn:
         return None
@@ -223,7 +223,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Ex-post epsilon by length, exact and Theorem 1; None where there is no curve with a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None where no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -247,7 +247,7 @@ def growth(result: AuditResult) -> Drawing | None:
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Share of contexts that took part by position; None where no context has a budget or no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets, or where no draw was made."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -275,7 +275,7 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
 
 def rise_and_fall(result: AuditResult) -> Drawing | None:
-    """Rise against fall; None where there are no two batches to compare."""
+    """Draw rise against fall; None where there are no two batches to compare."""
     found = costs.directions(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
@@ -297,7 +297,7 @@ def rise_and_fall(result: AuditResult) -> Drawing | None:
 
 
 def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Losses of left-out contexts against bounds; None where there are no two batches to compare."""
+    """Draw losses of left-out contexts against bounds; None where there are no two batches to compare."""
     found = costs.losses(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
@@ -317,7 +317,7 @@ def losses_and_bounds(result: AuditResult) -> Drawing | None:
 
 
 def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
-    """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
+    """Draw per-batch costs of numbered runs as one box each; None where no run has finite ones."""
     drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
     if not drawn:
         return None
@@ -331,7 +331,7 @@ def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | N
 
 
 def line_marks(place: int) -> dict[str, Any]:
-    """Colour and marker of one run, by its place among others, as matplotlib takes them."""
+    """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
     return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
@@ -342,7 +342,7 @@ def budget_curves(
     name: str,
     starred: Collection[str] = (),
 ) -> Drawing | None:
-    """The panel's curves; None where none has a finite figure.
+    """Draw the panel's curves; None where none has a finite figure.
 
     Args:
         panel: what to draw.
@@ -401,7 +401,7 @@ def budget_curves(
 
 
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Low, median and high as they are drawn: a gap in all where one is not finite, and the median between the two."""
+    """Return low, median and high as drawn: a gap where one is not finite, and the median between the others."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
@@ -410,7 +410,7 @@ def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
 
 
 def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A histogram of the batches' costs, with a tick for each where they are not many."""
+    """Draw a histogram of the batches' costs, with a tick for each where they are not many."""
     axes = _axes(figure, _BATCH_AXIS, "Batches")
     values = found.finite
     everything = values + found.theorem1
@@ -428,7 +428,7 @@ def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
 
 
 def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A dot for each batch by its exact cost, and below by Theorem 1's."""
+    """Draw a dot for each batch by its exact cost, and below by Theorem 1's."""
     axes = _axes(figure, _BATCH_AXIS, "")
     axes.plot(found.finite, [1.0] * len(found.finite), "o", color=BAR, alpha=0.7, markersize=8, label="exact")
     hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "none", "markersize": 8, "label": "Theorem 1"}
@@ -452,7 +452,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and below it a strip for the number of batches that reached a position."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -481,7 +481,7 @@ def _lines(label: str) -> int:
 
 
 def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]]) -> Axes:
-    """A row for each run, by its label: a box, or nothing where its largest cost is not finite."""
+    """Draw a row for each run, by its label: a box, or nothing where its largest cost is not finite."""
     axes = figure.add_subplot()
     for row, (_, spread) in enumerate(rows):
         if spread is None:
@@ -499,7 +499,7 @@ def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]])
 
 
 def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
-    """What each run's neighbours differ by, in a few words; empty for all where it is the same for all."""
+    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
@@ -514,19 +514,19 @@ def _caption(axes: Axes, left: str, right: str) -> None:
 
 
 def whole_numbers(axis: Axis, most: int = 10) -> None:
-    """Ticks at whole numbers alone."""
+    """Put ticks at whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=most))
 
 
 def _gaps(values: tuple[float, ...]) -> list[float]:
-    """Values to draw: what is not finite leaves a gap in the line."""
+    """Return values to draw: what is not finite leaves a gap in the line."""
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
 def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """The points on axes of one range from `start`, and the line on which both figures are equal."""
+    """Draw the points on axes of one range from `start`, and the line on which both figures are equal."""
     axes = _axes(figure, across_name, up_name, grid="both")
     across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
     end = max(across.max(), up.max())
@@ -557,7 +557,7 @@ def _by_cell(
 
 
 def _endless(found: Pairs) -> str:
-    """Which batches have no finite figure, in the few words that a figure has room for; empty where all have one."""
+    """Return which batches have no finite figure, in few words; empty where all have one."""
     count = len(found.endless)
     if count == 1:
         return f"batch {found.endless[0][0]} is not bounded"

@@ -19,13 +19,13 @@ MEASURES = {"mauve": "MAUVE", **METHODS}
 
 
 def header(quality: Quality) -> tuple[str, ...]:
-    """Names of the columns of `rows`."""
+    """Return names of the columns of `rows`."""
     public = ("Public only",) * _beside(quality)
     return ("Measure", "Synthetic", *public, "Real, same size", "Real, all used", "Of")
 
 
 def rows(quality: Quality) -> list[tuple[str, ...]]:
-    """Rows of `header`."""
+    """Return rows of `header`."""
     found: list[tuple[str, ...]] = []
     beside = _beside(quality)
     if (mauve := quality.mauve) is not None:
@@ -44,12 +44,12 @@ def rows(quality: Quality) -> list[tuple[str, ...]]:
 
 
 def _beside(quality: Quality) -> bool:
-    """Whether anything was measured without records."""
+    """Return whether anything was measured without records."""
     return quality.baseline is not None or quality.likelihood is not None
 
 
 def added(quality: Quality) -> tuple[str, ...]:
-    """What the records added, in plain sentences: the sum of it first. Empty where nothing was measured without."""
+    """Say what the records added, the sum of it first; empty where nothing was measured without."""
     if not _beside(quality):
         return ()
     measured = quality.added
@@ -67,7 +67,7 @@ def added(quality: Quality) -> tuple[str, ...]:
 
 
 def difference(found: Added) -> str:
-    """What was added to one figure, in words."""
+    """Return what was added to one figure, in words."""
     if found.spread is None:
         one = "text" if found.measure == "likelihood" else "seed"
         return f"{found.difference:+.3f}, of which one {one} cannot tell whether it is chance"
@@ -80,7 +80,7 @@ def difference(found: Added) -> str:
 
 
 def shown(found: Scores | PerToken | None) -> str:
-    """Mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
+    """Return mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
     if found is None:
         return ABSENT
     spread = found.std if isinstance(found, Scores) else found.error
@@ -88,7 +88,7 @@ def shown(found: Scores | PerToken | None) -> str:
 
 
 def about(quality: Quality) -> str:
-    """Texts and model, in a sentence."""
+    """Return texts and model, in a sentence."""
     synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
     doubles = quality.synthetic.texts - quality.synthetic.distinct
     notes = [counted(doubles, "double")] if doubles else []
@@ -139,7 +139,7 @@ def _accuracy(found: Downstream, source: Source) -> str:
 
 
 def _own(own: int | None, texts: int) -> str:
-    """How many of some real texts the run was made from."""
+    """Return how many of some real texts the run was made from."""
     if own is None:
         return "it is not known whether the run was made from them"
     if own == 0:
@@ -148,7 +148,7 @@ def _own(own: int | None, texts: int) -> str:
 
 
 def details(quality: Quality) -> Iterator[tuple[str, str]]:
-    """All settings, by what they belong to."""
+    """Yield all settings, by what they belong to."""
     yield "Evaluated", quality.created
     if quality.mauve is not None:
         s = quality.mauve.settings

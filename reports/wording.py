@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
 from dpaudit.catalogue import catalogue, render, sentence
-from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim
 from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
 from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
@@ -86,9 +85,7 @@ def section_title(name: str) -> str:
 def glossary() -> dict[str, str]:
     """Return the meanings of the terms that reports use."""
     shown: dict[str, str | int] = {
-        "ex-post": ExPostClaim.meaning,
-        "approximate": ApproximateClaim.meaning,
-        "empirical": KIND_MEANINGS[EMPIRICAL],
+        **{str(kind): meaning for kind, meaning in KIND_MEANINGS.items()},
         "rise-and-fall": say("rise-and-fall"),
         "digits": DIGITS,
     }
@@ -96,7 +93,7 @@ def glossary() -> dict[str, str]:
 
 
 def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
-    """What neighbouring data sets differ by: "add or remove one user with at most 10 records"."""
+    """Return what neighbouring data sets differ by: "add or remove one user with at most 10 records"."""
     of_user = ", all records of theirs"
     if records_per_user is not None:
         of_user = f" with at most {counted(records_per_user, 'record')}"
@@ -104,16 +101,16 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 
 
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
-    """How a figure is shown, where there is one."""
+    """Return how a figure is shown, where there is one."""
     return ABSENT if value is None else shown(value)
 
 
 def least_epsilon(epsilon: float) -> str:
-    """An epsilon that was shown from below. 0 is no bound, and is not said as one."""
+    """Return an epsilon that was shown from below. 0 is no bound, and is not said as one."""
     return f"epsilon at least {lower_bound(epsilon)}" if epsilon > 0 else "no epsilon above 0"
 
 
 def evidence(level: int) -> str:
-    """What a check of this evidence level rests on."""
+    """Return what a check of this evidence level rests on."""
     known = 0 <= level < len(EVIDENCE_LEVELS)
     return f"Level {level}: {EVIDENCE_LEVELS[level].rests_on if known else 'a level that this version does not know'}"

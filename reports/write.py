@@ -18,7 +18,7 @@ class NoPlainFileError(FileExistsError):
 
 
 def documents(result: AuditResult) -> dict[str, str]:
-    """report.html, report.json, report.md and junit.xml, by their names."""
+    """Return report.html, report.json, report.md and junit.xml, by their names."""
     return {
         "report.html": render_html(result),
         "report.json": result.to_json(),
@@ -28,12 +28,12 @@ def documents(result: AuditResult) -> dict[str, str]:
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
+    """Write report.html, report.json, report.md and junit.xml, as `write_files` does; return paths by format."""
     return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Writes files by their names into `folder`, for their owner alone, and returns their paths.
+    """Write files by their names into `folder`, for their owner alone, and return their paths.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
@@ -53,7 +53,7 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
 
 
 def _refuse_special(path: Path) -> None:
-    """Only a plain file is replaced: a rename would put one in the place of a device, a pipe or a link too."""
+    """Refuse what is no plain file: a rename would put one in the place of a device, a pipe or a link too."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

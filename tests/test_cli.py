@@ -812,7 +812,7 @@ def in_words(*options):
 
 def test_budget_names_what_is_not_the_default():
     plain = in_words("--tokens", 1)
-    assert plain.startswith("1 token per batch, in batches of 64 contexts")
+    assert plain.startswith("1 token per") and "of 64 contexts" in plain
     assert "rdp" in plain and "add_remove" in plain
     options = ["--divisor", "actual", "--group-size", 3, "--rebalancing-epsilon", 0.1]
     said = in_words("--tokens", 5, *options)
@@ -908,7 +908,7 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
         assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 20
         assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 20
     said = answer(dpaudit, "--tokens", 100, "--epsilon", 3)
-    assert "100 tokens per batch, in batches of 120 contexts" in said and "No fewer contexts" in said
+    assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
@@ -928,7 +928,7 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
         >= 96
         > strict_json(answer(dpaudit, *own, "--batch-size", fewest["batch_size"] - 1, "--json"))["sure_tokens"]
     )
-    assert "the first 3 of its batch" in answer(dpaudit, *own, "--batch-size", 32)
+    assert "first 3 of" in answer(dpaudit, *own, "--batch-size", 32)
     assert "in all 96 if" in " ".join(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96).split())
     assert "in all 0\n" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0)
 

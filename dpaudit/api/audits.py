@@ -376,7 +376,7 @@ def asked_claim(
         raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
     if batch_epsilon is not None and asked.epsilon is not None and batch_epsilon < asked.epsilon:
         problem = f"{batch_epsilon:g} at the batch level is less than {epsilon:g} at the release level."
-        remedy = "Whoever knows a record's batch learns no less than readers: give one that is not smaller."
+        remedy = "Give a larger one: people who know a record's batch learn at least as much as readers."
         raise InputError("batch_epsilon", problem, remedy)
     return question
 
@@ -528,7 +528,7 @@ def audits_of(
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)
         if isinstance(run, Audit) and run.result.evidence < EVIDENCE and run.verdict != "error":
-            problem = f"its audit asked for evidence level {run.result.evidence} alone."
+            problem = f"its audit asked only for evidence level {run.result.evidence}."
             raise InputError(str(where), problem, f"Give an audit of level {EVIDENCE} or more, or the run itself.")
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")

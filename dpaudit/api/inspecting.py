@@ -20,7 +20,6 @@ from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
 from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.guarantees import NOTHING, figures
 from dpaudit.auditing.run import EVIDENCE, audit_run
-from dpaudit.checks.neighbors import BatchLosses
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.engines import Engine
 from dpaudit.reports.costs import cost_of, costliest_first, percent
@@ -36,6 +35,8 @@ from dpaudit.runs.reader import read_tokenizer
 _Costed: TypeAlias = ExPost | BatchResult | Costs
 #: Rows of a table, and what else is listed.
 MOST_ROWS, MOST_LISTED = 10, 5
+#: Attributes of a batch and of a step that JSON has by the same names.
+_OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -92,8 +93,7 @@ def look_into_run(
             "records": run.manifest.data.records,
             "verdict": None if audited is None else audited.verdict,
             "claim": claim,
-            "ex_post": found.ex_post,
-            "approximate": found.approximate,
+            **{kind.guarantee: getattr(found, kind.guarantee) for kind in CLAIM_KINDS.values()},
             "declared": run.manifest.batches,
             "batches": batches,
             "problems": problems,
@@ -122,15 +122,8 @@ def look_into_batch(run_dir: Location, number: int, progress: Progress | None = 
         figures={
             "run": run.name,
             "batch": number,
-            "label": batch.label,
-            "cluster": batch.cluster,
-            "contexts": batch.contexts,
             "texts": [text._asdict() for text in texts],
-            "neighbours": batch.neighbours,
-            "cost": batch.cost,
-            "costs": batch.costs,
-            **_figures_of_losses(batch.losses),
-            "objections": batch.objections,
+            **_named(batch, *_OF_BOTH, "cluster", "costs"),
         },
         deeper=f"--batch {number} --step {ranked[0].step}",
     )
@@ -176,21 +169,11 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
         figures={
             "run": run.name,
             "batch": number,
-            "label": step.label,
-            "contexts": step.contexts,
             "steps": steps,
             "temperature": temperature,
-            "begins": step.first,
-            "prefix": step.prefix,
-            "neighbours": step.neighbours,
-            "sampled": step.sampled,
-            "cost": step.cost,
             "support": support,
-            "movable": step.movable,
             "top": listed,
-            **_figures_of_losses(step.losses),
-            "objections": step.objections,
-            "budgets": step.budgets,
+            **_named(step, *_OF_BOTH, "position", "first", "prefix", "sampled", "movable", "budgets"),
         },
         deeper="",
     )
@@ -435,8 +418,8 @@ def _objection(found: Objection) -> str:
     return f"{one_line(found.check, LABEL_LENGTH)}, step {found.step}: {one_line(found.message, _PROSE)}"
 
 
-def _figures_of_losses(found: BatchLosses | None) -> dict[str, Any]:
-    return {"worst": () if found is None else found.worst, "losses": 0 if found is None else found.contexts}
+def _named(found: Batch | RunStep, *names: str) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names}
 
 
 def _token(text: str | None) -> str:

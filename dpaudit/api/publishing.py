@@ -88,7 +88,7 @@ def release(
     policy = asked.get("policy")
     rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
-        problem = "a release rests on level 2 at least: below it nothing holds texts against their tokens."
+        problem = "a release needs evidence level 2 or more: below that, no check compares texts with their tokens."
         raise InputError("evidence", problem, "Give a level from 2 to 4.")
     if (key is None) != unsigned:
         raise InputError(
@@ -108,7 +108,7 @@ def release(
     if key is not None and Path(os.path.realpath(key)) in findings:
         raise InputError(str(key), "--junit or --sarif would replace the key.", "Write them elsewhere.")
     if any(file.is_relative_to(os.path.realpath(folder)) for file in findings):
-        problem = "a release folder holds what is attested alone."
+        problem = "a release folder may hold only what is attested."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("release", "pyarrow is not installed.", f"{installing('release')} to write releases.")

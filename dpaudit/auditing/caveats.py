@@ -109,7 +109,7 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
     if manifest.sampling.committed and run.seed is None:
         yield Finding(code="caveat.no-seed")
     if manifest.claim_stated == "afterwards" and claim == manifest.claim:
-        yield Finding(code="caveat.stated-afterwards")
+        yield Finding(code="of-claim.stated-afterwards")
     if claim.unit == "user":
         yield _about_users(run)
     yield Finding(code="caveat.number-alone")

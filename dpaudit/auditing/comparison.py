@@ -144,7 +144,7 @@ class _ExPostRun:
         return Afforded(tokens=tokens, all_generated=tokens == self.longest)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """Up to its own length. Theorem 1 is about medians: a mean run has the exact curve alone."""
+        """Yield epsilons by length, up to its own. Theorem 1 is about medians: a mean run has the exact curve alone."""
         assert self.curve is not None
         own = [*(length for length in lengths if length < self.length), self.length]
         yield self._budget("exact", own, self.curve.exact)
@@ -161,7 +161,7 @@ class _ExPostRun:
         return _curve(self, accountant, epsilons, self.batches)
 
     def _with_clusters(self, cost: float) -> float:
-        """A cost of generation and that of the clusters, which is spent before the first token."""
+        """Return a cost of generation with that of the clusters, which is spent before the first token."""
         return rounded_sum(cost, self.found.rebalancing)
 
 
@@ -180,7 +180,7 @@ class _ApproximateRun:
     shares: int = 1
 
     def share(self, delta: float) -> float:
-        """What one stopping point has of a delta, rounded down."""
+        """Return what one stopping point has of a delta, rounded down."""
         return delta_share(delta, self.shares)
 
     @property
@@ -210,7 +210,7 @@ class _ApproximateRun:
         return Afforded(tokens=tokens, all_generated=False)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """By either accountant, whichever the run's own figure is by: settings alone decide both. And by budgets."""
+        """Yield epsilons by each accountant, whichever the run's own figure is by, and by budgets."""
         assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
         delta = self.share(self.found.delta)
@@ -261,7 +261,7 @@ def _curve(
 
 
 def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Message | None:
-    """A run's figure of this kind, why it cannot be compared, or None where there is none.
+    """Return a run's figure of this kind, why it cannot be compared, or None where there is none.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
@@ -293,13 +293,13 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Me
 
 
 def _delta_shares(settings: Settings | None) -> int:
-    """Over how many stopping points delta is split."""
+    """Return over how many stopping points delta is split."""
     rounds = None if settings is None or not settings.privacy.split_delta else settings.batching.rounds
     return rounds or 1
 
 
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
-    """None where the run states no settings that are valid, or where they bound nothing."""
+    """Return an accountant of a run; None where it states no valid settings, or where they bound nothing."""
     mechanism, settings = _mechanism(result), result.run.settings
     if mechanism is None or settings is None:
         return None
@@ -324,7 +324,7 @@ def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountan
 
 
 def _mechanism(result: AuditResult) -> Mechanism | None:
-    """The run's mechanism, or None where the run states none that is known here."""
+    """Return the run's mechanism, or None where the run states none that is known here."""
     settings = result.run.settings
     if settings is None or settings.mechanism is None:
         return None
@@ -335,7 +335,7 @@ def _mechanism(result: AuditResult) -> Mechanism | None:
 
 
 def _by_neighbours(runs: Sequence[_Measured]) -> list[list[_Measured]]:
-    """The runs whose figures are known by length, together with those for the same neighbours."""
+    """Return the runs whose figures are known by length, together with those for the same neighbours."""
     groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
     for run in runs:
         if run.length:
@@ -381,12 +381,12 @@ def _why(reason: str, **values: str) -> Message:
 
 
 def _bound(batch: BatchResult) -> float:
-    """A batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
+    """Return a batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
     return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
-    """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
+    """Return how a run's ex-post costs (nats) spread over its batches; None where its whole cost is not finite."""
     run = _measured(ExPostClaim.id, name, result)
     costs = sorted(_bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
@@ -404,7 +404,7 @@ def batch_spread(name: str, result: AuditResult) -> Spread | None:
 
 
 def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
-    """What was evaluated: a column for each measure and for all conditions that it was measured under."""
+    """Return what was evaluated: a column for each measure and all conditions that it was measured under."""
     groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
         for one in _measures(name, result):
@@ -417,7 +417,7 @@ def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn,
 
 
 def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
-    """One run's measures, a column each; none of a run that cannot be read as a whole."""
+    """Yield one run's measures, a column each; none of a run that cannot be read as a whole."""
     quality = result.quality
     if quality is None or result.verdict == "error":
         return
@@ -478,7 +478,7 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
 
 
 def _texts(result: AuditResult) -> Iterator[SampleText]:
-    """The first text of each label, then others, up to _TEXTS: those of runs of the same labels stand side by side."""
+    """Yield the first text of each label, then others, up to _TEXTS: those of the same labels stand side by side."""
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
     ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import TERMINAL, output, print_document, print_json
+from dpaudit.commands.terminal import TERMINAL, print_document, print_json
 
 _MANY = click.IntRange(min=1, max=1 << 20)
 
@@ -84,7 +84,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @output_options
 def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
-    """Compute a mean's epsilon, texts, tokens or contexts from the others.
+    """Compute a mean's epsilon, texts, tokens or contexts.
 
     Only a mean's cost is known before the run. With --texts, --rounds, --labels, --batches or --generated, --epsilon is
     at the release level: for readers of the texts, who do not know which batch a record was in. Otherwise it is at the
@@ -107,9 +107,8 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
         plan_budget(**asked, batch_size=size, alternatives=len(sizes) == 1, monitor=TERMINAL).result
         for size in sizes or [None]
     ]
-    with output():
-        if as_json:
-            answers = [each.model_dump(mode="json") for each in found]
-            print_json(json.dumps(answers if len(answers) > 1 else answers[0]) + "\n")
-        else:
-            print_document(build(found, fewest=not sizes))
+    if as_json:
+        answers = [each.model_dump(mode="json") for each in found]
+        print_json(json.dumps(answers if len(answers) > 1 else answers[0]))
+    else:
+        print_document(build(found, fewest=not sizes))

@@ -17,7 +17,7 @@ from dpaudit.commands.options import (
     public_model_option,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, show_document, tell
+from dpaudit.commands.terminal import TERMINAL, note, print_line, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -104,6 +104,5 @@ def _say_drawn(paths: list[Path], as_json: bool) -> None:
     from dpaudit.reports.wording import say
 
     if not as_json:
-        with output():
-            click.echo("\n".join(f"  {in_a_line(path)}" for path in paths))
+        print_line("\n".join(f"  {in_a_line(path)}" for path in paths))
     note(f"Internal. {say('figures-private')}")

@@ -9,7 +9,7 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import TERMINAL, output, print_document
+from dpaudit.commands.terminal import TERMINAL, print_document, print_json, print_line
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
@@ -44,21 +44,20 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
     audits = run_demo(out, quick=quick, monitor=TERMINAL).audits
     results = {name: found.result for name, found in audits.items()}
     links = {name: f"{name}/report/report.html" for name in results}
-    with output():
-        if as_json:
-            verdicts = {name: result.verdict for name, result in results.items()}
-            files = {name: str(out / link) for name, link in links.items()}
-            page = str(out / "comparison.html")
-            click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": page}))
-        else:
-            for result in results.values():
-                if result.verdict != "pass":
-                    print_document(summary(result))
-            shown = {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}
-            print_document(demo_summary(shown))
-            texts = ", ".join(f"{name}/samples.jsonl" for name in results)
-            click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
-            click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
+    if as_json:
+        verdicts = {name: result.verdict for name, result in results.items()}
+        files = {name: str(out / link) for name, link in links.items()}
+        page = str(out / "comparison.html")
+        print_json(json.dumps({"verdicts": verdicts, "reports": files, "comparison": page}))
+    else:
+        for result in results.values():
+            if result.verdict != "pass":
+                print_document(summary(result))
+        shown = {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}
+        print_document(demo_summary(shown))
+        texts = ", ".join(f"{name}/samples.jsonl" for name in results)
+        print_line(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
+        print_line("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
     leave(*audits.values())
 
 

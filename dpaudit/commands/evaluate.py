@@ -132,7 +132,7 @@ def evaluate(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure how good the texts are: MAUVE, accuracy, held-out likelihood.
+    """Measure the texts: MAUVE, accuracy, held-out likelihood.
 
     Real texts are measured in the same way, and with --baseline also texts of the same prompts without records: the
     difference is what the records added. --likelihood compares the run's batches with the public prompt. It needs

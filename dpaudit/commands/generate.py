@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
-from dpaudit.commands.terminal import TERMINAL, note, output, show_document, tell
+from dpaudit.commands.terminal import TERMINAL, note, print_json, show_document, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,15 +131,14 @@ def _tell_public(out: Location, as_json: bool) -> None:
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
-    with output():
-        if as_json:
-            click.echo(json.dumps({"public": str(out)}))
-            return
-        baseline = argument(str(out), "PUBLIC_DIR")
-        note(
-            f"Texts written to {in_a_line(out)}. No private record went into them, so there is nothing to audit. Next, "
-            f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
-        )
+    if as_json:
+        print_json(json.dumps({"public": str(out)}))
+        return
+    baseline = argument(str(out), "PUBLIC_DIR")
+    note(
+        f"Texts written to {in_a_line(out)}. No private record went into them, so there is nothing to audit. Next, "
+        f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
+    )
 
 
 def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_json: bool) -> None:
@@ -149,19 +148,18 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
     from dpaudit.results.shell import argument
 
     digests = {"commitment": made.commitment, "head": made.head}
-    with output():
-        if as_json:
-            click.echo(json.dumps({"run": str(out), **digests}))
-            return
-        given = " ".join(f"--{name} {digest}" for name, digest in digests.items())
-        given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
-        tokenizer = unknown_tokenizer(made, model)
-        run = argument(str(out), "RUN_DIR")
-        run += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
-        # Audits recompute what a run took from its public prompts with the model.
-        public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
-        note(f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} {given}{public}")
-        note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
+    if as_json:
+        print_json(json.dumps({"run": str(out), **digests}))
+        return
+    given = " ".join(f"--{name} {digest}" for name, digest in digests.items())
+    given += "".join(f" --seed-file {argument(file, 'FILE')}" for file in seeds)
+    tokenizer = unknown_tokenizer(made, model)
+    run = argument(str(out), "RUN_DIR")
+    run += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
+    # Audits recompute what a run took from its public prompts with the model.
+    public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
+    note(f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} {given}{public}")
+    note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 
 class GenerationProgress:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpaudit.commands.options import POSITIVE, NamedPath, output_options
-from dpaudit.commands.terminal import note, output
+from dpaudit.commands.terminal import note, print_line
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own, Starter
@@ -115,9 +115,8 @@ def init(
     written = write_config(config, own, aggregator=aggregator, overwrite=force)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    with output():
-        told = {"config": str(config), "next": then if written.finished else None}
-        click.echo(json.dumps(told) if as_json else f"  {in_a_line(config)}")
+    told = {"config": str(config), "next": then if written.finished else None}
+    print_line(json.dumps(told) if as_json else f"  {in_a_line(config)}")
     if said := _yield(written):
         note(said)
     if written.needs:

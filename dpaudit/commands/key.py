@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import output
+from dpaudit.commands.terminal import print_line
 
 
 @click.command()
@@ -42,5 +42,4 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
         public, keyid = make_key(out)
         found = {"key": str(out), "public": str(public), "keyid": keyid}
         said = f"Private key: {in_a_line(out)}\nPublic key: {in_a_line(public)}\nKey id: {keyid}"
-    with output():
-        click.echo(json.dumps(found) if as_json else said)
+    print_line(json.dumps(found) if as_json else said)

@@ -163,7 +163,7 @@ def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings
 )
 @output_options
 def likelihood(configs: tuple[Path, ...], test: str, texts: int, batches: int, out: Path | None, as_json: bool) -> None:
-    """Compare the held-out likelihood of mechanisms with their epsilon.
+    """Compare mechanisms' held-out likelihood with their epsilon.
 
     Each config's batches are given real texts that they have not seen, token by token, beside the public prompt alone.
     The model runs texts x batches x labels x decoding.max_tokens times for each config. The figures are computed from

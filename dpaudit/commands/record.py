@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.options import COUNT, RUN_DIR, TitledCommand, output_options
-from dpaudit.commands.terminal import TERMINAL, note, output, print_json
+from dpaudit.commands.terminal import TERMINAL, note, print_json
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -77,6 +77,5 @@ def record(
     # With --json standard output is ours alone.
     run_recorded(generator, out, command, mend=mended, quiet=as_json, monitor=TERMINAL, **asked)
     if as_json:
-        with output():
-            print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}) + "\n")
+        print_json(json.dumps({"run": str(out), "generator": generator, "mended": mended}))
     note(f"Next: dpaudit report {argument(str(out), 'RUN_DIR')}")

@@ -10,7 +10,7 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options, junit_option, sarif_option
-from dpaudit.commands.terminal import note, output, print_document, print_json, tell
+from dpaudit.commands.terminal import note, print_document, print_json, print_line, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -97,11 +97,10 @@ def release(
             tell(f"dpaudit: not released: {reason}")
         sys.exit(1)
     written, result = found.result, found.audit.result
-    with output():
-        if as_json:
-            print_json(written.to_json())
-        else:
-            _print_released(written)
+    if as_json:
+        print_json(written.to_json())
+    else:
+        _print_released(written)
     _note_epsilon(result, found.audit.public().result)
     if about is None:
         note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
@@ -121,11 +120,9 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
     from dpaudit.reports.terminal import failures
 
     if as_json:
-        with output():
-            print_json(result.model_copy(update={"samples": ()}).to_json())
+        print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:
-        with output():
-            print_document(failures(result))
+        print_document(failures(result))
     tell(f"dpaudit: not released: {result.guarantee}")
 
 
@@ -153,4 +150,4 @@ def _print_released(written: ReleasedFolder) -> None:
 
     counts = ", ".join(f"{count:,} {split}" for split, count in written.texts.items())
     signed = "unsigned" if written.signer is None else f"signed by {written.signer}"
-    click.echo(f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})")
+    print_line(f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})")

@@ -26,7 +26,7 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, print_document, print_json, show_document
+from dpaudit.commands.terminal import TERMINAL, note, print_document, print_json, print_line, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -100,8 +100,7 @@ def report(
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = found.save(folder)
         if not as_json:
-            with output():
-                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
+            print_line(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
@@ -171,17 +170,15 @@ def verify(
     result = found.result
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
-        with output():
-            # A gate's output lands in logs: the texts are not released yet.
-            print_json(result.model_copy(update={"samples": ()}).to_json())
+        # A gate's output lands in logs: the texts are not released yet.
+        print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.findings import unmade
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
-            with output():
-                print_document(failures(result))
+            print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in unmade(result))
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
@@ -206,12 +203,11 @@ def _verify_released(
     given = ("epsilon", "batch_epsilon", "rho", "delta", "relation", "unit", "evidence", "policy", "commitment")
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
     found = verify_release(place, key=key, **wanted)
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            for problem in found.problems:
-                click.echo(f"FAIL {one_line(problem)}")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for problem in found.problems:
+            print_line(f"FAIL {one_line(problem)}")
     if found.verdict == "pass":
         signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
         note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")

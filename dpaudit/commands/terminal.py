@@ -54,7 +54,7 @@ def prepare_streams() -> None:
 
     A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
     device's: no file that is opened later may get its number, for libraries write there unasked. Standard output stays
-    None then, by which `output` knows that nobody reads it.
+    None then, by which `_output` knows that nobody reads it.
     """
     for number in range(3):
         try:
@@ -133,7 +133,7 @@ def progress_steps() -> Iterator[Steps]:
 
 
 @contextmanager
-def output() -> Iterator[None]:
+def _output() -> Iterator[None]:
     """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
 
     Where standard output is closed nobody reads it from the start.
@@ -245,7 +245,7 @@ def print_json(text: str) -> None:
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     escaped = DRIVING if codecs.lookup(encoding).name == "utf-8" else _BEYOND_ASCII
-    click.echo(escaped.sub(_escape, text), nl=False)
+    print_line(escaped.sub(_escape, text.rstrip("\n")))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -255,25 +255,31 @@ def _escape(found: re.Match[str]) -> str:
 
 def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
     """Print what was found on standard output, as JSON or as the document that `build` returns."""
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_document(build(found))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_document(build(found))
 
 
 def print_document(document: Document) -> None:
     """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
     from dpaudit.reports.writers import terminal
 
-    terminal.print_document(document, _console(stderr=False))
+    with _output():
+        terminal.print_document(document, _console(stderr=False))
+
+
+def print_line(text: str) -> None:
+    """Print text on standard output, and a line break."""
+    with _output():
+        click.echo(text)
 
 
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that leaves a closed pipe to `output`; rich's own exits with 1, which is a verdict here."""
+        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -149,7 +149,7 @@ def verify_folder(
 
 
 def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
-    """What is in a folder, and what its host added, which is not looked at. Raises ValueError where it is too much."""
+    """Return what is in a folder, and what its host added. Raises ValueError where it is too much."""
     found: dict[str, _File | None] = {}
     ignored = []
     with _readable(folder):
@@ -169,7 +169,7 @@ def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
 
 
 def _file(path: Path, blobs: Path | None) -> _File | None:
-    """The plain file at a path, or the one in `blobs` that a link there leads to; None where there is none."""
+    """Return the plain file at a path, or the one in `blobs` that a link there leads to; None where there is none."""
     if path.is_symlink() and blobs is not None:
         target = path.parent / os.readlink(path)
         if os.path.realpath(target.parent) != str(blobs):
@@ -191,7 +191,7 @@ def _readable(folder: Path) -> Iterator[None]:
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything that is no folder, and folders that are empty or were added by hosts, by their paths."""
+    """Yield everything that is no folder, and folders that are empty or were added by hosts, by their paths."""
     with os.scandir(folder) as entries:
         listed = sorted(islice(entries, _MOST_ENTRIES + 1), key=lambda entry: entry.name)
     for entry in listed:
@@ -205,7 +205,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _digest(file: _File, most: int) -> str | None:
-    """The digest of a file; None where it is no plain file any more, or larger than `most` bytes."""
+    """Return the digest of a file; None where it is no plain file any more, or larger than `most` bytes."""
     digest, left = hashlib.sha256(), most
     with _plain(file.path) as opened_file:
         if not stat.S_ISREG(os.fstat(opened_file.fileno()).st_mode):
@@ -218,12 +218,12 @@ def _digest(file: _File, most: int) -> str | None:
 
 
 def _plain(path: Path) -> Any:
-    """A file that is opened without following a link or waiting for a pipe."""
+    """Open a file without following a link or waiting for a pipe."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def _attested(held: _Held) -> _Attested:
-    """What the attestation says. Raises ValueError, with a sentence, where it is missing or none."""
+    """Return what the attestation says. Raises ValueError, with a sentence, where it is missing or none."""
     there = held.get(ATTESTATION)
     if there is None:
         raise ValueError(f"The attestation is missing: there is no plain file {ATTESTATION}.")
@@ -255,7 +255,7 @@ def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> Iterato
 
 
 def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each file that is missing, or is there and should not be."""
+    """Yield a sentence for each file that is missing, or is there and should not be."""
     for name in named:
         if name not in _ALLOWED:
             yield f"The attestation names {_shown(name)}, which no release has."
@@ -272,7 +272,7 @@ def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
 
 
 def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each file that is not as attested. No other is read, and none that is larger than it can be."""
+    """Yield a sentence for each file that is not as attested. No other is read, and none that is too large."""
     there = {name: file for name, file in held.items() if file is not None and name in named and name in _ALLOWED}
     changed = []
     for name, file in there.items():
@@ -290,14 +290,14 @@ def _most(name: str) -> int:
 
 
 def _what(name: str) -> str:
-    """What a file is, at the beginning of a sentence."""
+    """Return what a file is, at the beginning of a sentence."""
     folder = name.partition("/")[0]
     parts = {PARQUET: "A table of texts", JSONL: "A file of texts", REPORT: "The public report", CARD: "The card"}
     return parts.get(folder, "The registry's entry" if name == REGISTRY else "A file")
 
 
 def _statement_problems(attested: _Attested) -> Iterator[str]:
-    """Where the two statements contradict each other, or are of no pass."""
+    """Yield where the two statements contradict each other, or are of no pass."""
     found, summary = attested.found, attested.summary
     names = [subject.name for subject in found.subject]
     if len(set(names)) < len(names):
@@ -325,7 +325,7 @@ def _statement_problems(attested: _Attested) -> Iterator[str]:
 
 
 def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[str]:
-    """Where the attestation says something else of the audit than the report in the folder does."""
+    """Yield where the attestation says something else of the audit than the report in the folder does."""
     claim, there = found.configured(ClaimTested), held.get(_REPORT_JSON)
     if there is None or claim is None:
         return
@@ -348,7 +348,7 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[str]:
 
 
 def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[str]:
-    """What differs between what is attested and what the report gives, a sentence each."""
+    """Yield what differs between what is attested and what the report gives, a sentence each."""
     mine, theirs = ({type(each): each for each in of.configuration} for of in (attested, expected))
     audit, reported = mine.get(Audit), theirs[Audit]
     if isinstance(audit, Audit) and isinstance(reported, Audit) and audit != reported:
@@ -376,7 +376,7 @@ def _asked_problems(
     key: SSlibKey | None,
     commitment: str | None,
 ) -> Iterator[str]:
-    """What whoever receives the folder asks beyond its being whole."""
+    """Yield what whoever receives the folder asks beyond its being whole."""
     if evidence is not None and evidence < level:
         yield f"The release rests on evidence level {evidence}, and level {level} is asked for."
     made = found.configured(Commitment)
@@ -398,7 +398,7 @@ def _asked_problems(
 
 
 def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[str]:
-    """Where the claim that was tested is weaker than the one that is asked for, or another one."""
+    """Yield where the claim that was tested is weaker than the one that is asked for, or another one."""
     tested = found.configured(ClaimTested)
     if not question.asked or tested is None:  # the second is a problem of its own
         return
@@ -434,5 +434,5 @@ def _policy(name: str | None, digest: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A file's name in a sentence: it may hold anything."""
+    """Return a file's name in a sentence: it may hold anything."""
     return ascii(name[:100])[1:-1]

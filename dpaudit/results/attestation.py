@@ -42,7 +42,7 @@ class Attested(Fields):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
 
     def document(self) -> dict[str, Any]:
-        """This as JSON's values; what is None is left out."""
+        """Return this as JSON's values; what is None is left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -219,7 +219,7 @@ class TestResultStatement(Attested):
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
-        """The configuration's entry of this type; None where there is none."""
+        """Return the configuration's entry of this type; None where there is none."""
         return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
 
 

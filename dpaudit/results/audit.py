@@ -35,7 +35,7 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def to_json(self) -> str:
-        """This as strict JSON text: no bare NaN or Infinity."""
+        """Return this as strict JSON text: no bare NaN or Infinity."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 

@@ -364,7 +364,7 @@ def test_what_is_not_there_is_one_clear_error(make_run, dpaudit):
     for options, said in [
         (["--batch", "2"], "no batch 2; 2 are on disk. Name one from 0 to 1 with --batch"),
         (["--batch", "0", "--step", "3"], "no step 3. Name one from 0 to"),
-        (["--step", "3"], "give --batch too"),
+        (["--step", "3"], "--step needs --batch"),
         (["--batch", "-1"], "--batch"),
         (["--batch", "0", "--step", "0", "--top", "0"], "--top"),
     ]:

@@ -281,7 +281,7 @@ def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_pa
         assert public.guarantee.values["epsilon"] == Quantity(value=999.0, unit="nats")
     assert ("empty-bound.factor" in codes(public.caveats)) == (code == 0)
     assert "caveat.claim-given" in codes(public.caveats)
-    assert "caveat.stated-afterwards" not in codes(public.caveats)
+    assert "of-claim.stated-afterwards" not in codes(public.caveats)
     shown = "".join([*capfd.readouterr(), *(path.read_text("utf-8") for path in out.iterdir())])
     assert not leaks(shown, set(private_strings(run)) - {run.path.parent.name}, private_numbers(run, result))
 

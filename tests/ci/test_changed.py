@@ -56,7 +56,7 @@ def merged(tmp_path: Path) -> Path:
     commit(folder, dpaudit__engines__ray="2")
     commit(folder, dpaudit__checks__one="2")
     git(folder, "checkout", "main")
-    git(folder, "merge", "--no-ff", "-m", "Merge it", "branch")
+    git(folder, "merge", "--no-ff", "--no-edit", "branch")
     return folder
 
 
@@ -78,6 +78,13 @@ def test_working_tree_counts(merged: Path) -> None:
 
 def test_single_commit_has_no_known_base(merged: Path) -> None:
     commit(merged, dpaudit__checks__one="3")
+    assert CHANGED.changes(merged) is None
+
+
+def test_merge_into_another_branch_has_no_known_base(merged: Path) -> None:
+    git(merged, "checkout", "branch")
+    commit(merged, dpaudit__checks__one="3")
+    git(merged, "merge", "--no-ff", "--no-edit", "main")
     assert CHANGED.changes(merged) is None
 
 
@@ -125,7 +132,7 @@ def test_all_groups_run_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) 
         ("tests/reports/golden/a.html", set()),
         ("tests/browser/probes.js", ALL),
         ("tests/browser/test_pages.py", {"browser"}),
-        ("tests/reports/test_clusters_report.py", {"browser"}),
+        ("tests/generation/experiments/test_cluster_page.py", {"browser"}),
         ("tests/packaging/test_wheel.py", {"packaging"}),
         ("tests/engines/test_ray.py", {"ray"}),
         ("tests/engines/test_local.py", set()),

@@ -71,9 +71,10 @@ def test_demo_generates_audits_and_compares(
     """The command from end to end; the demo itself is in `make test-slow`."""
     configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
     monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda quick: configs)
-    code, out, _ = dpaudit("demo", "--quick", "--json", "--out", "demo")
+    code, out, err = dpaudit("demo", "--quick", "--json", "--out", "demo")
+    assert code == 0, err
     said = json.loads(out)
-    assert (code, said["verdicts"]) == (0, {"mean": "pass", "central": "pass"})
+    assert said["verdicts"] == {"mean": "pass", "central": "pass"}
     assert all((tmp_path / file).exists() for file in (said["comparison"], *said["reports"].values()))
     for name in configs:
         assert [len(sample.tokens) for sample in RunReader(tmp_path / "demo" / name).samples()] == [8]

@@ -1,4 +1,8 @@
-"""A plugin of pytest: the tests that look at the mutated file come first, and of planted faults those of its checks."""
+"""A plugin of pytest: of the tests those that can tell of the mutated file, the likeliest first.
+
+A test can tell where its file names the mutated file or what that defines, where it plants a fault for
+one of its checks, and where it holds honest runs or all mechanisms to their rules.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,29 @@ from typing import Any
 import pytest
 
 FILE = Path(os.environ["MUTATED"])
-CHECKS = frozenset(re.findall(r'id="([a-z.-]+)"', FILE.read_text(encoding="utf-8")))
+_TEXT = FILE.read_text(encoding="utf-8")
+CHECKS = frozenset(re.findall(r'id="([a-z.-]+)"', _TEXT))
+_NAMES = [FILE.stem, *re.findall(r"^(?:class|def) ([A-Za-z]\w+)", _TEXT, re.MULTILINE)]
+NAMED = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
+#: Tests of every mechanism, every accountant and every kind of honest run.
+ALWAYS = ("test_conformance", "test_clean_runs")
 
 
-def _rank(item: Any) -> int:
-    """Return 0 for the likeliest test to notice, and 2 for the least likely."""
+def _rank(item: Any) -> int | None:
+    """Return 0 for the likeliest tests to notice, then 1; None for those that have nothing to do with it."""
     faults = getattr(getattr(item.module, "FAULTS", None), "FAULTS", {})
     name = item.callspec.params.get("name") if hasattr(item, "callspec") else None
     if name in faults:
-        return 2 if CHECKS.isdisjoint(faults[name].fails) else 0
+        if not CHECKS:
+            return 1
+        return None if CHECKS.isdisjoint(faults[name].fails) else 0
     if FILE.stem in item.path.stem:
         return 0
-    return 1 if re.search(rf"\b{FILE.stem}\b", item.path.read_text(encoding="utf-8")) else 2
+    told = item.path.stem in ALWAYS or NAMED.search(item.path.read_text(encoding="utf-8"))
+    return 1 if told else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests."""
-    items.sort(key=_rank)
+    """Leave out the tests that cannot tell, and sort the others."""
+    ranks = {item: _rank(item) for item in items}
+    items[:] = sorted((item for item in items if ranks[item] is not None), key=ranks.__getitem__)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.catalogue import message
+from dpaudit.catalogue import message, sentence
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
 from dpaudit.reports.reproducing import claim_origin, commands
@@ -583,3 +584,23 @@ def test_colours_meet_wcag_aa() -> None:
         texts.append(("ink", "panel"))
         assert [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == [], name
         assert _contrast(colours["figure-bar"], colours["page"]) >= 3
+
+
+def test_headlines_say_what_a_run_was_held_to(make_run):
+    """The run's own number, one that the caller asked about, or one that nothing in the run bounds."""
+    run = make_run()
+    told = {
+        "headline.asked-exceeded": audit_run(run.path, Question(epsilon=1e-3)),
+        "headline.no-figure": audit_run(run.path, Question(rho=0.1)),
+    }
+    for code, result in told.items():
+        assert findings.headline(result) == sentence(Finding(code=code))
+
+
+def test_pages_vouch_for_texts_only_where_they_were_checked(make_run):
+    run = make_run()
+    assert say("samples-confirmed") in render_html(run.audit())
+    run.edit_samples(lambda lines: lines[0].update(text=f"{lines[0]['text']}."))
+    run.rehash()
+    page = render_html(run.audit())
+    assert say("samples-refuted") in page and say("samples-confirmed") not in page
