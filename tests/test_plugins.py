@@ -39,6 +39,37 @@ def check(facts):
     {body}
 """
 STEP_CHECK = RUN_CHECK.replace("@RunCheck", "@StepCheck")
+EVIDENCE = """
+from dpaudit.checks.evidence import BatchEvidence, Evidence
+from dpaudit.checks.registry import Outcome, RunCheck
+
+class Steps(BatchEvidence):
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, view):
+        self.steps += 1
+
+    def result(self):
+        return self.steps
+
+class Counted(Evidence):
+    @classmethod
+    def begin(cls, run):
+        return cls()
+
+    @classmethod
+    def open(cls, batch):
+        return Steps()
+
+    def merge(self, batch, found):
+        self.by_batch[batch] = found
+
+@RunCheck(id="{id}", gathers=(Counted,))
+def check(run):
+    counted = sum(run[Counted].by_batch.values())
+    return Outcome("pass" if counted == run.steps > 0 else "fail", "held")
+"""
 WORDS = """
 [check."{id}"]
 title = "It holds"
@@ -129,6 +160,12 @@ def test_commands_know_a_plug_ins_check(tmp_path: Path, capsys: pytest.CaptureFi
 
 # --- a broken check ---------------------------------------------------------------------------------------------------
 
+
+def raising_in(method: str) -> str:
+    """The code of a check whose evidence raises an error in a method."""
+    return re.sub(rf"(    def {method}\(.*\n)", r"\1        raise KeyError('a private text')\n", EVIDENCE)
+
+
 BROKEN: dict[str, Mapping[str, Any]] = {
     "not-imported": {"code": "import nothing_of_the_kind"},
     "leaves": {"code": "raise SystemExit"},
@@ -145,6 +182,9 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     "no-outcome": {"body": "return None"},
     "no-such-code": {"body": 'return Outcome("pass", "unheard-of")'},
     "raises-at-steps": {"code": STEP_CHECK, "body": "raise KeyError('a private text')", "evidence": 4},
+    "gathers-a-number": {"code": RUN_CHECK.replace('"{id}"', '"{id}", gathers=(3,)')},
+    "looks-up-what-is-not-gathered": {"code": EVIDENCE.replace(", gathers=(Counted,)", "")},
+    **{f"raises-in-{name}": {"code": raising_in(name)} for name in ("begin", "open", "step", "result", "merge")},
 }
 
 
@@ -169,6 +209,13 @@ def test_a_check_that_holds_passes(make_run: Any, plug: Plug) -> None:
     plug_check(plug)
     assert audit_run(make_run().path).verdict == "pass"
     assert list(registered())[-1] == "acme.it"
+
+
+def test_a_check_gathers_its_own_evidence(make_run: Any, plug: Plug) -> None:
+    plug_check(plug, code=EVIDENCE)
+    found = audit_run(make_run().path)
+    assert {check.id: check.code for check in found.checks}["acme.it"] == "held"
+    assert found.verdict == "pass"
 
 
 def test_a_broken_check_is_one_error_of_the_list(plug: Plug, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,6 +323,29 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
     with pytest.raises(InputError) as raised:
         audit_run(run)
     assert raised.value.where.startswith("acme-other 0.1")
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        *((method, "raise KeyError('a private text')") for method in ("range_problem", "sensitivity", "eta", "box")),
+        ("range_problem", "return 'no problem'"),
+        ("eta", "return 'no number'"),
+        ("aggregate", "return 'no vector'"),
+    ],
+)
+def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str, body: str) -> None:
+    run = make_run(aggregator="mean", contexts=True)
+    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=f"def {method}(self, *_):\n        {body}"))
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["mechanism"]["aggregator"] = "other"
+    (run / "run.json").write_text(json.dumps(manifest))
+    found = audit_run(run.path)
+    assert found.verdict == "error"
+    (failed,) = (check for check in found.checks if check.id == "integrity.format")
+    assert failed.status == "fail"
+    assert "acme-other 0.1" in failed.model_dump_json()
+    assert "a private text" not in found.model_dump_json()
 
 
 def test_an_unknown_recorder_is_one_error(tmp_path: Path) -> None:

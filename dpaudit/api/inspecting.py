@@ -17,8 +17,9 @@ from pydantic import TypeAdapter
 from dpaudit.api.places import Location
 from dpaudit.api.reading import Batch, Run, open_run
 from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
+from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.guarantees import NOTHING, figures
-from dpaudit.auditing.run import EVIDENCE, Progress, audit_run
+from dpaudit.auditing.run import EVIDENCE, audit_run
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
 from dpaudit.engines import Engine
 from dpaudit.reports.costs import cost_of, costliest_first, percent

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from dpaudit.api.places import location_of
-from dpaudit.api.steps import Costs, Objection, StepCost, Steps, StepSource, neighbours
+from dpaudit.api.steps import Costs, Objection, StepCost, Steps, neighbours
 from dpaudit.api.tables import dataframe
+from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.guarantees import figures
-from dpaudit.auditing.run import Progress
-from dpaudit.checks.facts import BatchLosses, ContextSums
+from dpaudit.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.runs import InputError, RunReader, Sample
 from dpaudit.runs.extras import installing
 from dpaudit.runs.public import PublicReader
@@ -193,19 +193,20 @@ class Batch:
         return self._read(None)
 
     def _read(self, progress: Progress | None) -> _Whole:
-        source, sums = StepSource(self._reader), ContextSums(self.contexts)
+        sums, accountant = ContextSums(self.id, self.contexts), None
         costs: list[StepCost] = []
         objections: list[Objection] = []
-        for step in self.steps.read(source):
+        for step in self.steps:
+            accountant = step.source.accountant
             costs.append(step.cost)
             objections += step.objections
             step.add_losses(sums)
             if progress:
                 progress(step.position + 1, len(self.tokens))
         total = None
-        if source.accountant is not None and all(cost.exact is not None for cost in costs):
-            total = source.accountant.batch_cost(self.id)
-        return _Whole(tuple(costs), Costs(**figures(total)), sums.result(self.id), tuple(objections))
+        if accountant is not None and all(cost.exact is not None for cost in costs):
+            total = accountant.batch_cost(self.id)
+        return _Whole(tuple(costs), Costs(**figures(total)), sums.result(), tuple(objections))
 
     @property
     def costs(self) -> tuple[StepCost, ...]:

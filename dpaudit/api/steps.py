@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.auditing.guarantees import figures
-from dpaudit.auditing.run import MOST_CONTEXTS, accountant_for, charged, objections
 from dpaudit.catalogue import sentence
-from dpaudit.checks.facts import BatchLosses, ContextSums, StepViews
+from dpaudit.checks.neighbors import BatchLosses, ContextSums
+from dpaudit.checks.registry import Objections
+from dpaudit.checks.steps import MOST_CONTEXTS, BatchView, RunView
 from dpaudit.mechanisms import ContextChange, Relation, Unit, shares_spent
 from dpaudit.results import Finding, Number, Result
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
@@ -112,13 +113,14 @@ class StepBudgets(Result):
 
 
 class StepSource:
-    """What the steps of one batch share: the run's reader, its accountant and its tokenizer."""
+    """What the steps of one batch share: its open file, its accountant, the run's tokenizer and the step checks."""
 
-    def __init__(self, reader: RunReader) -> None:
-        self.manifest, self.neighbours = reader.manifest, neighbours(reader.manifest)
+    def __init__(self, reader: RunReader, opened: BatchReader) -> None:
+        self.neighbours = neighbours(reader.manifest)
         self.change = None if self.neighbours.problem else _change(reader.manifest)
-        self.accountant = accountant_for(reader.manifest, self.change)
-        self.views, self._decode = StepViews(reader), reader.decoder(special=True)
+        self.batch = BatchView(RunView(reader, self.change), opened)
+        self.accountant, self.checks = self.batch.accountant, Objections.open(self.batch)
+        self._decode = reader.decoder(special=True)
 
     def text(self, tokens: Sequence[int]) -> str | None:
         """Return tokens decoded; None where the run has no tokenizer that can be read."""
@@ -137,16 +139,17 @@ class RunStep:
         arrays: the mechanism's arrays by name, [..., S]: for a median central, sides and holder; for a mean aggregate.
         first: whether it is the first step of its text.
         neighbours: what the cost is for.
+        source: what the batch's steps share.
     """
 
-    def __init__(self, source: StepSource, opened: BatchReader, position: int) -> None:
+    def __init__(self, source: StepSource, position: int) -> None:
         """Reads the step's record. Raises InputError when it cannot be decoded."""
-        self._source, self._view, self.position = source, source.views.of(opened, position), position
+        self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
         self.token, self.log_probability, self.support = step.token, step.log_probability, step.support
         self.arrays, self.neighbours = self._view.arrays, source.neighbours
-        self._before = opened.before(position).tolist()
+        self._before = self._view.before.tolist()
         self.first = not self._before
 
     @property
@@ -163,7 +166,7 @@ class RunStep:
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """[S]: the probability of each allowed token, recomputed from the aggregate; they add up to 1."""
-        mechanism = self._source.manifest.mechanism
+        mechanism = self._view.mechanism
         with np.errstate(all="ignore"):
             scaled = self.aggregate.astype(np.float64) / mechanism.temperature
             largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
@@ -174,10 +177,10 @@ class RunStep:
     @cached_property
     def bounds(self) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
         """Lower and upper bounds [S] of any neighbour's aggregate; None where nothing bounds it."""
-        if self._source.change is None:
+        if self.source.change is None:
             return None
         with np.errstate(all="ignore"):
-            box = self._view.mechanism.box(self._view.arrays, self._source.change)
+            box = self._view.mechanism.box(self._view.arrays, self.source.change)
         return None if box is None else (box[0], box[2])
 
     @property
@@ -194,13 +197,13 @@ class RunStep:
                 token=self.token,
                 text=self._text(self.token),
                 log_probability=self.log_probability,
-                **figures(charged(self._view, self._source.accountant)),
+                **figures(self._view.cost),
             )
 
     @property
     def prefix(self) -> str | None:
         """The last tokens of its text before it, decoded; None where the run has no tokenizer that can be read."""
-        text = self._source.text(self._before[-PREFIX:]) if self._before else ""
+        text = self.source.text(self._before[-PREFIX:]) if self._before else ""
         return None if text is None else text[-LONGEST:]
 
     @property
@@ -216,14 +219,14 @@ class RunStep:
     @property
     def losses(self) -> BatchLosses | None:
         """What leaving out each context would change, in nats, for the largest changes; None where none is recorded."""
-        sums = ContextSums(self.contexts)
+        sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
-        return sums.result(self.batch)
+        return sums.result()
 
     def add_losses(self, sums: ContextSums) -> None:
         """Add what leaving out each context would change to a batch's sums."""
         with np.errstate(all="ignore"):
-            sums.add(self._view)
+            sums.step(self._view)
 
     @property
     def objections(self) -> tuple[Objection, ...]:
@@ -231,7 +234,7 @@ class RunStep:
         with np.errstate(all="ignore"):
             return tuple(
                 Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
-                for check, problem in objections(self._view, {})
+                for check, problem in self.source.checks.at(self._view)
             )
 
     @property
@@ -260,7 +263,7 @@ class RunStep:
         )
 
     def _text(self, token: int) -> str | None:
-        text = self._source.text([token])
+        text = self.source.text([token])
         return None if text is None else text[:LONGEST]
 
     def __repr__(self) -> str:
@@ -277,13 +280,11 @@ class Steps:
         return self._number
 
     def __iter__(self) -> Iterator[RunStep]:
-        return self.read(StepSource(self._reader))
-
-    def read(self, source: StepSource) -> Iterator[RunStep]:
-        """Yield the steps from a source of the caller's, whose accountant adds up the costs that are asked for."""
+        """Yield the steps. Their accountant adds up the costs that are asked for."""
         with self._reader.batch(self._batch) as opened:
+            source = StepSource(self._reader, opened)
             for position in range(self._number):
-                yield RunStep(source, opened, position)
+                yield RunStep(source, position)
 
     def __getitem__(self, position: int) -> RunStep:
         """Return a step. Raises InputError where the batch has no such step, or it cannot be decoded."""
@@ -291,7 +292,7 @@ class Steps:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."
                 raise InputError(opened.where, f"there is no step {position}.", remedy)
-            return RunStep(StepSource(self._reader), opened, position)
+            return RunStep(StepSource(self._reader, opened), position)
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps of batch {self._batch}>"

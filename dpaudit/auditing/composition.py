@@ -20,8 +20,8 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.catalogue import message
+from dpaudit.checks.grouping import GroupingCost, grouping_cost, unit_records
 from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import (

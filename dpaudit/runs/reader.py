@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.errors import InputError, UnfinishedError
 from dpaudit.mechanisms import Fields
+from dpaudit.plugins import failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
@@ -139,7 +140,12 @@ class RunReader(FolderReader):
                 "Use the dpaudit that wrote the run, or one that reads its version.",
             )
         with _validating(where):
-            self.manifest = Manifest.model_validate_json(text)
+            try:
+                self.manifest = Manifest.model_validate_json(text)
+            except Exception as error:
+                if failure := failure_within(loaded(), error):
+                    raise failure from None
+                raise
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         # What a run has at its end alone is not to be restored before.

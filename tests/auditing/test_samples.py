@@ -11,7 +11,7 @@ import pytest
 from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import shortness
+from dpaudit.checks.release import shortness
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 
