@@ -504,7 +504,7 @@ def joined_by(cell: int) -> Callable[[Any], None]:
     def plant(run):
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
         digests = (keyed.digest("a", f"another record {number}") for number in itertools.count())
-        newcomer = next(d for d in digests if run.spec.goes(d, 0, cell))
+        newcomer = next(filter(run.spec.goes(0, cell), digests))
         of_cell(lambda lines, _: lines.append([newcomer, "0", str(cell)]) or lines.sort(), cell)(run)
 
     return plant
