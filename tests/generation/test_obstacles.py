@@ -241,15 +241,15 @@ def test_all_rows_of_a_table_are_looked_at_before_the_first_runs(
     table = {"title": "T", "parameters": 1e4, "datasets": {"D": {"records": 10}}}
     table["rows"] = [{"config": f"{name}.yaml", "dataset": "D", "method": name} for name in rows]
     (tmp_path / "table.yaml").write_text(yaml.safe_dump(table))
-    code, out, err = dpaudit("table", "table.yaml", "--out", "out", "--no-evaluation")
+    code, out, err = dpaudit("lab", "table", "table.yaml", "--out", "out", "--no-evaluation")
     assert (code, out, err.count("\n")) == (2, "", 1)
     for part in ("mean.yaml: record.contexts: ", "2 rows could not pass", "--unverified"):
         assert part in err
     assert not (tmp_path / "out").exists()
-    code, out, _ = dpaudit("table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified")
+    code, out, _ = dpaudit("lab", "table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified")
     assert code == 1
     assert "large: " in out and "says fail: claim.delta" in out
-    assert dpaudit("table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[0] == 0
+    assert dpaudit("lab", "table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[0] == 0
 
 
 def test_a_small_delta_is_a_power_of_ten() -> None:

@@ -202,7 +202,7 @@ def test_the_command_says_where_the_card_states_no_epsilon(
     code, _, err = dpaudit("release", withheld.path, "--out", "a", "--unsigned")
     assert code == 0 and "states no epsilon. The run's approximate claim" in err and "number of private records" in err
     code, _, err = dpaudit("release", ex_post.path, "--out", "b", "--unsigned", "--epsilon", "1000")
-    assert code == 0 and "states no epsilon, for this run's account is ex-post" in err
+    assert code == 0 and "states no epsilon: this run's is ex-post" in err
     code, _, err = dpaudit("release", stated.path, "--out", "c", "--unsigned")
     assert code == 0 and "states no epsilon" not in err and "claim is smaller" not in err
     code, _, err = dpaudit("release", stated.path, "--out", "d", "--unsigned", "--epsilon", "900")
@@ -614,7 +614,7 @@ def test_the_command_line_is_held_to_be_clear(
     (tmp_path / "file").write_text("")
     for options, said in (
         (["--out", "texts"], "either --key FILE"),
-        (["--out", "texts", "--unsigned", "--level", "1"], "level 2 at least"),
+        (["--out", "texts", "--unsigned", "--level", "1"], "needs evidence level 2 or more"),
         (["--out", "texts", "--key", keys / "key", "--unsigned"], "either --key FILE"),
         (["--out", "there", "--unsigned"], "inside a release folder"),
         (["--out", "file", "--unsigned"], "there is something already"),
