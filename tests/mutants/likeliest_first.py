@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,22 @@ NAMED = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
 ALWAYS = ("test_conformance", "test_clean_runs")
 
 
+def _failing(planted: Any) -> dict[str, Collection[str]]:
+    """Return the checks that each planted fault fails, those that only a replay finds among them."""
+    if planted is None:
+        return {}
+    recorded = {name: fault.fails for name, fault in planted.FAULTS.items()}
+    return recorded | {name: fails for name, (_, _, fails) in planted.FINDINGS.items()}
+
+
 def _rank(item: Any) -> int | None:
     """Return 0 for the likeliest tests to notice, then 1; None for those that have nothing to do with it."""
-    faults = getattr(getattr(item.module, "FAULTS", None), "FAULTS", {})
+    failing = _failing(getattr(item.module, "FAULTS", None))
     name = item.callspec.params.get("name") if hasattr(item, "callspec") else None
-    if name in faults:
+    if name in failing:
         if not CHECKS:
             return 1
-        return None if CHECKS.isdisjoint(faults[name].fails) else 0
+        return None if CHECKS.isdisjoint(failing[name]) else 0
     if FILE.stem in item.path.stem:
         return 0
     told = item.path.stem in ALWAYS or NAMED.search(item.path.read_text(encoding="utf-8"))
