@@ -209,7 +209,7 @@ def _verify_released(
         print_json(found.to_json())
     else:
         for problem in found.problems:
-            print_line(f"FAIL {one_line(problem)}")
+            print_line(f"FAIL {one_line(problem.words)}")
     if found.verdict == "pass":
         signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
         note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")

@@ -10,6 +10,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.results.audit import Result
 from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
+from dpaudit.results.values import Message
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
@@ -82,7 +83,7 @@ class VerifiedFolder(Result):
 
     Attributes:
         verdict: "pass" where there is no problem.
-        problems: each in a sentence.
+        problems: each by its code, with its values and its sentence.
         guarantee: as attested; empty where that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
@@ -92,7 +93,7 @@ class VerifiedFolder(Result):
     """
 
     verdict: Literal["pass", "fail"]
-    problems: tuple[str, ...]
+    problems: tuple[Message, ...]
     guarantee: str
     evidence: int | None
     created: str
