@@ -73,7 +73,7 @@ class PlugIn:
         except (OSError, UnicodeDecodeError) as error:
             raise self.unusable(f"{file.name} cannot be read ({type(error).__name__}).") from None
 
-    def failed(self, error: Exception) -> InputError:
+    def failed(self, error: BaseException) -> InputError:
         """Return the error of a plug-in that raised one. What that says is left out: it may be of private records."""
         return self.unusable(f"it failed ({type(error).__name__}).")
 
@@ -103,7 +103,7 @@ def plug_in(group: str, name: str) -> PlugIn | None:
     return found[0] if found else None
 
 
-def failure_of(took_part: Iterable[PlugIn], error: Exception) -> InputError | None:
+def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError | None:
     """Return what was raised as the failure of a plug-in that took part; None where only dpaudit's own did.
 
     It is the one whose code raised it. Where no other package's did, it is the first: what one returns may be unusable.
@@ -114,7 +114,7 @@ def failure_of(took_part: Iterable[PlugIn], error: Exception) -> InputError | No
     return failure_within(others, error) or others[0].failed(error)
 
 
-def failure_within(plug_ins: Iterable[PlugIn], error: Exception) -> InputError | None:
+def failure_within(plug_ins: Iterable[PlugIn], error: BaseException) -> InputError | None:
     """Return what was raised as the failure of the plug-in whose code raised it; None where it is of none of these."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = {module.partition(".")[0] for module in modules}

@@ -17,7 +17,7 @@ import dpaudit
 from dpaudit import plugins
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.clusterings import FIELDS as CONFIG_FIELDS
-from dpaudit.auditing import audit_run
+from dpaudit.auditing import audit_run, batches
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import Entry, catalogue
 from dpaudit.checks import registered
@@ -182,6 +182,10 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     "no-outcome": {"body": "return None"},
     "no-such-code": {"body": 'return Outcome("pass", "unheard-of")'},
     "raises-at-steps": {"code": STEP_CHECK, "body": "raise KeyError('a private text')", "evidence": 4},
+    "exits": {"body": "raise SystemExit"},
+    "exits-at-steps": {"code": STEP_CHECK, "body": "raise SystemExit"},
+    "writes-where-others-read": {"code": STEP_CHECK, "body": "facts.aggregate[...] = 0.0"},
+    "shows-without-an-outcome": {"code": STEP_CHECK.replace('"{id}"', '"{id}", shown=lambda view: False')},
     "gathers-a-number": {"code": RUN_CHECK.replace('"{id}"', '"{id}", gathers=(3,)')},
     "looks-up-what-is-not-gathered": {"code": EVIDENCE.replace(", gathers=(Counted,)", "")},
     **{f"raises-in-{name}": {"code": raising_in(name)} for name in ("begin", "open", "step", "result", "merge")},
@@ -216,6 +220,18 @@ def test_a_check_gathers_its_own_evidence(make_run: Any, plug: Plug) -> None:
     found = audit_run(make_run().path)
     assert {check.id: check.code for check in found.checks}["acme.it"] == "held"
     assert found.verdict == "pass"
+
+
+def test_a_check_that_a_worker_cannot_load_is_not_made(
+    make_run: Any, plug: Plug, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug_check(plug, code=STEP_CHECK, body="return None")
+    run = make_run().path
+    assert audit_run(run).verdict == "pass"
+    monkeypatch.setattr(batches, "looking_here", frozenset)  # as in a process without the package
+    found = audit_run(run)
+    (other,) = (check for check in found.checks if check.id == "acme.it")
+    assert (found.verdict, other.status, other.code) == ("not_verified", "skip", "unusable")
 
 
 def test_a_broken_check_is_one_error_of_the_list(plug: Plug, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,6 +326,16 @@ def test_whoever_reads_a_pass_is_told_whose_bounds_it_rests_on(plug: Plug, make_
         (told,) = (each for each in result.caveats if each.code == "caveat.others-parts")
         assert told.values == {"packages": ("acme-other 0.1",)}
     assert "caveat.others-parts" not in {each.code for each in alone.caveats}
+
+
+def test_additions_that_a_mechanism_does_not_tell_are_not_compared(plug: Plug, make_run: Any) -> None:
+    run = make_run(aggregator="mean", contexts=True)
+    body = "not_applicable = {key: why for key, why in Mean.not_applicable.items() if key != 'neighbors.addition'}"
+    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=body))
+    run.edit_manifest({"mechanism.aggregator": "other"})
+    run.rehash()
+    (found,) = (check for check in audit_run(run.path).checks if check.id == "neighbors.addition")
+    assert (found.status, found.code) == ("skip", "no-addition")
 
 
 def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any) -> None:

@@ -316,7 +316,7 @@ def audit(
             "model", f"this is {in_short(model)}, and no name.", "Give a folder, a package or a hub's name."
         )
     question = asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit)
-    if evidence not in range(5):
+    if type(evidence) is not int or evidence not in range(5):
         raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
     rules = None
     if policy is not None:

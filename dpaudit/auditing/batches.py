@@ -19,11 +19,12 @@ from dpaudit.auditing.caveats import EqualContexts
 from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.auditing.samples import DearTokens
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.checks.registry import Gathered, gathered, held_apart
+from dpaudit.checks.registry import Gathered, absent, gathered, held_apart
+from dpaudit.checks.registry import looking as looking_here
 from dpaudit.checks.steps import BatchView, RunView, StepView
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
-from dpaudit.plugins import failure_of
+from dpaudit.plugins import PlugIn, failure_of
 from dpaudit.results import Finding
 from dpaudit.runs import BatchHeader, InputError, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
@@ -56,6 +57,7 @@ class BatchFound:
         steps: how many of its steps were read.
         evidence: what was found, by the evidence that takes it in.
         unmade: why some could not be gathered.
+        looked: the plug-ins whose checks looked at it.
     """
 
     id: int
@@ -66,6 +68,7 @@ class BatchFound:
     steps: int = 0
     evidence: dict[type[Evidence], Any] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
+    looked: frozenset[PlugIn] = frozenset()
 
 
 class BatchAuditor:
@@ -78,7 +81,7 @@ class BatchAuditor:
 
     def __call__(self, batch_id: int) -> BatchFound:
         """Read one batch to its end, or to where that fails."""
-        found = BatchFound(batch_id)
+        found = BatchFound(batch_id, looked=looking_here())
         looking = _Looking(found)
         try:
             with self._reader.batch(batch_id) as opened:
@@ -93,7 +96,7 @@ class BatchAuditor:
                         looking.step(view)
         except InputError as error:
             found.unreadable = input_problem(error, steps_file(batch_id))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failure = failure_of(self._reader.manifest.plug_ins, error)
             if failure is None:
                 raise
@@ -163,6 +166,7 @@ def _merge(run: AuditedRun, batch: BatchFound) -> None:
     run.digests[steps_file(batch.id)] = batch.digest
     run.steps += batch.steps
     run.unmade |= batch.unmade
+    run.absent.update(absent(batch.looked))
     for each in all_gathered():
         if each.kind in batch.evidence and each.kind not in run.unmade:
             with held_apart(each, run.unmade):

@@ -99,6 +99,7 @@ class AuditedRun:
         unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
             not even for its digest.
         unmade: why evidence could not be gathered.
+        absent: why checks did not look at some batches, by id: the process that read these could not load them.
     """
 
     reader: RunReader
@@ -115,6 +116,7 @@ class AuditedRun:
     digests: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
+    absent: dict[str, InputError] = field(default_factory=dict)
     _evidence: dict[type[Evidence], Evidence] = field(default_factory=dict)
 
     def __getitem__(self, kind: type[Kind]) -> Kind:

@@ -7,19 +7,18 @@ by what `dpaudit replay` found.
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.accounting import exact_cost
 from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, not_replayed, replay_remedy
 from dpaudit.checks.steps import BatchView, StepView
-from dpaudit.mechanisms import ContextChange, log_probability
 from dpaudit.results import ContextLoss, Finding, Place, Quantity, Value
 from dpaudit.results.replay import LeftOut
 
@@ -114,6 +113,8 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
+    if not any(math.isfinite(costs.batch_cost(batch).exact) for batch in run.headers):
+        return Outcome("skip", "no-cost")  # any loss is within an infinite bound
     losses = [(batch, loss, _SLACK) for batch, loss in run[Losses].largest.items()]
     if run.replay is not None:
         losses += [
@@ -144,27 +145,23 @@ def _tells(run: AuditedRun, left: LeftOut) -> bool:
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
 
-@StepCheck(id="neighbors.addition")
+def _is_bounded(view: StepView) -> bool:
+    # Without a place or a range, sampling.support or record.range objects.
+    return view.reduced is None or bool(view.range_problem) or view.additions is not None
+
+
+def _without_additions(_: AuditedRun, shown: int) -> Outcome:
+    return Outcome("skip", "no-addition", {"steps": shown})
+
+
+@StepCheck(id="neighbors.addition", shown=_is_bounded, unshown=_without_additions)
 def additions_reach_the_bound(view: StepView) -> Finding | None:
     """Hold aggregates with a context added, towards the sampled token and against it, against rise and fall."""
-    mechanism, step, here = view.mechanism, view.reduced, view.log_probability
-    if step is None or here is None or view.range_problem:
-        return None  # sampling.support or record.range objects
-    temperature = mechanism.temperature
-    try:
-        box = mechanism.box(step.arrays, ContextChange("add_remove"))
-        rise, fall = exact_cost(*box, step.token, temperature, step.fixed)
-    except ValueError:
-        return None  # claim.epsilon objects to a step that has no bound
-    towards = np.full(len(box[1]), -mechanism.clip)
-    towards[step.token] = mechanism.clip
+    if view.reduced is None or view.range_problem or view.additions is None:
+        return None
     # Aggregates are rounded in the record's precision.
-    slack = _SLACK + 8 * mechanism.clip / temperature * float(np.finfo(box[1].dtype).eps)
-    for side, bound, values, sign in (("rise", rise, towards, 1), ("fall", fall, -towards, -1)):
-        more = mechanism.with_context(step.arrays, values)
-        if more is None:
-            return None
-        found = sign * (log_probability(more, step.token, temperature, step.fixed) - here)
+    slack = _SLACK + 8 * view.mechanism.clip / view.mechanism.temperature * view.additions.eps
+    for side, bound, found in zip(("rise", "fall"), view.additions.bounds, view.additions.reached, strict=True):
         if not abs(bound - found) <= slack:
             figures: dict[str, Value] = {"side": side, "reached": _nats(found), "bound": _nats(bound)}
             return Finding(code="neighbors.beside-bound", values=figures)

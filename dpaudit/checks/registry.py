@@ -115,10 +115,11 @@ class Check(ABC, Generic[Function]):
         if self.plug_in is None:
             return self.in_words(self.outcome(run), context)
         try:
-            outcome = self.outcome(run)
+            lacking = run.absent.get(self.id)
+            outcome = self.outcome(run) if lacking is None else unusable(lacking)
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return self.in_words(replace(unusable(failure_in(self.plug_in, error)), evidence=0), context)
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
@@ -147,6 +148,10 @@ class Check(ABC, Generic[Function]):
         )
 
 
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(kw_only=True)
 class StepCheck(Check[StepFunction]):
     """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
@@ -157,10 +162,14 @@ class StepCheck(Check[StepFunction]):
         unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
     """
 
-    applies: Callable[[Manifest], bool] = lambda _: True
+    applies: Callable[[Manifest], bool] = _always
     otherwise: str = ""
-    shown: Callable[[StepView], bool] = lambda _: True
+    shown: Callable[[StepView], bool] = _always
     unshown: Callable[[AuditedRun, int], Outcome] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (self.unshown is None):
+            raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
@@ -221,12 +230,13 @@ class Objections(BatchEvidence, Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> Objections:
         found = cls()
-        for check in registered().values():
+        # What another package's check does to a view's arrays, our own have looked at them by then.
+        for check in sorted(registered().values(), key=lambda check: check.plug_in is not None):
             if isinstance(check, StepCheck):
                 try:
                     if not check.inapplicable_reason(batch.manifest):
                         found._checks.append(check)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     found.unmade[check.id] = failure_in(check.plug_in, error)
         return found
 
@@ -244,7 +254,7 @@ class Objections(BatchEvidence, Evidence):
                     self.unshown[check.id] += 1
                 elif problem := check.function(view):
                     yield check.id, problem
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.unmade.setdefault(check.id, failure_in(check.plug_in, error))
 
     @override
@@ -277,7 +287,25 @@ def gathered() -> tuple[Gathered, ...]:
     return tuple(Gathered(*each) for each in found.items())
 
 
-def failure_in(plug_in: PlugIn | None, error: Exception) -> InputError:
+def looking() -> frozenset[PlugIn]:
+    """Return the plug-ins whose checks this process can make."""
+    return frozenset(
+        check.plug_in
+        for check in registered().values()
+        if check.plug_in is not None and not isinstance(check, Unloaded)
+    )
+
+
+def absent(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
+    """Yield checks of plug-ins, by id, that look at batches and did not where these plug-ins alone could be loaded."""
+    for check in registered().values():
+        looks = isinstance(check, StepCheck) or check.gathers
+        if check.plug_in is not None and looks and check.plug_in not in looked:
+            remedy = "Install the same version wherever batches are read, or give --workers 1."
+            yield check.id, check.plug_in.unusable("a process that read batches could not load it.", remedy)
+
+
+def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
     """Return what was raised as why a check is not made. Raises the error where that is our own defect.
 
     What an error in a plug-in says is left out: it may be of private records.
@@ -294,7 +322,7 @@ def held_apart(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iter
     """Note what goes wrong in a plug-in's evidence, and go on."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if each.plug_in is None:
             raise
         unmade.setdefault(each.kind, failure_in(each.plug_in, error))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import Cost, ExPostAccountant
+from dpaudit.accounting import Cost, ExPostAccountant, exact_cost
 from dpaudit.checks.draws import NO_TOKENS, Draw, DrawnStep
-from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep
+from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedStep, log_probability
 from dpaudit.results import Finding, finding_of
 from dpaudit.runs import BatchHeader, BatchReader, InputError, Manifest, RunReader, Sample, Step
 from dpaudit.runs.manifest import MAX_WIDTH
@@ -21,6 +22,20 @@ from dpaudit.runs.text import Decode
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 #: So many values between a row's extremes agree by no chance; fewer may, where clipping takes the rest.
 TELLING_VALUES = 16
+
+
+def _freeze(*arrays: NDArray[Any] | None) -> None:
+    for array in arrays:
+        if array is not None:
+            array.setflags(write=False)
+
+
+class Additions(NamedTuple):
+    """Rise and fall of a step's cost in nats, as bounded and as reached; `eps` of the precision that they rest on."""
+
+    bounds: tuple[float, float]
+    reached: tuple[float, float]
+    eps: float
 
 
 class StepView:
@@ -52,6 +67,8 @@ class StepView:
         self.manifest, self.header, self.step, self.forbidden = manifest, header, step, forbidden
         self.position, self.before, self._accountant = position, before, accountant
         self.mechanism, self.arrays = manifest.mechanism, dict(step.arrays)
+        # Whatever looks at a step, others look at the same values after it.
+        _freeze(*self.arrays.values(), step.support, step.contexts, step.canary, step.spent, before)
 
     @cached_property
     def index(self) -> int | None:
@@ -75,12 +92,18 @@ class StepView:
     @cached_property
     def aggregate(self) -> NDArray[np.floating]:
         """The vector [S] that the record says was sampled from."""
-        return self.mechanism.aggregate(self.arrays)
+        found = self.mechanism.aggregate(self.arrays)
+        _freeze(found)
+        return found
 
     @cached_property
     def reduced(self) -> ReducedStep | None:
         """The step less the columns that no neighbour can move; None where the token has no place."""
-        return None if self.index is None else self.mechanism.reduced(self.arrays, self.index, self.aggregate)
+        if self.index is None:
+            return None
+        found = self.mechanism.reduced(self.arrays, self.index, self.aggregate)
+        _freeze(*found.arrays.values())
+        return found
 
     @cached_property
     def log_probability(self) -> float | None:
@@ -134,6 +157,30 @@ class StepView:
             return self._accountant.charge(self.header.id, self.reduced)
         except ValueError:  # no bound follows from such a record; the objections say what is wrong with it
             return None
+
+    @cached_property
+    def additions(self) -> Additions | None:
+        """What the worst contexts do that could join.
+
+        None where the mechanism gives no bound, or does not say what is sampled from with a context more.
+        """
+        step, here, mechanism = self.reduced, self.log_probability, self.mechanism
+        if step is None or here is None:
+            return None
+        try:
+            box = mechanism.box(step.arrays, ContextChange("add_remove"))
+            bounds = exact_cost(*box, step.token, mechanism.temperature, step.fixed)
+        except ValueError:  # no bound follows from such a record
+            return None
+        towards = np.full(len(box[1]), -mechanism.clip)
+        towards[step.token] = mechanism.clip
+        reached = []
+        for values in (towards, -towards):
+            more = mechanism.with_context(step.arrays, values)
+            if more is None:
+                return None
+            reached.append(log_probability(more, step.token, mechanism.temperature, step.fixed) - here)
+        return Additions(bounds, (reached[0], -reached[1]), float(np.finfo(box[1].dtype).eps))
 
     @cached_property
     def drawn(self) -> DrawnStep | None:
