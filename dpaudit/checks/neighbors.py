@@ -65,7 +65,8 @@ class ContextSums(BatchEvidence):
         losses = None
         if self._losses is not None and view.reduced is not None:
             losses = view.mechanism.losses(view.reduced, view.contributions, len(self._losses))
-        if self._losses is None or losses is None or not np.isfinite(losses).all():
+        fits = losses is not None and np.shape(losses) == np.shape(self._losses) and np.isfinite(losses).all()
+        if self._losses is None or losses is None or not fits:
             self._losses = None
         else:
             self._losses += losses
