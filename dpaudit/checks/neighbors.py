@@ -65,9 +65,9 @@ class ContextSums(BatchEvidence):
         losses = None
         if self._losses is not None and view.reduced is not None:
             losses = view.mechanism.losses(view.reduced, view.contributions, len(self._losses))
+            if losses is not None and (np.shape(losses) != self._losses.shape or not np.isfinite(losses).all()):
+                losses = None
         if self._losses is None or losses is None:
-            self._losses = None
-        elif np.shape(losses) != self._losses.shape or not np.isfinite(losses).all():
             self._losses = None
         else:
             self._losses += losses
