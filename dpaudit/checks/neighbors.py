@@ -115,13 +115,16 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
-    if not any(math.isfinite(costs.batch_cost(batch).exact) for batch in run.headers):
-        return Outcome("skip", "no-cost")  # any loss is within an infinite bound
     losses = [(batch, loss, _SLACK) for batch, loss in run[Losses].largest.items()]
     if run.replay is not None:
         losses += [
             (left.batch, abs(left.regenerated), left.tolerance) for left in run.replay.left_out if _tells(run, left)
         ]
+    # Any loss is within an infinite bound.
+    bounded = [each for each in losses if math.isfinite(costs.batch_cost(each[0]).exact)]
+    if losses and not bounded:
+        return Outcome("skip", "no-cost")
+    losses = bounded
     if not losses:
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")
@@ -136,7 +139,8 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     values: dict[str, Value] = {"tried": len(tried), "largest": _nats(max(loss for _, loss, _ in losses))}
     if not tried >= filled:
         values["batches"] = len(filled)
-        if run.replay is None:  # which draws the contexts that it leaves out from all batches
+        # A replay draws the contexts that it leaves out from all batches.
+        if run.replay is None or not run.replay.left_out:
             return Outcome("skip", "partial", values, (replay_remedy(run.manifest),))
     return Outcome("pass", "within", values)
 
