@@ -15,8 +15,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import DrawnStep
-from dpaudit.checks.randomness import Draw, IndependenceTest
+from dpaudit.checks.draws import Draw, DrawnStep
+from dpaudit.checks.randomness import IndependenceTest
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 
 PAGE = Path(__file__).parents[1] / "docs" / "power.md"
@@ -207,7 +207,7 @@ def alarms(sampler: Sampler, seed: int, batches: int, steps: int) -> tuple[bool,
                 test.add(drawn, bytes([seed % 256, batch % 256, step % 256]))
                 draws.append(Draw.of(drawn, token))
             text.append(token)
-        sampling.take(batch, test)
+        sampling.merge(batch, test)
         independence.take(batch, draws, [steps])
     return bool(sampling.alarms()), bool(independence.dependences())
 

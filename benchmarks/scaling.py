@@ -85,41 +85,31 @@ NANO = Factor(1e9, "ns/s")
 FLOP = Factor(2, "FLOP a parameter")
 FLOAT = Factor(4, "bytes")
 
-#: Heading -> number of texts, each from a batch of its own, and what that number says of the private data.
-SETTINGS = {
-    "The paper's full setting": (
-        1_700,
-        "At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches.",
-    ),
-    "A million texts": (
-        1_000_000,
-        "Every text needs a batch of records that no other batch shows: 64 million of them at one a context.",
-    ),
-}
+#: Texts, each from a batch of its own: in the paper's full setting, and beside it.
+PAPER, MANY = Factor(1_700, "batches"), Factor(1e6, "batches")
+SETTING = """\
+At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
+need 64 million records at one a context; the same arithmetic gives the last column.
+"""
 
 #: Begins what is made here.
 HEADING = "## At full size: time, storage and cost"
 
 INTRODUCTION = """\
-This section is made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not
-measured is listed with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks
---page` then writes the section anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the
-assumptions below, not from a measurement.
+Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not measured is listed with
+its source, at the top of `benchmarks/scaling.py` (`python -m benchmarks --page` writes this section anew). **No GPU was
+at hand**: figures of GPUs follow from data sheets and assumptions.
 """
 
 PROPORTION = f"""\
-Whatever is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M,
-and is taken to grow in proportion.
+What is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M and
+grows in proportion.
 """
 
 CONCLUSION = """\
-### What it says
-
-- Batches share nothing: twice the GPUs or cores take half the time, down to one batch each.
-- The work of the GPU grows with the number of contexts. Record and audit grow with the vocabulary: a public support
-  of the top k words divides them by 256,000 / k.
-- An audit needs neither GPU nor model. Storage is for the record without loss; a grid, declared before the run, makes
-  it smaller."""
+Batches share nothing: twice the GPUs or cores take half the time, down to one batch each. The GPU's work grows with the
+number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k. An
+audit needs neither GPU nor model. A grid, declared before the run, makes storage smaller."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,7 @@ class Rates:
 class Sheet:
     """Arithmetic, a line each: what, from which numbers, and the result."""
 
-    lines: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str, Factor]] = field(default_factory=list)
 
     def product(self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()) -> Factor:
         """Multiply and divide, and write it down."""
@@ -183,7 +173,7 @@ class Sheet:
 
     def _line(self, what: str, arithmetic: str, value: float, unit: str) -> Factor:
         result = Factor(value, unit)
-        self.lines.append(f"| {what} | {arithmetic} | {result} |")
+        self.lines.append((what, arithmetic, result))
         return result
 
 
@@ -201,9 +191,11 @@ def _lines(results: Results) -> Iterator[str]:
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
     yield from ("", "### Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
     yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
-    for heading, (texts, records) in SETTINGS.items():
-        yield from ("", f"### {heading}", "", records, "", "| what | arithmetic | result |", "|---|---|---|")
-        yield from _worked_out(rates, machine["cores"], Factor(texts, "batches"))
+    yield from ("", "### The paper's full setting, and a million texts", "", SETTING)
+    yield from ("| what | arithmetic | result | a million texts |", "|---|---|---|---|")
+    sheets = (_worked_out(rates, machine["cores"], texts).lines for texts in (PAPER, MANY))
+    for (what, arithmetic, result), (_, _, many) in zip(*sheets, strict=True):
+        yield f"| {what} | {arithmetic} | {result} | {many} |"
     yield from ("", CONCLUSION)
 
 
@@ -216,7 +208,7 @@ def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
     yield f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}", rates.contexts
 
 
-def _worked_out(rates: Rates, cores: int, texts: Factor) -> Iterator[str]:
+def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
     sheet = Sheet()
     steps = sheet.product("steps", "steps", (texts, TOKENS.factor))
     shown = sheet.product("prompt tokens read", "tokens", (texts, CONTEXTS.factor, PROMPT.factor))
@@ -243,7 +235,7 @@ def _worked_out(rates: Rates, cores: int, texts: Factor) -> Iterator[str]:
     )
     a_month = sheet.product("cost of a month's storage", "USD", (stored, STORAGE.factor))
     sheet.sum("**cost**", "USD", on_gpus, on_cores, a_month)
-    yield from sheet.lines
+    return sheet
 
 
 def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:

@@ -12,7 +12,7 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 #: Planted faults that a check's section names.
 _MOST_FAULTS = 3
-_ROW = re.compile(r"^\| (?P<fault>[^|]+) \| (?P<checks>`[^|]+`) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<checks>`[^|]+`) \| (?P<faults>[^|]+) \|$", re.MULTILINE)
 _CHECK = re.compile(r"`([a-z.-]+)`")
 _ABOUT = """\
 # Checks
@@ -33,12 +33,13 @@ left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md
 def catalogue(docs: Path) -> str:
     """The page, with the faults on which the tests show each check; `docs` holds the documents that checks refer to."""
     levels = [level.compares for level in EVIDENCE_LEVELS]
-    faults = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
+    rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
+    faults = [(fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")]
     page = _ABOUT.format(ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels)))
-    for family, rows in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
+    for family, entries in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
         page += f"## {family} {{: #{family} }}\n\n"
-        for row in rows:
-            found = [(fault, _CHECK.findall(checks)) for fault, checks in faults if f"`{row['id']}`" in checks]
+        for row in entries:
+            found = [(fault, checks) for fault, checks in faults if row["id"] in checks]
             said = {
                 "Compares": escaped(str(row["compares"])),
                 "Evidence": f"{row['evidence']}, {levels[int(row['evidence'])]}",
@@ -54,11 +55,12 @@ def catalogue(docs: Path) -> str:
 
 
 def with_links_to_checks(markdown: str) -> str:
-    """docs/faults.md with an anchor for each fault, and each check as a link to the catalogue."""
+    """Give each row of docs/faults.md an anchor, and link each check to the catalogue."""
 
     def linked(match: re.Match[str]) -> str:
         checks = _CHECK.sub(r"[`\1`](reference/checks.md#\1)", match["checks"])
-        return f"| {match['fault']} {{: #{_anchor(match['fault'])} }} | {checks} |"
+        anchor = _anchor(_CHECK.findall(match["checks"]))
+        return f"| {checks} {{: #{anchor} }} | {match['faults']} |"
 
     return _ROW.sub(linked, markdown)
 
@@ -70,14 +72,14 @@ def escaped(text: str) -> str:
     return "".join(parts)
 
 
-def _anchor(fault: str) -> str:
-    return "fault-" + re.sub(r"[^a-z0-9]+", "-", fault.lower()).strip("-")
+def _anchor(checks: list[str]) -> str:
+    return "fails-" + "-".join(checks).replace(".", "-")
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
     """The faults that few other checks find come first."""
     first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
-    named = "; ".join(f"[{fault}](../faults.md#{_anchor(fault)})" for fault, _ in first)
+    named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
     more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
     return f"runs with a planted fault: {named}{more}" if found else ""
 

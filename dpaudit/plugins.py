@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import site
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -72,6 +73,10 @@ class PlugIn:
         except (OSError, UnicodeDecodeError) as error:
             raise self.unusable(f"{file.name} cannot be read ({type(error).__name__}).") from None
 
+    def failed(self, error: BaseException) -> InputError:
+        """Return the error of a plug-in that raised one. What that says is left out: it may be of private records."""
+        return self.unusable(f"it failed ({type(error).__name__}).")
+
     def unusable(self, problem: str, remedy: str = "") -> InputError:
         """Return the error of a plug-in that cannot be used."""
         where = f"{self.package} {self.version}: entry point {self.name} of {self.group}"
@@ -96,6 +101,25 @@ def plug_in(group: str, name: str) -> PlugIn | None:
     if len(found) > 1 and not found[0].is_own:
         raise found[0].unusable(f"{found[1].package} has one of that name, too.", "Uninstall one of both packages.")
     return found[0] if found else None
+
+
+def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError | None:
+    """Return what was raised as the failure of a plug-in that took part; None where only dpaudit's own did.
+
+    It is the one whose code raised it. Where no other package's did, it is the first: what one returns may be unusable.
+    """
+    others = [each for each in took_part if not each.is_own]
+    if isinstance(error, InputError) or not others:
+        return None
+    return failure_within(others, error) or others[0].failed(error)
+
+
+def failure_within(plug_ins: Iterable[PlugIn], error: BaseException) -> InputError | None:
+    """Return what was raised as the failure of the plug-in whose code raised it; None where it is of none of these."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = {module.partition(".")[0] for module in modules}
+    at_fault = (each for each in plug_ins if each.value.partition(":")[0].partition(".")[0] in packages)
+    return next((each.failed(error) for each in at_fault if not each.is_own), None)
 
 
 def loaded() -> tuple[PlugIn, ...]:

@@ -124,7 +124,7 @@ def generate(
     progress = progress or silent
     require_apart(config.decoding.randomness, out)
     ready = _ready(config, begun, progress, spent)
-    of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
+    of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
     progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
     if begun is None:

@@ -30,6 +30,7 @@ from dpaudit.runs.manifest import (
     MAX_TEMPLATE,
     MAX_TOKENS,
     Digest,
+    MadeBy,
     NotNegative,
     Origin,
     PublicExamples,
@@ -557,6 +558,7 @@ class Config(Fields):
         chosen_from: whether private records had a say in the numbers here.
         claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
             the settings guarantee (mean).
+        made_by: the person or team who makes the run, in one line. Every report shows it, also one for readers outside.
     """
 
     data: DataConfig
@@ -570,6 +572,7 @@ class Config(Fields):
     privacy: PrivacyConfig = PrivacyConfig()
     chosen_from: OriginsConfig
     claim: ClaimConfig | None = None
+    made_by: MadeBy | None = None
 
     @property
     def rule(self) -> BatchingRule:

@@ -90,6 +90,7 @@ def build_manifest(
     installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        made_by=config.made_by,
         privacy=privacy,
         mechanism=config.mechanism,
         batching=batching,

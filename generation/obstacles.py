@@ -83,8 +83,8 @@ def _randomness(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.randomness",
             "decoding.test_seed",
-            "whoever knows the seed can repeat every draw, so the run fails its audit: it is for tests",
-            "Leave it out for texts that are to be released.",
+            "anyone who knows the seed can repeat every draw, so the run fails its audit: seeds are for tests",
+            "Leave it out if the texts are to be released.",
             meant=True,
         )
 
@@ -94,8 +94,8 @@ def _trained(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.model",
             "model.trained_on_records",
-            "what the model remembers of the private records comes out in its texts, and no epsilon here covers it",
-            "Take a model that never saw them.",
+            "the model may write what it remembers of the private records, and no epsilon here covers that",
+            "Use a model that never saw them.",
         )
 
 
@@ -104,8 +104,8 @@ def _clusters(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "rebalancing.noise",
             "clustering.method",
-            "k-means finds its centres on private records without noise, so no epsilon holds",
-            "Take public centres, or noised ones: chang or dpm.",
+            "k-means computes its centres from private records without noise, so no epsilon holds",
+            "Use public centres, or noised ones: chang or dpm.",
         )
 
 
@@ -115,8 +115,8 @@ def _origins(config: Config, _: Records | None) -> Iterator[Obstacle]:
             yield Obstacle(
                 check,
                 f"chosen_from.{section}",
-                "private records were looked at to choose numbers, and no epsilon pays for that",
-                "Choose them by public texts or sizes, and say public then, and only then.",
+                "numbers were chosen by looking at private records, and no epsilon covers that",
+                "Choose them by public texts or sizes. Only then declare public.",
             )
 
 
@@ -127,11 +127,11 @@ def _sums(config: Config, _: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "mechanism.divisor",
             "record.contexts",
-            f"contexts are not recorded, and nothing else in a run's record shows what a {aggregator.name} is made of",
-            "Leave it out: they are small over this support."
+            f"contexts are not recorded, and without them no check can recompute the {aggregator.name}",
+            "Leave record.contexts out: over these allowed tokens, contexts take little space."
             if truncated
-            else "Say true, at 8 bytes a context and token of the vocabulary in each step; or take a mechanism.support "
-            "of public-top-k, over which contexts are recorded and small.",
+            else "Set true: each step then takes 8 bytes for every context and token of the vocabulary. Or set "
+            "mechanism.support to public-top-k, which records contexts in little space.",
         )
 
 
@@ -153,8 +153,8 @@ def _delta(config: Config, data: Records | None) -> Iterator[Obstacle]:
         yield Obstacle(
             "claim.delta",
             field,
-            f"this is {delta:g}, and of {units:,} {counted} a guarantee at {1 / units:g} or more could give one away",
-            f"Choose it by a public number of {counted}, with room to spare: here {small_delta(units):g} would do.",
+            f"this is {delta:g}. With {units:,} {counted}, a delta of {1 / units:g} or more could give one away",
+            f"Choose a smaller one by a public number of {counted}: here {small_delta(units):g} is small enough.",
         )
 
 
@@ -193,7 +193,7 @@ def _claimed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             f"claim.{figure}",
             f"claim.{figure}",
             f"this is {promised:g}, and {what} {rounded_up(spent)}",
-            "Claim that, or lower mechanism.clip or the tokens of a batch, or raise the divisor or the temperature."
+            "Claim that, lower mechanism.clip or the tokens of a batch, or raise the divisor or the temperature."
             if accountant is not None
             else "Claim more, or give clusters less.",
         )
@@ -227,14 +227,14 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             "disclosure.sensitive",
             "prompt.end",
             "a public report would hold this mark, which looks like a path of this machine",
-            "Take another mark.",
+            "Use another mark.",
         )
     tried = [(field, text) for field, text in acting if not is_anybodys(field, text)]
     if len(tried) * len(config.data.groups) > MOST_PAIRS:
         yield Obstacle(
             "disclosure.sensitive",
             "prompt.public_examples",
-            f"{len(tried):,} texts of {len(config.data.groups):,} labels are more than an audit holds against records",
+            f"{len(tried):,} texts of {len(config.data.groups):,} labels are more than an audit compares with records",
             "Give fewer examples, or fewer labels.",
         )
         return
@@ -244,8 +244,9 @@ def _disclosed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             yield Obstacle(
                 "disclosure.sensitive",
                 shared.setting.replace(LABELS, "data.labels"),
-                "a private record, or a large part of one, is in these texts, and would act on what is released",
-                "Take all of them anew, from where no record is: to exchange what matched is a choice by the records.",
+                "these texts contain a private record or a large part of one, and influence every released text",
+                "Replace all of these texts by others that contain no record. To replace only those that matched would "
+                "be a choice by the records.",
             )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig
@@ -272,6 +273,7 @@ class _Replayer(Rebuilt):
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
+        delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
@@ -279,7 +281,7 @@ class _Replayer(Rebuilt):
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,
-            delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
+            delta=min(delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,
             progress=lambda: self._tick(tokens),

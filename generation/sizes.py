@@ -137,8 +137,8 @@ class Sizes:
             # At the cost of the first sizes these are taken again; at that of others, others still would be.
             ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
             cost = least if math.isfinite(least) else found
-            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} for their readers."
-            raise InputError("--epsilon", problem, f"What would do: {', or '.join(ways)}.")
+            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} at the release level."
+            raise InputError("--epsilon", problem, f"Try: {', or '.join(ways)}.")
         return sizes
 
     @classmethod
@@ -167,7 +167,7 @@ def _most_contexts(wish: Wish, generated: int) -> int:
 
 def _too_small(wish: Wish, pricing: Pricing) -> InputError:
     """No batch is large enough for the epsilon: name one that the same records and texts can have."""
-    problem = f"at {stated(wish.epsilon or 0.0)} a batch would need more than {MOST:,} records."
+    problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
     contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
     remedy = "Ask for fewer texts, or have more records."
     if contexts >= FEWEST:
@@ -179,11 +179,12 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     """The records give fewer batches than a label needs that are compared."""
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
+    at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
     problem = (
-        f"{records:,} records give {given} of {sizes.contexts:,} records each, and {least:,} are asked for or needed."
+        f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your {records:,} records give {given}."
     )
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
     where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
-    return InputError(where, problem, f"What would do: {', or '.join(ways)}.")
+    return InputError(where, problem, f"Try: {', or '.join(ways)}.")

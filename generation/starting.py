@@ -167,7 +167,9 @@ def first_config(aggregator: Demo, own: Own) -> First:
     mechanism = Mechanism.model_validate(demo.mechanism.model_dump() | {"clip": _CLIP})
     pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
-        raise InputError("--records", "how many texts they give goes by the labels.", "Name each with --label-value.")
+        raise InputError(
+            "--records", "the number of texts depends on the labels.", "Give each label with --label-value."
+        )
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
     why = "" if own.records is None else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
@@ -214,13 +216,13 @@ def _require_possible(own: Own, text: str) -> int | None:
     try:
         config = Config.model_validate(yaml.safe_load(text))
     except ValidationError:  # all else was looked at before
-        problem = f"these numbers make more than the {MAX_BATCHES:,} batches that a run can have."
+        problem = f"this makes more than the {MAX_BATCHES:,} batches that a run can have."
         raise InputError("--texts", problem, "Ask for fewer.") from None
     data = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
     found = obstacles(config, data)
     if own.records is None and any(each.check == "claim.delta" for each in found):
-        problem = "the example's delta is too large for so many records, and none is chosen by a count of them."
-        raise InputError("--records", problem, "Say about how many there are, as everyone may know.")
+        problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."
+        raise InputError("--records", problem, "Say about how many there are. This number becomes public.")
     refuse(found)
     return None if data is None else len(data.records)
 
@@ -237,8 +239,8 @@ def _labelled(config: DataConfig) -> Records:
         if error.code not in ("records.label", "records.blanks", "records.no-label"):
             raise
         remedy = (
-            "Mend such rows, each by what it says itself, or name every label with --label-value. To skip them, leave "
-            "--label-value out: list data.labels in CONFIG, then, and say data.other_labels: skip."
+            "Correct such rows, each by its own text, or give every label with --label-value. To skip such rows, "
+            "leave --label-value out. Then list data.labels in CONFIG and set data.other_labels: skip."
         )
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
@@ -294,8 +296,8 @@ def require_labels(data: DataConfig) -> None:
     if PLACEHOLDER in data.groups:
         raise InputError(
             "data.labels",
-            "this is still what `dpaudit init` wrote in their place.",
-            "List the labels, as everyone may know them: names that were found in the private data cost privacy.",
+            "the labels are not filled in yet.",
+            "List labels that may become public: finding their names in the private data would cost privacy.",
         )
 
 
@@ -303,13 +305,13 @@ def _data(own: Own) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
     path, text, label = own.data, own.text, own.label
     if text == label:
-        raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
+        raise InputError("--label", f"the column {label!r} is the column of the texts.", "Name another column.")
     labels = own.labels or (PLACEHOLDER,)
     labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
         "".encode(own.encoding or "utf-8")
     except (LookupError, ValueError):
-        problem = f"Python knows no encoding of text of the name {own.encoding!r}."
+        problem = f"Python knows no text encoding {own.encoding!r}."
         raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
     try:
         config = DataConfig(path=path, text=text, encoding=own.encoding, **labelled)

@@ -29,7 +29,7 @@ from dpaudit.reports.findings import is_public
 from dpaudit.reports.released import ReleasedTexts
 from dpaudit.reports.reproducing import model_name
 from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.wording import glossary, say, section_title
 from dpaudit.reports.writers import html, markdown
 from dpaudit.results import AuditResult, CheckResult
 
@@ -72,7 +72,7 @@ def build(result: AuditResult) -> Document:
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
     texts = ReleasedTexts(result)
     if len(texts):
-        lead = Paragraph(f"{wording.SAMPLES_LEAD} {texts.left_out}".strip())
+        lead = Paragraph(f"{say('samples-lead', sampled=_sampled(result))} {texts.left_out}".strip())
         yield _section("samples", [lead, texts.block()])
     yield _section("not-checked", list(_not_checked(result, anchors)))
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
@@ -80,28 +80,37 @@ def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Secti
         yield _section("quality", list(quality.blocks(result.quality)), folded=True)
     yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])
     yield _section("engineers", list(engineers.sections(result)), folded=True)
-    terms = [Entry(term, meaning) for term, meaning in wording.GLOSSARY.items()]
+    terms = [Entry(term, meaning) for term, meaning in glossary().items()]
     yield _section("glossary", [Definitions(terms, "terms")], folded=True)
 
 
 def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter: str = "") -> Section:  # noqa: A002
-    return Section(SECTIONS[name], blocks, id=name, folded=folded, filter=filter)
+    return Section(section_title(name), blocks, id=name, folded=folded, filter=filter)
 
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
     blocks: list[Block] = [*_promise(result)]
+    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.claim_caveats(result)]
     for place, caveat in enumerate(findings.empty_bounds(result)):
         blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
     if failed := findings.checks_with(result, "fail", "error"):
         blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
-    if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
-        blocks.append(Paragraph(" ".join(added[1:]), lead=added[0]))
+    if result.verdict != "error" and not is_public(result):
+        added = () if result.quality is None else quality.added(result.quality)
+        lead, *rest = added or ("", say("not-evaluated"))
+        blocks.append(Paragraph(" ".join(rest), "plain" if added else "quiet", lead=lead))
     blocks.append(Definitions(list(_facts(result)), "facts"))
     blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
     asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
     blocks.append(Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet"))
     return Verdict(result.verdict, findings.headline(result), blocks)
+
+
+def _sampled(result: AuditResult) -> str:
+    """Return whether the texts on the page are those that were sampled, as far as was checked."""
+    status = next((check.status for check in result.checks if check.id == "release.text"), "skip")
+    return say({"pass": "samples-confirmed", "skip": "samples-unconfirmed"}.get(status, "samples-refuted"))
 
 
 def _promise(result: AuditResult) -> Iterator[Block]:
@@ -124,6 +133,7 @@ def _facts(result: AuditResult) -> Iterator[Entry]:
     named = {
         "Audited": result.run.audited,
         "Generated": "" if settings is None else settings.created[:10],
+        "Made by": "" if settings is None else settings.made_by,
         "Model": model_name(result),
         "Private records": None if settings is None or settings.data is None else settings.data.records,
         "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",
@@ -137,11 +147,11 @@ def _facts(result: AuditResult) -> Iterator[Entry]:
 def _audience(result: AuditResult) -> Banner:
     """Return who the report is for, and which kinds of statement it therefore holds."""
     if is_public(result):
-        return Banner("Public.", wording.PUBLIC_REPORT, public=True)
+        return Banner("Public.", say("public-report"), public=True)
     empirical = result.guarantees.empirical
     losses = (empirical.leave_one_out_max, empirical.attack, empirical.canaries) != (None, None, None)
     ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
-    return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)
+    return Banner("Private.", say("private-figures") if ex_post or losses else say("private-report"))
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from urllib.parse import quote
 
-from rich.console import Console
-
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings
 from dpaudit.reports.document import (
@@ -31,24 +29,20 @@ from dpaudit.reports.document import (
     Text,
     Texts,
 )
-from dpaudit.reports.figures import ACCOUNTANTS, BUDGETS_CAPTION, Drawing, budget_curves, spreads
+from dpaudit.reports.figures import ACCOUNTANTS, Drawing, budget_curves, spreads
 from dpaudit.reports.levels import are_apart, claimed_and_recomputed_rho, digits_for, neighbours_of, promised, why_equal
-from dpaudit.reports.quality import ADDED_NOTE, METHODS, WARNING, difference, shown
+from dpaudit.reports.quality import METHODS, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, grouped, one_line, printable
 from dpaudit.reports.wording import (
     ABSENT,
-    GLOSSARY,
     KIND_TITLES,
-    NOT_COMPARABLE,
-    PRIVATE_FIGURES,
-    PRIVATE_REPORT,
     VERDICT_NAMES,
+    glossary,
     or_absent,
+    say,
 )
 from dpaudit.reports.writers import html
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
-    VERY_SHORT,
     Affordable,
     Approximate,
     BudgetPanel,
@@ -73,28 +67,14 @@ from dpaudit.results.rounding import (
 
 #: The most pairs of runs that the outcome has a sentence for.
 _MOST_PAIRS = 10
-HINDSIGHT = "Do not shorten the texts because of this: that choice is not covered by the epsilon."
 _SETTINGS, _COUNTS = ("Verdict", "Mechanism", "Clip", "Temp."), ("Texts", "Empty", "Very short")
 _BETWEEN = "Neighbours"
-_SHORT = f"Very short: texts of fewer than {VERY_SHORT} tokens, but for empty ones."
-_AFTERWARDS = "Known only after the run, for the text that came out. Private: depends on the data."
-_BEFOREHAND = "Fixed by public settings and δ in advance, for every text that could come out."
 #: Columns of a run's epsilon of one kind: at either level, as recomputed and as claimed.
 _LEVELS = ("ε, release level", "ε, batch level", "Claimed, release level", "Claimed, batch level")
-OF_LEVELS = "Release level: for readers of the texts. Batch level: for someone who knows which batch a record was in."
-_APART = "Figures of the two kinds cannot be compared: the smaller is not the stronger guarantee."
 #: Characters of caveats that a terminal shows of one run, and of all of them.
 _OWN, _SHARED = 150, 430
 #: Characters of a run's name in a table; the name that a page shows above is whole.
 _SHORT_NAME = 20
-_MORE = "--out FILE.html and --json have all of it: the texts, epsilon by length, costs and losses by batch."
-_SPREADS_CAPTION = "Box: the middle half of the batches; coloured line: the median batch; whiskers: least and most."
-#: What follows on the kind of epsilon that budget curves show.
-_BUDGET_NOTES: dict[Kind, str] = {
-    ExPostClaim.id: "Rebalancing included, had no batch gone beyond so many tokens. A dash: none did.",
-    ApproximateClaim.id: "From public settings alone, each run at its own δ: beyond a run's own maximum, what the same "
-    "settings would cost. Optimal is worked out by length on a coarse grid, and as far as that goes.",
-}
 
 
 @dataclass(frozen=True)
@@ -159,25 +139,20 @@ class _Runs:
                 self.digits[run.name, kind] = digits_for(run.claim, run.guarantees.epsilons(kind))
 
     def label(self, run: str) -> str:
-        """A run's number, with a star where its epsilons cannot be relied on."""
+        """Return a run's number, with a star where its epsilons cannot be relied on."""
         return f"{self.number[run]}{'*' * (run in self.cautions)}"
 
     def warnings(self, numbers: Collection[int]) -> tuple[str, ...]:
-        """What each star says, for the runs of these numbers."""
+        """Return what each star says, for the runs of these numbers."""
         starred = ((self.number[run], caution) for run, caution in self.cautions.items())
         return tuple(f"* run {number}: {one_line(caution)}." for number, caution in starred if number in numbers)
 
     def shown(self, run: str, kind: Kind, value: float, delta: float | None = None) -> str:
-        """One of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
+        """Return one of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
         claim = self.claims[run]
         stated_for = () if claim is None or claim.kind != kind else (claim.epsilon, claim.batch_epsilon)
         claimed = min((each for each in stated_for if each is not None and value <= each), default=None)
         return bound(value, max(self.digits[run, kind], digits_against(value, claimed))) + _beside(delta)
-
-
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print what came of it, the runs, and the tables that a terminal has room for."""
-    print_document(summary(comparison), console)
 
 
 def summary(comparison: Comparison) -> Document:
@@ -193,7 +168,12 @@ def summary(comparison: Comparison) -> Document:
     for table in filter(None, map(_brief, tables(comparison))):
         note = [Paragraph(table.brief_note, "quiet")] if table.brief_note else []
         blocks.append(Section(table.title, [table.block(numbers), *note]))
-    blocks.append(Section("", [Paragraph(f"{OF_LEVELS} {_APART}"), Paragraph(_MORE, "quiet")]))
+    blocks.append(
+        Section(
+            "",
+            [Paragraph(f"{say('of-levels')} {say('kinds-not-compared')}"), Paragraph(say("comparison-more"), "quiet")],
+        )
+    )
     return Document("", blocks)
 
 
@@ -204,7 +184,7 @@ def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable | None:
-    """What a terminal shows of a table: a part of its columns, of the runs that have anything there; None if none.
+    """Return what a terminal shows of a table: some columns, of the runs that have anything there; None if none.
 
     What all figures hold for stands in the title.
     """
@@ -245,12 +225,12 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
     blocks: list[Block] = [
         Columns(cards),
         *(Paragraph(said, "lead") for said in outcomes(comparison)),
-        Paragraph(f"{OF_LEVELS} {NOT_COMPARABLE}"),
+        Paragraph(f"{say('of-levels')} {say('not-comparable')}"),
         *(Paragraph(caveat, "quiet") for caveat in shared),
-        Banner("Private.", PRIVATE_FIGURES if private else PRIVATE_REPORT),
+        Banner("Private.", say("private-figures") if private else say("private-report")),
         *(_section(f"table-{place}", table, names) for place, table in enumerate(listed, start=1)),
         Paragraph("A dash: not claimed, not computed or not to be compared.", "quiet"),
-        Section("Glossary", [Definitions([Entry(*each) for each in GLOSSARY.items()], "terms")], "glossary"),
+        Section("Glossary", [Definitions([Entry(*each) for each in glossary().items()], "terms")], "glossary"),
     ]
     return Document(
         f"{len(comparison.runs)} runs compared",
@@ -282,7 +262,7 @@ def _section(anchor: str, table: ComparisonTable, names: Mapping[int, str]) -> S
 
 
 def outcomes(comparison: Comparison) -> tuple[str, ...]:
-    """What came of it, in plain sentences: a run's tokens within another's epsilon, and whose figures do not count."""
+    """Say what came of it: a run's tokens within another's epsilon, and whose figures do not count."""
     runs = _Runs(comparison)
     said: list[str] = []
     for found in comparison.affordable:
@@ -291,7 +271,7 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
         if len(pairs) > _MOST_PAIRS:
             said.append(f"The tables below have {counted(len(pairs) - _MOST_PAIRS, 'more pair')}.")
         if _is_hindsight(found) and pairs:
-            said.append(HINDSIGHT)
+            said.append(say("hindsight"))
     if not said:
         said = ["No two runs have figures that hold and can be set side by side."]
     said += _budgets_said(comparison, runs)
@@ -307,7 +287,7 @@ def _is_hindsight(found: Affordable) -> bool:
 
 
 def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """A sentence for each run whose contexts have budgets: its promise beside worst-case accounting at its own length.
+    """Yield a sentence for each run with budgets: its promise beside worst-case accounting at its own length.
 
     Below which clip that would promise as much is how far contexts really moved the draws.
     """
@@ -335,7 +315,7 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
 
 
 def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """A sentence for each pair of runs whose figures hold: the costlier one's tokens within the other's epsilon."""
+    """Yield a sentence for each pair of runs whose figures hold: one's tokens within the other's epsilon."""
     by_name = {run.name: run for run in comparison.runs}
     # Budgets pay for any length: tokens are nothing that such a run affords.
     endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == ApproximateClaim.id}
@@ -354,7 +334,7 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
 
 
 def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
-    """So many tokens, of those that a batch of the run had at most, or may have where the epsilon is about that."""
+    """Return so many tokens in words, of those that a batch had at most, or may have where epsilon is about that."""
     approximate = run.guarantees.approximate
     length = approximate.tokens if kind == ApproximateClaim.id and approximate is not None else run.longest_batch
     if tokens > length:
@@ -363,7 +343,7 @@ def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
 
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
+    """Return caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
     words, numbers = dict[str, str](), dict[str, list[int]]()
     for number, run in enumerate(comparison.runs, 1):
         for caveat in run.caveats:
@@ -387,7 +367,7 @@ def _key(caveat: Message) -> str:
 
 
 def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
-    """Every table of the comparison, in order."""
+    """Return every table of the comparison, in order."""
     runs = _Runs(comparison)
 
     def rows(cells: Callable[[ComparedRun], tuple[Cell, ...]]) -> tuple[tuple[int, tuple[Cell, ...]], ...]:
@@ -398,9 +378,9 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         None,
         (*_SETTINGS, "Batches", "Contexts", *_COUNTS, "Tokens", "Longest"),
         rows(_run_cells),
-        (f"Contexts, texts and tokens are summed over the batches; the longest batch is in tokens. {_SHORT}",),
+        (f"{say('runs-summed')} {say('very-short')}",),
         brief=(*_SETTINGS[1:], "Contexts", *_COUNTS, "Tokens"),
-        brief_note=_SHORT,
+        brief_note=say("very-short"),
     )
     ex_post = ComparisonTable(
         "Ex-post epsilon (nats)",
@@ -408,12 +388,12 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         (*_LEVELS, "Exact", "Theorem 1", "Saving", "Rise", "Fall", _BETWEEN),
         rows(lambda run: _ex_post_cells(run, runs)),
         (
-            f"{_AFTERWARDS} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
+            f"{say('known-afterwards')} Exact, Theorem 1, rise and fall are of the batch level. Exact is the larger "
             "of rise and fall; the level's total adds rebalancing. A δ is that of noised centres.",
             *_equal_levels(comparison, ExPostClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "Exact", "Theorem 1", "Saving", _BETWEEN),
-        brief_note=_AFTERWARDS,
+        brief_note=say("known-afterwards"),
     )
     approximate = ComparisonTable(
         "Approximate DP (epsilon in nats)",
@@ -421,11 +401,11 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
         (*_LEVELS, "Lower end", "By Rényi DP", "Delta", "Method", "Tokens", _BETWEEN),
         rows(lambda run: _approximate_cells(run, runs)),
         (
-            f"{_BEFOREHAND} Lower end, Rényi DP and method are of the batch level.",
+            f"{say('fixed-beforehand')} Lower end, Rényi DP and method are of the batch level.",
             *_equal_levels(comparison, ApproximateClaim.id, runs),
         ),
         brief=(*_LEVELS[:-1], "By Rényi DP", "Delta", _BETWEEN),
-        brief_note=_BEFOREHAND,
+        brief_note=say("fixed-beforehand"),
     )
     empirical = ComparisonTable(
         "Empirical losses (nats)",
@@ -465,7 +445,7 @@ def _rho_table(comparison: Comparison, runs: _Runs) -> Iterator[ComparisonTable]
 
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
-    """The table with a star, and a note, for each of its runs whose figures of its kind cannot be relied on."""
+    """Return the table with a star, and a note, for each run whose figures of its kind cannot be relied on."""
     kind, listed = table.kind, {number for number, _ in table.rows}
     doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
     starred = listed.intersection(runs.number[run.name] for run in doubtful)
@@ -506,7 +486,7 @@ def _mechanism(run: ComparedRun) -> str:
 
 
 def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
-    """What a run is and how much came out of it, and its epsilons; empty where nothing is known."""
+    """Return what a run is and how much came out of it, and its epsilons; empty where nothing is known."""
     settings = (("clip", run.clip), ("temperature", run.temperature))
     what = [_mechanism(run).capitalize(), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
     about = [", ".join(filter(None, what))]
@@ -532,7 +512,7 @@ def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
 
 
 def _texts(run: ComparedRun) -> Iterator[tuple[str, str]]:
-    """Each of a run's texts that are shown, below what it is."""
+    """Yield each of a run's texts that are shown, below what it is."""
     for sample in run.samples:
         about = f"Batch {sample.batch}" + ("" if sample.label is None else f", {one_line(sample.label, LABEL_LENGTH)}")
         text = printable(sample.text or "").strip() or ("(token ids alone)" if sample.text is None else "(empty)")
@@ -564,7 +544,7 @@ def _approximate_cells(run: ComparedRun, runs: _Runs) -> tuple[Cell, ...]:
 
 
 def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[Cell, ...]:
-    """Cells under _LEVELS."""
+    """Return cells under _LEVELS."""
     values = (None, None) if found is None else (found.epsilon, found.batch_epsilon)
     delta = found.delta if isinstance(found, ExPost) else None
     claim = run.claim if run.claim is not None and run.claim.kind == kind else None
@@ -580,7 +560,7 @@ def _at_levels(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind,
 
 
 def _equal_levels(comparison: Comparison, kind: Kind, runs: _Runs) -> Iterator[str]:
-    """Why levels are equal, once for all runs that it is true of."""
+    """Yield why levels are equal, once for all runs that it is true of."""
     figures = ((run, _found(run, kind)) for run in comparison.runs)
     reasons = grouped((why_equal(found), runs.number[run.name]) for run, found in figures if why_equal(found))
     for reason, numbers in reasons.items():
@@ -635,9 +615,9 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
         panel.kind,
         ("By", *(counted(length, "token") for length in lengths)),
         tuple(rows),
-        (_BUDGET_NOTES[panel.kind],),
+        (say(f"budgets-{panel.kind}"),),
         budget_curves(panel, runs.number, runs.digits, name, runs.cautions),
-        " ".join((BUDGETS_CAPTION, *warned)),
+        " ".join((say("budgets-caption"), *warned)),
     )
 
 
@@ -646,7 +626,7 @@ def _affordable_table(found: Affordable, runs: _Runs, told: bool) -> ComparisonT
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
     if found.kind == ExPostClaim.id and not told:
-        notes.append(HINDSIGHT)
+        notes.append(say("hindsight"))
     if any(cell.all_generated for row in found.cells for cell in row):
         notes.append("At least (≥): all that its longest batch generated; what more would cost is unknown.")
     rows, refused = [], []
@@ -684,12 +664,12 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
         tuple(rows),
         ("How uneven the cost is. Quartiles are costs of actual batches: of two middle costs, the higher.",),
         spreads([(runs.label(spread.run), spread) for spread in comparison.spreads], "; ".join(described)),
-        " ".join((_SPREADS_CAPTION, *runs.warnings({number for number, _ in rows}))),
+        " ".join((say("spreads-caption"), *runs.warnings({number for number, _ in rows}))),
     )
 
 
 def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> Iterator[ComparisonTable]:
-    """What the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
+    """Yield what the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
 
     `kind` None is for runs that have no epsilon of either kind.
     """
@@ -715,17 +695,14 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
             cells += _cells(shown(each) for each in (figures if beside else figures[::2]))
         rows.append((runs.number[run.name], tuple(cells)))
     notes = [
-        f"Internal. {WARNING}",
+        f"Internal. {say('quality-private')}",
         "Real texts: as many of them in place of the synthetic ones, or as many as there are.",
     ]
     if len({column.measure for column in columns}) < len(columns):
-        notes.append(
-            "Figures of different n, features, settings, versions or real texts cannot be compared: each has a column "
-            "of its own."
-        )
+        notes.append(say("columns-differ"))
     numbers = {run.name: runs.number[run.name] for run in chosen}
     if beside:
-        notes += [ADDED_NOTE, *_added(columns, titles, numbers)]
+        notes += [say("quality-added"), *_added(columns, titles, numbers)]
     notes += [
         f"{title}: {one_line(column.features, LABEL_LENGTH)}." for title, column in zip(titles, columns, strict=True)
     ]
@@ -742,7 +719,7 @@ def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> I
 
 
 def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str, int]) -> Iterator[str]:
-    """What the records of each run that has a number added, measure by measure."""
+    """Yield what the records of each run that has a number added, measure by measure."""
     for column, title in zip(columns, titles, strict=True):
         said = [
             f"run {numbers[each.run]} {difference(each.added)}"
@@ -754,7 +731,7 @@ def _added(columns: list[QualityColumn], titles: list[str], numbers: Mapping[str
 
 
 def _quality_titles(columns: list[QualityColumn]) -> list[str]:
-    """A name for each column; those of one measure and n are numbered."""
+    """Return a name for each column; those of one measure and n are numbered."""
     names = [
         f"MAUVE, n = {column.n:,}"
         if column.measure == "mauve"
@@ -767,7 +744,7 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
 
 
 def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
-    """A run's epsilon of one kind with its delta, at the release level and at the batch level; None where none is."""
+    """Return a run's epsilon of one kind with its delta, at the release level and the batch level, or None."""
     found = _found(run, kind)
     if found is None:
         return None
@@ -778,12 +755,12 @@ def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
 
 
 def _found(run: ComparedRun, kind: Kind) -> ExPost | Approximate | None:
-    """A run's recomputed figures of one kind; None where it has none."""
+    """Return a run's recomputed figures of one kind; None where it has none."""
     return None if kind == EMPIRICAL else run.guarantees.epsilons(kind)
 
 
 def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind) -> Cell:
-    """What the recomputed figure holds for, and what the claim does where that differs."""
+    """Return what the recomputed figure holds for, and what the claim does where that differs."""
     claimed = neighbours_of(run.claim) if run.claim is not None and run.claim.kind == kind else ABSENT
     computed = claimed if found is None else neighbours_of(found)
     same = claimed in (ABSENT, computed)
@@ -791,7 +768,7 @@ def _neighbours(found: ExPost | Approximate | None, run: ComparedRun, kind: Kind
 
 
 def _short(run: ComparedRun) -> str:
-    """The end of a run's name, for a table."""
+    """Return the end of a run's name, for a table."""
     name = one_line(run.name.rstrip("/").rpartition("/")[2])
     return name if len(name) <= _SHORT_NAME else f"{name[: _SHORT_NAME - 1]}…"
 

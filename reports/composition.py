@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
@@ -23,11 +20,6 @@ _METHODS = {
 }
 _UNITS = {"record": "one record", "user": "one user", "context": "one context"}
 _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
-
-
-def print_joint_cost(cost: JointCost, console: Console) -> None:
-    """Print what releases cost together."""
-    print_document(build(cost), console)
 
 
 def build(cost: JointCost) -> Document:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
-from dpaudit.results.inspection import StepCost
 from dpaudit.results.rounding import bound, lower_bound, nearest, saving
 
 #: Fewer batches, or tokens at a place, are drawn one by one: they have neither bins nor quantiles.
@@ -55,7 +54,7 @@ class BatchCosts:
         return "Bars count batches by exact cost, the outline by Theorem 1."
 
     def described(self) -> str:
-        """The distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
+        """Return the distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
         worst, shown = self.costliest[0], partial(bound, digits=self.digits)
         most, beside = shown(self.values[0]), ""
         if worst.theorem1 is not None and worst.exact is not None:
@@ -72,17 +71,17 @@ class BatchCosts:
         )
 
 
-def cost_of(batch: BatchResult | StepCost) -> float:
-    """What a batch or a token cost; what is absent or not a number counts as infinite, for nothing bounds it."""
-    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
+def cost_of(exact: float | None) -> float:
+    """Return an exact cost; an absent one, or NaN, counts as infinite, for nothing bounds it."""
+    return math.inf if exact is None or math.isnan(exact) else exact
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
-    """The run's per-batch costs, or None where no batch has one."""
+    """Return the run's per-batch costs, or None where no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
     costliest = costliest_first(result.batches)
-    values = [cost_of(batch) for batch in costliest]
+    values = [cost_of(batch.exact) for batch in costliest]
     finite = list(filter(math.isfinite, values))
     theorem1 = [each.theorem1 for each in costliest if each.theorem1 is not None and math.isfinite(each.theorem1)]
     return BatchCosts(costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result))
@@ -90,16 +89,16 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
     """The batches by their cost; ties by id."""
-    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
+    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 
 def ex_post_digits(result: AuditResult) -> int:
-    """Significant digits for every ex-post figure of a report."""
+    """Return significant digits for every ex-post figure of a report."""
     return digits_for(result.claim, result.guarantees.ex_post)
 
 
 def curve_described(curve: TokenCurve | None) -> str:
-    """The cost of a token by its position, in words; empty where there is none."""
+    """Return the cost of a token by its position, in words; empty where there is none."""
     if curve is None or not curve.position:
         return ""
     left_out = ""
@@ -131,7 +130,7 @@ def curve_described(curve: TokenCurve | None) -> str:
 
 
 def thinned(curve: TokenCurve) -> TokenCurve:
-    """The curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
+    """Return the curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
     step = -(-len(curve.position) // MOST_DRAWN)
     if step <= 1:
         return curve
@@ -152,7 +151,7 @@ def thinned(curve: TokenCurve) -> TokenCurve:
 
 
 def growth_described(result: AuditResult) -> str:
-    """Epsilon by length, in words: halfway and at the end, with the saving over Theorem 1; empty without a curve."""
+    """Return epsilon by length, in words: halfway and at the end, with the saving; empty without a curve."""
     curve, digits = result.tokens, ex_post_digits(result)
     if curve is None or not curve.position:
         return ""
@@ -203,24 +202,24 @@ class Pairs(NamedTuple):
         return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
 
     def largest_share(self) -> tuple[float, int]:
-        """Where the upward figure is the largest share of the other: that share, and which batch."""
+        """Return where the upward figure is the largest share of the other: that share, and which batch."""
         shares = [y / x if x else (math.inf if y else 0.0) for _, x, y in self.finite]
         worst = max(range(len(shares)), key=shares.__getitem__)
         return shares[worst], self.finite[worst][0]
 
 
 def directions(result: AuditResult) -> Pairs | None:
-    """Rise across and fall upwards; None where no batch has both."""
+    """Return rise across and fall upwards; None where no batch has both."""
     return _pairs([(batch.id, batch.rise, batch.fall) for batch in result.batches])
 
 
 def losses(result: AuditResult) -> Pairs | None:
-    """A batch's exact bound across, and the largest absolute loss of its contexts upwards; None where none has both."""
+    """Return each batch's exact bound across, and its largest absolute loss upwards; None where none has both."""
     return _pairs([(batch.id, batch.exact, batch.leave_one_out_max) for batch in result.batches])
 
 
 def directions_described(result: AuditResult) -> str:
-    """Rise and fall over the batches, in words; empty where there are none."""
+    """Return rise and fall over the batches, in words; empty where there are none."""
     found, digits = directions(result), ex_post_digits(result)
     if found is None:
         return ""
@@ -238,7 +237,7 @@ def directions_described(result: AuditResult) -> str:
 
 
 def losses_described(result: AuditResult) -> str:
-    """How close losses come to the bounds, in words; empty where there are none."""
+    """Return how close losses come to the bounds, in words; empty where there are none."""
     found = losses(result)
     if found is None:
         return ""
@@ -257,7 +256,7 @@ def losses_described(result: AuditResult) -> str:
 
 
 def mark_meaning(found: Pairs) -> str:
-    """What a point of the figure is."""
+    """Return what a point of the figure is."""
     if len(found.finite) <= MOST_POINTS:
         return "Each point is a batch."
     return "Each point stands for all batches in its cell of a grid: the larger, the more."
@@ -275,7 +274,7 @@ def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent, three digits."""
+    """Return a share of 1 in percent, three digits."""
     return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else nearest(share)
 
 

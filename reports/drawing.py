@@ -56,7 +56,7 @@ _VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(L
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
+    """Return somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
     from matplotlib.font_manager import findfont, get_font
 
     font, line = get_font(findfont(_FONT)), one_line(text)
@@ -65,7 +65,7 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
 
 
 def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
-    """A figure as a file: on white, without a date, the same bytes every time.
+    """Return a figure as a file: on white, without a date, the same bytes every time.
 
     `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader must know.
     """
@@ -116,7 +116,7 @@ def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format,
 
 
 def in_page(drawing: Drawing | None) -> Markup | None:
-    """A drawing as SVG that is fit to stand in a page: as large as the page has it, in the page's colours and font."""
+    """Return a drawing as SVG that is fit to stand in a page, in the page's size, colours and font."""
     if drawing is None:
         return None
     svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
@@ -130,7 +130,7 @@ def in_page(drawing: Drawing | None) -> Markup | None:
 
 
 def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
-    """The SVG with title and description, without metadata or page-wide style, ids of its own."""
+    """Return the SVG with title and description, without metadata or page-wide style, ids of its own."""
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
     for parent in list(root.iter()):
         for child in list(parent):
@@ -156,7 +156,7 @@ def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Eleme
 
 
 def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
-    """Other colours and fonts, in styles alone: a run may be called like a colour."""
+    """Put other colours and fonts into styles alone: a run may be called like a colour."""
     for node in root.iter():
         style = node.get("style")
         if style is not None:
@@ -166,7 +166,7 @@ def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
 
 
 def _prefix_ids(root: ElementTree.Element, name: str) -> None:
-    """Keeps only ids that something refers to, under the figure's own prefix: two figures share a page."""
+    """Keep only ids that something refers to, under the figure's own prefix: two figures share a page."""
     used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
     for node in root.iter():
         for key, value in list(node.attrib.items()):

@@ -31,7 +31,7 @@ from dpaudit.reports.findings import caution, cited, is_public
 from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, SECTIONS, neighbours, or_absent
+from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, neighbours, or_absent, say, section_title
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -76,7 +76,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
     doubt = [Paragraph(caution(result), "caution")] if caution(result) else []
     # What the first screen says in plain words, in full.
     stated_in_full = [Paragraph(one_line(result.guarantee))] if holding(result) else []
-    lead = [*stated_in_full, Paragraph(wording.KINDS_APART, "quiet"), *doubt]
+    lead = [*stated_in_full, Paragraph(say("kinds-apart"), "quiet"), *doubt]
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
@@ -88,7 +88,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
 
 
 def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Section:
-    return Section(SECTIONS[name], blocks, id=name, folded=folded)
+    return Section(section_title(name), blocks, id=name, folded=folded)
 
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
@@ -100,53 +100,43 @@ def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     return {**made, **epsilons, EMPIRICAL: _empirical(result)}
 
 
-class _Line(NamedTuple):
-    """A quantity of a kind by its name, as claimed and as recomputed."""
-
-    name: str
-    claimed: str
-    recomputed: str
-
-
 def _kind(
     result: AuditResult,
     kind: Kind,
-    lines: Sequence[_Line],
+    recomputed: Mapping[str, str],
     parts: Sequence[tuple[str, str]],
     remark: str,
     more: Sequence[Block] = (),
 ) -> Section:
     """Return what a kind means, its quantities, what the recomputed figure is made of, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if lines:
-        blocks.append(_beside(result, kind, lines))
+    if recomputed:
+        blocks.append(_beside(result, kind, recomputed))
     if parts:
         blocks.append(Definitions([Entry(name, value) for name, value in parts], "figures"))
     return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
 
 
-def _beside(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> Table:
-    """Return each quantity as claimed, recomputed, and agreed: given to the audit."""
-    names, claimed, recomputed = zip(*lines, strict=True)
-    columns = [("Claimed", _own(result, kind, lines)), ("Recomputed", recomputed)]
-    if claimed[0] != NOT_CLAIMED:
-        asked = set(result.asked)
-        agreed = [cell if _OPTIONS[name] & asked else ABSENT for name, cell in zip(names, claimed, strict=True)]
-        columns.append(("Agreed", tuple(agreed) if asked else (NOT_GIVEN, *agreed[1:])))
-    header = ("", *(name for name, _ in columns))
-    rows = zip(names, *(cells for _, cells in columns), strict=True)
+def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
+    """Return a row for each quantity: the run's own claim, what was recomputed, and what was given to the audit."""
+    claim, asked = _claim_of(result, kind), set(result.asked)
+    tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
+    own = tested
+    if claim is not None and result.own_claim is not None:
+        own = _claim_cells(result.own_claim)
+    elif claim is not None and asked and is_public(result):
+        own = dict.fromkeys(recomputed, WITHHELD)
+    first = next(iter(recomputed))
+    if tested[first] == NOT_CLAIMED:
+        header: tuple[str, ...] = ("", "Claimed", "Recomputed")
+        rows: list[tuple[str, ...]] = [(name, own[name], shown) for name, shown in recomputed.items()]
+    else:
+        header = ("", "Claimed", "Recomputed", "Agreed")
+        agreed = {name: tested[name] if _OPTIONS[name] & asked else ABSENT for name in recomputed}
+        if not asked:
+            agreed[first] = NOT_GIVEN
+        rows = [(name, own[name], shown, agreed[name]) for name, shown in recomputed.items()]
     return Table.of(f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True)
-
-
-def _own(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the run's own claim, a cell for each line: the one that was tested may have been given to the audit."""
-    if result.claim is None or result.claim.kind != kind:
-        return tuple(line.claimed for line in lines)
-    if result.own_claim is not None:
-        cells = _claim_cells(result.own_claim)
-        return tuple(cells[line.name] for line in lines)
-    hidden = bool(result.asked) and is_public(result)
-    return tuple(WITHHELD if hidden else line.claimed for line in lines)
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
@@ -154,38 +144,38 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
-    """Return what a claim states, by the name of its line."""
+    """Return what a claim states, by the name of its quantity."""
     figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
     named = {name: NOT_CLAIMED if value is None else _nats(stated(value)) for name, value in figures.items()}
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
-def _lines(claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED) -> list[_Line]:
-    """Return each quantity as claimed and as recomputed; `otherwise` stands for what was not recomputed."""
+def _recomputed(
+    claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
+) -> dict[str, str]:
+    """Return each quantity as recomputed, or `otherwise`; empty where it is neither claimed nor recomputed."""
     if claim is None and found is None:
-        return []
-    claimed = dict.fromkeys(_OPTIONS, NOT_CLAIMED) if claim is None else _claim_cells(claim)
-    recomputed = dict.fromkeys(_OPTIONS, otherwise)
-    if claim is not None and found is None and otherwise == WITHHELD:
-        recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
-    if found is not None:
-        digits = digits_for(claim, found)
-        release, batch = (_nats(bound(value, digits)) for value in (found.epsilon, found.batch_epsilon))
-        delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-        recomputed = {_RELEASE: release, _BATCH: batch, _EITHER: release}
-        recomputed |= {"δ": delta, "Neighbours": neighbours_of(found)}
+        return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
-    return [_Line(name, claimed[name], recomputed[name]) for name in (*levels, "δ", "Neighbours")]
+    if found is None:
+        return dict.fromkeys((*levels, "δ", "Neighbours"), otherwise)
+    digits = digits_for(claim, found)
+    figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
+    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
+    named = {level: _nats(bound(value, digits)) for level, value in figures.items()}
+    return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
 def _ex_post(result: AuditResult) -> Section:
     claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
     if found is None:
-        lines, remark = _lines(claim, None), "No ex-post epsilon was computed for this run."
+        recomputed, remark = _recomputed(claim, None), "No ex-post epsilon was computed for this run."
         if is_public(result):
-            lines = _lines(claim, None, WITHHELD)
+            recomputed = _recomputed(claim, None, WITHHELD)
+            if claim is not None:
+                recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
             remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, lines, (), remark)
+        return _kind(result, ExPostClaim.id, recomputed, (), remark)
     shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
     parts = [
         (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
@@ -197,21 +187,18 @@ def _ex_post(result: AuditResult) -> Section:
         *_between_levels(found),
     ]
     total = "batch level's total" if of_batch else "total"
-    remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
-    return _kind(result, ExPostClaim.id, _lines(claim, found), parts, remark)
+    remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
+    return _kind(result, ExPostClaim.id, _recomputed(claim, found), parts, remark)
 
 
 def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
-    found, cells = result.guarantees.zcdp, _claim_cells(claim)
-    recomputed = {_RHO: NOT_COMPUTED, "Neighbours": NOT_COMPUTED}
-    if found is not None:
-        recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    lines = [_Line(name, cells[name], shown) for name, shown in recomputed.items()]
-    parts = []
-    if found is not None:
-        length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
-        parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
-    return _kind(result, ZcdpClaim.id, lines, parts, wording.OF_RHO)
+    found, remark = result.guarantees.zcdp, say("of-rho")
+    if found is None:
+        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), (), remark)
+    recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
+    length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
+    parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
+    return _kind(result, ZcdpClaim.id, recomputed, parts, remark)
 
 
 def _approximate(result: AuditResult) -> Section:
@@ -220,9 +207,9 @@ def _approximate(result: AuditResult) -> Section:
         remark = "No approximate guarantee was computed for this run."
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _lines(claim, None), (), remark)
+        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), (), remark)
     remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _lines(claim, found), list(_approximate_parts(claim, found)), remark)
+    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), list(_approximate_parts(claim, found)), remark)
 
 
 def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
@@ -253,10 +240,7 @@ def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
     claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
     if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
         return ""
-    return (
-        f" The claim{_of_batch_level(found)} is by Rényi accounting, which others can repeat; what was recomputed is "
-        "tighter, and holds."
-    )
+    return f" {say('claim-by-rdp', level=_of_batch_level(found))}"
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
@@ -278,9 +262,9 @@ def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
 def _empirical(result: AuditResult) -> Section:
     found = result.guarantees.empirical
     if is_public(result):
-        return _kind(result, EMPIRICAL, (), (), "This report withholds what was measured on the private data.")
+        return _kind(result, EMPIRICAL, {}, (), "This report withholds what was measured on the private data.")
     if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
-        return _kind(result, EMPIRICAL, (), (), "No loss of a left-out context was computed for this run.")
+        return _kind(result, EMPIRICAL, {}, (), "No loss of a left-out context was computed for this run.")
     parts: list[tuple[str, str]] = []
     if found.leave_one_out_max is not None:
         parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
@@ -297,19 +281,19 @@ def _empirical(result: AuditResult) -> Section:
             ("Texts on either side", f"{attack.trials:,}"),
             ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
         ]
-        remark = wording.LOWER_BOUND
+        remark = say("lower-bound")
     if (canaries := found.canaries) is not None:
         parts += [
             ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
             ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
             ("And at most, were all right", _least(canaries.most)),
         ]
-        remark = f"{remark} {wording.OF_CANARIES}"
+        remark = f"{remark} {say('of-canaries')}"
     more = []
     if points := attack_curve(result):
         title = "The smallest δ that the attack leaves to each ε"
         more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, (), parts, remark, more)
+    return _kind(result, EMPIRICAL, {}, parts, remark, more)
 
 
 def _least(epsilon: float) -> str:
@@ -335,8 +319,8 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
 
 def _tokens(result: AuditResult) -> list[Block]:
     drawn = (
-        (figures.token_curve, wording.CURVE_MARKS, costs.curve_described(result.tokens)),
-        (figures.growth, wording.GROWTH_MARKS, costs.growth_described(result)),
+        (figures.token_curve, say("curve-marks"), costs.curve_described(result.tokens)),
+        (figures.growth, say("growth-marks"), costs.growth_described(result)),
     )
     shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
     return [Columns(shown)] if shown else []
@@ -347,7 +331,7 @@ def _budgets(result: AuditResult) -> list[Block]:
         return []
     blocks: list[Block] = [Paragraph(budgets.described(use))]
     if rows := budgets.rows(use):
-        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), wording.BUDGET_MARKS))
+        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
         blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
     return blocks
 
@@ -358,7 +342,7 @@ def _directions(result: AuditResult) -> list[Block]:
         return []
     words = costs.directions_described(result)
     return [
-        Paragraph(wording.RISE_AND_FALL),
+        Paragraph(say("rise-and-fall")),
         Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
     ]
 
@@ -367,7 +351,7 @@ def _losses(result: AuditResult) -> list[Block]:
     found, rows = costs.losses(result), worst_contexts(result)
     if found is None and not rows:
         return []
-    blocks: list[Block] = [Paragraph(wording.LOSS_SIGN)]
+    blocks: list[Block] = [Paragraph(say("loss-sign"))]
     if found is not None:
         words = costs.losses_described(result)
         blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
@@ -380,12 +364,12 @@ def _losses(result: AuditResult) -> list[Block]:
 
 def _batches(result: AuditResult) -> list[Block]:
     found = batch_costs(result)
-    blocks: list[Block] = [Paragraph(wording.OF_THE_BATCH_LEVEL)]
+    blocks: list[Block] = [Paragraph(say("of-the-batch-level"))]
     if found is not None:
         drawing = figures.batch_histogram(result)
         nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
         blocks.append(Figure(drawing, nothing + found.described(), found.marks))
-    note = wording.NO_BATCH_COSTS if found is None else several_contexts(result)
+    note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
         columns = batch_columns(result)
@@ -468,7 +452,7 @@ def several_contexts(result: AuditResult) -> str:
     if found is None or found.unit == "context":
         return ""
     one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
-    return "" if one else wording.SEVERAL_CONTEXTS
+    return "" if one else say("several-contexts")
 
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
@@ -502,7 +486,7 @@ def signed(loss: float) -> str:
 def _ledger(result: AuditResult) -> list[Block]:
     if not result.ledger:
         return []
-    return [Paragraph(wording.LEDGER_LEAD), *(_composition(result, entry) for entry in result.ledger)]
+    return [Paragraph(say("ledger-lead")), *(_composition(result, entry) for entry in result.ledger)]
 
 
 def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
@@ -597,7 +581,7 @@ def _scalar(value: object) -> str:
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [Paragraph(f"{claim_origin(result)} {wording.REPRODUCE}".strip()), Commands(commands(result))]
+    return [Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()), Commands(commands(result))]
 
 
 def _nats(figure: str) -> str:

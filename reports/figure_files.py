@@ -14,52 +14,24 @@ from typing import NamedTuple
 
 from dpaudit.claims import CLAIM_KINDS, ExPostClaim
 from dpaudit.reports import figures
-from dpaudit.reports.costs import FEWEST_BINNED, POINTS, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.costs import batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
 from dpaudit.reports.levels import claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
+from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
 from dpaudit.results import AuditResult, Spread
 from dpaudit.results.rounding import bound, delta_bound
 
 CAPTIONS = "captions.md"
-WARNING = (
-    "Computed from private data: what a figure shows depends on the records, and no epsilon pays for publishing it. "
-    "Publish it only where the records are public anyway, as in an experiment on an open data set."
-)
 _LABEL_LENGTH = 40
 _ALL = "all"
-_MEAN_NOTE = "Mean run: ex-post costs of its texts, not its (ε, δ) guarantee."
-_CAUTION_NOTE = "Its audit did not pass: nothing here is a bound until it does."
 #: The figure that shows no cost.
 _NO_COSTS = "budgets"
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
-_EXPLAINED = {
-    "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
-    f"Fewer than {FEWEST_BINNED} batches: a dot each, hollow by Theorem 1. "
-    "Dashed: the largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most "
-    "100.",
-    "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches that reached it. "
-    "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward; a bar for "
-    f"fewer than {FEWEST_BINNED}, with a dot as the median. Below: how many batches did.",
-    "growth": "Ex-post epsilon of generation at the batch level (nats), had no batch of the run gone beyond so many "
-    "tokens. Solid: exact. Dashed: by Theorem 1.",
-    "budgets": "Share of contexts that took part in the draw of a token, by its position in the batch. Who is left out "
-    "cannot pay for the draw any more, out of a budget of its own. Solid: over all batches. Thin and dashed: in the "
-    "batch where fewest took part, at each position.",
-    "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "
-    f"made its text. Triangle: the largest exact cost. {POINTS}",
-    "losses": "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound "
-    f"of that batch (nats). Dashed: where both are equal. {POINTS}",
-    "batch-spreads": "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box "
-    "between the quartiles, with the median. Each tick is a batch. A run without a box has batches whose cost is not "
-    "finite.",
-    "token-curves": "Mean exact ex-post cost of a token (nats) by its position, over the batches that reached "
-    "it, by run. Below: how many did.",
-}
 
 
 class FigureRun(NamedTuple):
@@ -86,7 +58,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """The run among others, by its label and the marks of the notes that are about it.
+        """Return the run among others, by its label and the marks of the notes that are about it.
 
         Raises:
             ValueError: the run has no figure.
@@ -100,7 +72,7 @@ class FigureRun(NamedTuple):
 
 
 def why_not_drawn(result: AuditResult) -> str:
-    """Why a run has no figure; empty where it has one."""
+    """Return why a run has no figure; empty where it has one."""
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None
@@ -112,7 +84,7 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Every figure, by file name: those of each run, two of all together where there are several, and captions.
+    """Return every figure, by file name: those of each run, two of all together where there are several, and captions.
 
     The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
     that `command` gives these files again.
@@ -120,13 +92,13 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
-    lines = ["# Captions", "", f"> **Internal.** {WARNING}", ""]
+    lines = ["# Captions", "", f"> **Internal.** {say('figures-private')}", ""]
     lines += [f"{ExPostClaim.title}: {ExPostClaim.meaning}", ""]
     lines += [f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "", "## Figures"]
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
         names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}
         lines += ["", f"### {escaped(f'{stem}-{drawing.name}')}", "", ", ".join(map(code, names.values()))]
-        lines += ["", _EXPLAINED[drawing.name], "", escaped(drawing.description)]
+        lines += ["", say(f"figure-{drawing.name}"), "", escaped(drawing.description)]
         for each, name in names.items():
             files[name] = file_of(drawing, each, heading, notes)
     lines += ["", "## Runs"]
@@ -138,22 +110,22 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
 def _drawings(
     runs: Sequence[FigureRun], labels: Sequence[str], series: Sequence[Series]
 ) -> Iterator[tuple[str, Drawing, str, list[str]]]:
-    """Each figure with its file's first part, the run's name above it and the notes below."""
+    """Yield each figure with its file's first part, the run's name above it and the notes below."""
     stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
     for run, label, stem in zip(runs, labels, stems, strict=True):
-        notes = [_CAUTION_NOTE] * run.is_doubtful
+        notes = [say("figure-in-doubt")] * run.is_doubtful
         for drawing in figures.of_run(run.result, alone=True):
-            yield stem, drawing, label, [_MEAN_NOTE] * (run.is_mean and drawing.name != _NO_COSTS) + notes
+            yield stem, drawing, label, [say("figure-of-mean")] * (run.is_mean and drawing.name != _NO_COSTS) + notes
     if len(runs) > 1:
-        notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in runs)
-        notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in runs)
+        notes = [f"{_MEAN_MARK} {say('figure-of-mean')}"] * any(run.is_mean for run in runs)
+        notes += [f"{_CAUTION_MARK} {say('figure-in-doubt')}"] * any(run.is_doubtful for run in runs)
         for together in (figures.batch_spreads(series), figures.token_curves(series)):
             if together is not None:
                 yield _ALL, together, "", notes
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """The names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, with a number behind those that were there before; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1
@@ -182,6 +154,6 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     yield f"- Ex-post, recomputed: {escaped(total)}"
     yield f"- Batches: {escaped(series.costs.described())}"
     yield f"- Tokens: {escaped(curve_described(result.tokens) or 'no cost by position')}"
-    for remark in (_MEAN_NOTE * run.is_mean, caution(result), several_contexts(result)):
+    for remark in (say("figure-of-mean") * run.is_mean, caution(result), several_contexts(result)):
         if remark:
             yield f"- {remark}"

@@ -23,7 +23,6 @@ from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs,
 from dpaudit.reports.levels import neighbours_of
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
-from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.rounding import bound, delta_bound, saving
 
 if TYPE_CHECKING:
@@ -45,23 +44,14 @@ _HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _MOST_BINS, _MOST_RUG_TICKS = 40, 100
 _BATCH_AXIS = "Ex-post epsilon of a batch (nats)"
-_ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
+_ROW_WIDTH, LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
 
 ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
-BUDGETS_CAPTION = (
-    "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
-    "over n batches. A colour and a marker for each run, a dash for each accountant."
-)
-_BUDGET_AXES: dict[Kind, str] = {
+BUDGET_AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, batch level (nats)",
-}
-#: Of configs whose held-out likelihood was measured: what each claims, and what its dearest held-out text would cost.
-_LIKELIHOOD_AXES: dict[Kind, str] = {
-    ExPostClaim.id: _BUDGET_AXES[ExPostClaim.id],
-    ApproximateClaim.id: "Approx. ε, release level (nats)",
 }
 _TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
 _LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
@@ -95,7 +85,7 @@ class Series:
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run that has something to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
@@ -108,7 +98,7 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Draw per-batch epsilon with the maximum marked; None where no batch has a finite cost.
 
     A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
     and the mean.
@@ -137,7 +127,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Mean cost of a token by position and how it is spread, over a strip with the batches behind each position.
+    """Draw the mean cost of a token by position, its spread, and a strip with the batches behind each position.
 
     None where no position has a finite mean.
     """
@@ -180,29 +170,29 @@ def token_curve(result: AuditResult) -> Drawing | None:
     return Drawing("token-curve", title, costs.curve_described(result.tokens), draw, height)
 
 
-def batch_spreads(series: Sequence[Series]) -> Drawing | None:
-    """Per-batch costs of runs as one row each, on one axis; None where no run has a finite one."""
-    if not any(run.costs.finite for run in series):
+def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
+    """Return per-batch costs of runs: a row for each, a tick for each batch; None where no run has a finite cost."""
+    if not any(run.costs.finite for run in runs):
         return None
-    labels = []
-    for run, change in zip(series, _differences([run.found for run in series]), strict=True):
+    rows = []
+    for run, change in zip(runs, _differences([run.found for run in runs]), strict=True):
         endless = f"{run.costs.unbounded:,} not finite" if run.costs.unbounded else ""
         lines = (*wrap(run.label, _ROW_WIDTH), f"n = {len(run.costs.values):,}", endless, change)
-        labels.append("\n".join(filter(None, lines)))
+        rows.append(("\n".join(filter(None, lines)), run.spread))
 
     def draw(figure: FigureBase) -> None:
-        axes = _draw_spreads(figure, [(label, run.spread) for label, run in zip(labels, series, strict=True)])
-        for row, run in enumerate(series):
+        axes = _draw_spreads(figure, rows)
+        for row, run in enumerate(runs):
             axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
-        axes.set_ylim(len(series) - 0.45, -0.45)
+        axes.set_ylim(len(rows) - 0.45, -0.45)
 
-    described = " ".join(f"{run.label}: {run.costs.described()}" for run in series)
-    height = 1.3 + len(series) * max(0.62, 0.19 * max(map(_lines, labels)))
+    described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
+    height = 1.3 + len(rows) * max(0.62, 0.19 * max(_lines(label) for label, _ in rows))
     return Drawing("batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height)
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
-    """Mean cost of a token by position, a line for each run; None where no run has one."""
+    """Draw mean cost of a token by position, a line for each run; None where no run has one."""
     drawn = [(run, run.curve) for run in series if _has_means(run.curve)]
     if not drawn:
         return None
@@ -210,13 +200,13 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
     for (run, curve), change in zip(drawn, _differences([run.found for run, _ in drawn]), strict=True):
         number = f"n = {counted(max(curve.batches), 'batch', 'batches')}"
         label = f"{run.label} ({'; '.join(filter(None, (number, change)))})"
-        labels.append("\n".join(wrap(label, _LEGEND_WIDTH)))
+        labels.append("\n".join(wrap(label, LEGEND_WIDTH)))
 
     def draw(figure: FigureBase) -> None:
         axes, strip = _curve_panels(figure, [curve for _, curve in drawn])
         lines = []
         for place, (_, curve) in enumerate(drawn):
-            marks, every = _marks(place), max(1, len(curve.position) // 8)
+            marks, every = line_marks(place), max(1, len(curve.position) // 8)
             style: dict[str, Any] = {"linestyle": _DASHES[place % len(_DASHES)], "linewidth": 1.6}
             lines += axes.plot(curve.position, _gaps(curve.mean), markevery=(place % every, every), **marks, **style)
             strip.stairs(curve.batches, _edges(curve), baseline=None, color=marks["color"], **style)
@@ -233,7 +223,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Ex-post epsilon by length, exact and Theorem 1; None where there is no curve with a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None where no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -248,7 +238,7 @@ def growth(result: AuditResult) -> Drawing | None:
         axes.plot(lengths, theorem1[:1] + theorem1, "--", color=INK, linewidth=1.3, label="Theorem 1", **style)
         axes.plot(lengths, exact[:1] + exact, color=BAR, linewidth=1.8, label="exact", **style)
         _from_zero(axes, (*theorem1, *exact))
-        _whole_numbers(axes.xaxis)
+        whole_numbers(axes.xaxis)
         axes.legend(loc="lower right")
         saved = saving(curve.theorem1[-1], curve.exact[-1])
         _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
@@ -257,7 +247,7 @@ def growth(result: AuditResult) -> Drawing | None:
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Share of contexts that took part by position; None where no context has a budget or no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets, or where no draw was made."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -275,7 +265,7 @@ def taking_part(result: AuditResult) -> Drawing | None:
         axes.set_ylim(0, 1)
         axes.set_xlim(positions[0] - 0.5, positions[-1] + 0.5)
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-        _whole_numbers(axes.xaxis)
+        whole_numbers(axes.xaxis)
         figure.legend(loc="outside lower center", ncols=2)
         left_out = f"{use.left_out:,} left out of a draw" if use.left_out else "none left out"
         _caption(axes, f"n = {counted(use.contexts, 'context')}", left_out)
@@ -285,7 +275,7 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
 
 def rise_and_fall(result: AuditResult) -> Drawing | None:
-    """Rise against fall; None where there are no two batches to compare."""
+    """Draw rise against fall; None where there are no two batches to compare."""
     found = costs.directions(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
@@ -307,7 +297,7 @@ def rise_and_fall(result: AuditResult) -> Drawing | None:
 
 
 def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Losses of left-out contexts against bounds; None where there are no two batches to compare."""
+    """Draw losses of left-out contexts against bounds; None where there are no two batches to compare."""
     found = costs.losses(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
@@ -327,7 +317,7 @@ def losses_and_bounds(result: AuditResult) -> Drawing | None:
 
 
 def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
-    """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
+    """Draw per-batch costs of numbered runs as one box each; None where no run has finite ones."""
     drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
     if not drawn:
         return None
@@ -340,30 +330,8 @@ def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | N
     return Drawing("spreads", title, description, lambda figure: _draw_spreads(figure, rows), height)
 
 
-def cluster_sizes(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
-    """Sizes of clusters, descending, in a panel for each method; None where there are no records."""
-    drawn = [(title, sizes) for title, sizes in methods if sizes]
-    if not drawn:
-        return None
-    rows = -(-len(drawn) // 2)
-
-    def draw(figure: FigureBase) -> None:
-        for place, (title, sizes) in enumerate(drawn, start=1):
-            axes = figure.add_subplot(rows, 2, place)
-            axes.stairs(sizes, fill=True, color=BAR)
-            axes.set_title(title, fontsize=9, loc="left")
-            axes.set_xlabel("Cluster, by size", fontsize=9)
-            axes.set_ylabel("Records", fontsize=9)
-            axes.tick_params(labelsize=8)
-            _whole_numbers(axes.xaxis, 4)
-            _whole_numbers(axes.yaxis, 4)
-            axes.grid(axis="y")
-
-    return Drawing("cluster-sizes", "Records of each cluster by method", description, draw, 2.2 * rows)
-
-
-def _marks(place: int) -> dict[str, Any]:
-    """Colour and marker of one run, by its place among others, as matplotlib takes them."""
+def line_marks(place: int) -> dict[str, Any]:
+    """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
     return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
@@ -374,7 +342,7 @@ def budget_curves(
     name: str,
     starred: Collection[str] = (),
 ) -> Drawing | None:
-    """The panel's curves; None where none has a finite figure.
+    """Draw the panel's curves; None where none has a finite figure.
 
     Args:
         panel: what to draw.
@@ -405,11 +373,11 @@ def budget_curves(
     def draw(figure: FigureBase) -> None:
         from matplotlib.lines import Line2D
 
-        axes = _axes(figure, "Longest batch allowed (tokens)", _BUDGET_AXES[panel.kind])
+        axes = _axes(figure, "Longest batch allowed (tokens)", BUDGET_AXES[panel.kind])
         handles = {"": Line2D([], [], linestyle="")}
         for curve, label in zip(drawn, labels, strict=True):
             place, every = numbers[curve.run] - 1, max(1, len(curve.tokens) // 6)
-            look, accountant = _marks(place), _ACCOUNTANT_STYLES[curve.accountant]
+            look, accountant = line_marks(place), _ACCOUNTANT_STYLES[curve.accountant]
             # An epsilon holds for every length since the point before.
             axes.plot(
                 [0, *curve.tokens],
@@ -423,69 +391,17 @@ def budget_curves(
             handles[ACCOUNTANTS[curve.accountant]] = Line2D([], [], color=INK, **accountant)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
-        _whole_numbers(axes.xaxis)
+        whole_numbers(axes.xaxis)
         listed = [label for column in range(columns) for label in filled[column::columns]]  # as matplotlib fills it
         figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=columns)
 
-    title = f"{_BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
+    title = f"{BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
     legend = LINE_HEIGHT * (len(filled) // columns)
     return Drawing(name, title, f"{'; '.join(described)}.", draw, 3.0 + legend)
 
 
-def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
-    """Epsilon against held-out likelihood, a panel for each kind of epsilon; None where no config has a finite one.
-
-    Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
-    """
-    panels: list[tuple[Kind, list[tuple[int, float]]]] = []
-    spent_by_kind: dict[Kind, list[Spent | None]] = {
-        ApproximateClaim.id: [row.approximate for row in rows],
-        ExPostClaim.id: [row.ex_post for row in rows],
-    }
-    for kind, spent in spent_by_kind.items():
-        points = [
-            (place, each.epsilon)
-            for place, each in enumerate(spent)
-            if each is not None and math.isfinite(each.epsilon)
-        ]
-        if points:
-            panels.append((kind, points))
-    if not panels:
-        return None
-    described = "; ".join(
-        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_LIKELIHOOD_AXES[kind].lower()} {bound(epsilon)}, "
-        f"public prompt alone {rows[place].public_nll.mean:.3f}"
-        for kind, points in panels
-        for place, epsilon in points
-    )
-    wrapped = ["\n".join(wrap(label, _LEGEND_WIDTH)) for label in labels]
-
-    def draw(figure: FigureBase) -> None:
-        lines: dict[int, Any] = {}
-        first = None
-        for number, (kind, points) in enumerate(panels, start=1):
-            axes = figure.add_subplot(1, len(panels), number, sharey=first)
-            axes.set_xlabel(_LIKELIHOOD_AXES[kind].replace(" (", "\n("))
-            axes.grid(axis="both")
-            if first is None:
-                axes.set_ylabel("Held-out loss (nats a token)")
-                first = axes
-            for place, epsilon in points:
-                row, look = rows[place], _marks(place)
-                axes.plot([0, epsilon], [row.public_nll.mean, row.nll.mean], color=look["color"], linewidth=0.6)
-                axes.plot([0], [row.public_nll.mean], **look, markerfacecolor="none", clip_on=False)
-                lines[place] = axes.errorbar(epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look)
-            axes.set_xlim(left=0)
-        legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
-        for shown, place in zip(legend.get_texts(), lines, strict=True):
-            shown.set_text(wrapped[place])  # afterwards: a legend leaves out what is called like _this
-
-    height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, wrapped))
-    return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
-
-
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Low, median and high as they are drawn: a gap in all where one is not finite, and the median between the two."""
+    """Return low, median and high as drawn: a gap where one is not finite, and the median between the others."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
@@ -494,7 +410,7 @@ def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
 
 
 def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A histogram of the batches' costs, with a tick for each where they are not many."""
+    """Draw a histogram of the batches' costs, with a tick for each where they are not many."""
     axes = _axes(figure, _BATCH_AXIS, "Batches")
     values = found.finite
     everything = values + found.theorem1
@@ -506,13 +422,13 @@ def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
         ticks = axes.get_xaxis_transform()
         axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=ticks)
         axes.tick_params(axis="x", length=0, pad=9)
-    _whole_numbers(axes.yaxis, 5)
+    whole_numbers(axes.yaxis, 5)
     axes.margins(y=0.08)
     return axes
 
 
 def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A dot for each batch by its exact cost, and below by Theorem 1's."""
+    """Draw a dot for each batch by its exact cost, and below by Theorem 1's."""
     axes = _axes(figure, _BATCH_AXIS, "")
     axes.plot(found.finite, [1.0] * len(found.finite), "o", color=BAR, alpha=0.7, markersize=8, label="exact")
     hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "none", "markersize": 8, "label": "Theorem 1"}
@@ -536,7 +452,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and below it a strip for the number of batches that reached a position."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -546,8 +462,8 @@ def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axe
     axes.grid(axis="y")
     strip.set_ylabel("Batches")
     strip.set_xlabel("Position of the token in its text")
-    _whole_numbers(strip.xaxis)
-    _whole_numbers(strip.yaxis, 2)
+    whole_numbers(strip.xaxis)
+    whole_numbers(strip.yaxis, 2)
     figure.align_ylabels([axes, strip])
     return axes, strip
 
@@ -565,7 +481,7 @@ def _lines(label: str) -> int:
 
 
 def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]]) -> Axes:
-    """A row for each run, by its label: a box, or nothing where its largest cost is not finite."""
+    """Draw a row for each run, by its label: a box, or nothing where its largest cost is not finite."""
     axes = figure.add_subplot()
     for row, (_, spread) in enumerate(rows):
         if spread is None:
@@ -583,7 +499,7 @@ def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]])
 
 
 def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
-    """What each run's neighbours differ by, in a few words; empty for all where it is the same for all."""
+    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
@@ -597,20 +513,20 @@ def _caption(axes: Axes, left: str, right: str) -> None:
     axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold")
 
 
-def _whole_numbers(axis: Axis, most: int = 10) -> None:
-    """Ticks at whole numbers alone."""
+def whole_numbers(axis: Axis, most: int = 10) -> None:
+    """Put ticks at whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=most))
 
 
 def _gaps(values: tuple[float, ...]) -> list[float]:
-    """Values to draw: what is not finite leaves a gap in the line."""
+    """Return values to draw: what is not finite leaves a gap in the line."""
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
 def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """The points on axes of one range from `start`, and the line on which both figures are equal."""
+    """Draw the points on axes of one range from `start`, and the line on which both figures are equal."""
     axes = _axes(figure, across_name, up_name, grid="both")
     across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
     end = max(across.max(), up.max())
@@ -628,26 +544,20 @@ def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str
 
 def _by_cell(
     across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The mean of the points in each cell of a grid, and how many they are.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return the mean of the points in each cell of a grid, and how many they are.
 
     Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
     """
-    parts = []
-    for side in (up > across, up <= across):
-        grid = [np.linspace(*span, _CELLS + 1)] * 2
-        counts, sums_across, sums_up = (
-            np.histogram2d(across[side], up[side], bins=grid, weights=weights)[0]
-            for weights in (None, across[side], up[side])
-        )
-        full = counts > 0
-        parts.append(np.array([sums_across[full] / counts[full], sums_up[full] / counts[full], counts[full]]))
-    means_across, means_up, counts = np.concatenate(parts, axis=1)
-    return means_across, means_up, counts
+    edges = np.linspace(*span, _CELLS + 1)
+    places = np.stack([np.digitize(across, edges), np.digitize(up, edges), up > across])
+    _, cells, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+    means = (np.bincount(cells.reshape(-1), weights=values) / counts for values in (across, up))
+    return next(means), next(means), counts
 
 
 def _endless(found: Pairs) -> str:
-    """Which batches have no finite figure, in the few words that a figure has room for; empty where all have one."""
+    """Return which batches have no finite figure, in few words; empty where all have one."""
     count = len(found.endless)
     if count == 1:
         return f"batch {found.endless[0][0]} is not bounded"

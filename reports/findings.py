@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
+from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
+from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -87,10 +87,7 @@ class Family(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
-
-    `asked`: the audit asked for every check of this level that is about the run.
-    """
+    """One level of evidence: how many of its checks came out how, and whether the audit asked for all of them."""
 
     level: int
     rests_on: str
@@ -108,12 +105,12 @@ class Rung(NamedTuple):
 
 
 def is_public(result: AuditResult) -> bool:
-    """Whether the report is for readers outside."""
+    """Return whether the report is for readers outside."""
     return result.audience == "public"
 
 
 def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
-    """The checks of these statuses, in the order of `statuses`, then in the audit's own order."""
+    """Return the checks of these statuses, in the order of `statuses`, then in the audit's own order."""
     return [check for status in statuses for check in result.checks if check.status == status]
 
 
@@ -130,7 +127,7 @@ def tally(result: AuditResult) -> str:
 
 
 def canaries_said(found: CanaryGuesses) -> str:
-    """What the coins of canaries showed, as a sentence without its full stop."""
+    """Say what the coins of canaries showed, without a full stop."""
     sure = f"{nearest(100 * found.confidence, 2).rstrip('.')}% confidence"
     delta = f" at delta {delta_bound(found.delta)}" if found.delta else ""
     shown = f"{least_epsilon(found.epsilon)}{delta} ({sure})"
@@ -139,48 +136,48 @@ def canaries_said(found: CanaryGuesses) -> str:
 
 
 def texts(found: TextCounts) -> str:
-    """How many texts are released, and how many of them say nothing or next to it."""
+    """Return how many texts are released, and how many of them say nothing or next to it."""
     named = ((found.empty, "empty"), (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"))
     said = " and ".join(f"{count:,} {what}" for count, what in named if count)
     return f"{found.texts:,}, {said or 'none of them empty or very short'}"
 
 
 def evidence_asked(result: AuditResult) -> str:
-    """Up to where every check that is about the run had to be made for a pass."""
+    """Say up to which level every check that applies had to be made for a pass."""
     known = 0 <= result.evidence < len(EVIDENCE_LEVELS)
     looks_at = EVIDENCE_LEVELS[result.evidence].looks_at if known else "unknown to this version"
     return f"Checked up to evidence level {result.evidence} ({looks_at})."
 
 
 def causes(result: AuditResult) -> list[CheckResult]:
-    """The failed checks for which a run could not be judged; none where it was."""
+    """Return the failed checks for which a run could not be judged; none where it was."""
     unread = ("integrity.format", "integrity.complete") if result.verdict == "error" else ()
     return [check for check in checks_with(result, "fail") if check.id in unread]
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
+    """Return what a check measured and expected, each by its name; readers outside get what it compares."""
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
 
 def expected_name(result: AuditResult) -> str:
-    """What stands before a check's `expected`, which says for readers outside what the check compares."""
+    """Return what stands before a check's `expected`, which says for readers outside what the check compares."""
     return "Compares" if is_public(result) else "Expected"
 
 
 def checks_not_made(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks that are about the run."""
+    """Return the skipped checks that are about the run."""
     return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
 
 
 def checks_not_about(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks of what the run does not have: nothing is hidden by them."""
+    """Return the skipped checks of what the run does not have: nothing is hidden by them."""
     return [check for check in checks_with(result, "skip") if check.id not in result.not_checked]
 
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
-    """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
+    """Return the checks that apply and were not made, by what would make them; first what a pass needs."""
     groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
     found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
@@ -203,7 +200,7 @@ def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:
 
 
 def why_skipped(result: AuditResult, check: CheckResult) -> str:
-    """Why a skipped check was not made, and whether a pass needs it, in a line."""
+    """Return why a skipped check was not made, and whether a pass needs it, in a line."""
     why = "Not made."
     if check.id not in result.not_checked:
         why = "Does not apply."
@@ -213,14 +210,14 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
 
 
 def status_name(result: AuditResult, check: CheckResult) -> str:
-    """How a check came out, in a word or a few: what does not apply was not left unmade."""
+    """Return how a check came out, in a word or a few: what does not apply was not left unmade."""
     if check.status == "skip" and check.id not in result.not_checked:
         return "Does not apply"
     return STATUS_NAMES["not_verified" if check.required(result.evidence) else check.status]
 
 
 def needed(result: AuditResult) -> set[str]:
-    """Ids of the checks that were not made and that a pass needs."""
+    """Return ids of the checks that were not made and that a pass needs."""
     return {check.id for check in checks_not_made(result) if check.required(result.evidence)}
 
 
@@ -229,10 +226,11 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
-    order = {name: place for place, name in enumerate(FAMILIES)}
+    titles = catalogue().family
+    order = {name: place for place, name in enumerate(titles)}
     ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
     return tuple(
-        Family(FAMILIES.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
+        Family(titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
         for name, checks in ranked
     )
 
@@ -257,7 +255,7 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
 
 
 def cited(reference: str) -> str:
-    """A reference that can be followed from paper: places in the documentation by their page and heading."""
+    """Return a reference that can be followed from paper: places in the documentation by their page and heading."""
     return _PLACE.sub(lambda found: _place(*found.groups()), reference)
 
 
@@ -267,7 +265,7 @@ def _place(page: str, heading: str | None) -> str:
 
 
 def rungs(result: AuditResult) -> tuple[Rung, ...]:
-    """Every level from the lowest, those that no check came to included."""
+    """Return every level from the lowest, those that no check came to included."""
     found = []
     for level, known in enumerate(EVIDENCE_LEVELS):
         here = Counter(check.status for check in result.checks if check.evidence == level)
@@ -282,7 +280,7 @@ def rungs(result: AuditResult) -> tuple[Rung, ...]:
 
 
 def standing(result: AuditResult) -> str:
-    """How far up every check holds, and how far this audit asked, in a few sentences."""
+    """Say how far up every check holds, and how far this audit asked."""
     found = rungs(result)
     broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
     sentences = [f"This audit asked for {_levels(result.evidence)}."]
@@ -320,9 +318,11 @@ def _headline(result: AuditResult) -> Finding:
         return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
     if result.verdict == "not_verified":
         return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
-    failed = [check.id for check in checks_with(result, "fail", "error")]
-    if {"claim.epsilon", "claim.rho"} & {*failed}:
-        return Finding(code="headline.claim-exceeded")
+    failed = {check.id: check.code for check in checks_with(result, "fail", "error")}
+    if promised := {"claim.epsilon", "claim.rho"} & {*failed}:
+        if failed[promised.pop()] == "no-figure":
+            return Finding(code="headline.no-figure")
+        return Finding(code="headline.asked-exceeded" if result.asked else "headline.claim-exceeded")
     return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
@@ -336,24 +336,23 @@ def model_caveats(result: AuditResult) -> list[Message]:
     return [caveat for caveat in result.caveats if caveat.family == "of-model"]
 
 
+def claim_caveats(result: AuditResult) -> list[Message]:
+    """Return where the number comes from that the run is held to."""
+    return [caveat for caveat in result.caveats if caveat.family == "of-claim"]
+
+
 def other_caveats(result: AuditResult) -> list[Message]:
     """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
-    return [caveat for caveat in result.caveats if caveat.family not in ("empty-bound", "of-model")]
+    return [caveat for caveat in result.caveats if caveat.family == "caveat"]
 
 
 def caution(result: AuditResult) -> str:
-    """What to mind about the recomputed figures where other checks than the claim's own are no pass; else empty."""
+    """Say what to mind about recomputed figures where other checks than the claim's own are no pass; else nothing."""
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")
     if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
-        return (
-            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
-            "so it bounds nothing until they do."
-        )
+        return say("record-in-doubt")
     if needed(result):
-        return (
-            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
-            "and they would show whether that is so."
-        )
+        return say("record-not-looked-through")
     return ""

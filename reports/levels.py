@@ -13,22 +13,17 @@ from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.wording import neighbours
+from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
     Amplification,
     Approximate,
     AuditResult,
-    BudgetPanel,
     ClaimResult,
     ExPost,
     Finding,
+    ForNeighbours,
     Guarantees,
-    RunEpsilon,
-    RunRho,
-    Spread,
-    Zcdp,
 )
-from dpaudit.results.inspection import Neighbours
 from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
@@ -79,18 +74,18 @@ class Level(NamedTuple):
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
-    """The recomputed figures of the claim's kind; None where there are none, or no claim."""
+    """Return the recomputed figures of the claim's kind; None where there are none, or no claim."""
     return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
 def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
-    """Whether the levels have figures of their own, as claimed or as recomputed."""
+    """Return whether the levels have figures of their own, as claimed or as recomputed."""
     claimed = claim is not None and claim.batch_epsilon not in (None, claim.epsilon)
     return claimed or (found is not None and bool(found.amplification.groups))
 
 
 def why_equal(found: ExPost | Approximate | None) -> str:
-    """Why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
+    """Return why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
     if found is None or found.amplification.groups:
         return ""
     reason = found.amplification.reason
@@ -98,7 +93,7 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
+    """Return significant digits for all figures of one kind of a run: one number never shows in two ways.
 
     They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
     """
@@ -148,7 +143,7 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
 
 
 def not_covered(claim: ClaimResult | None) -> str:
-    """What neither level is about."""
+    """Return what neither level is about."""
     return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
 
 
@@ -174,7 +169,7 @@ def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Val
 
 
 def secret_batches(amplification: Amplification) -> str:
-    """What the release level gains from: how many batches of each group of records are generated, and how often."""
+    """Say what the release level gains from: how many batches of each group are generated, and how often."""
     groups = [
         f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
         for batches, generated in amplification.groups[:_MOST_GROUPS]
@@ -186,7 +181,7 @@ def secret_batches(amplification: Amplification) -> str:
 
 
 def claimed_words(claim: ClaimResult) -> str:
-    """The epsilons of a claim as they were stated, each with its level."""
+    """Return the epsilons of a claim as they were stated, each with its level."""
     if claim.rho is not None:
         return f"{promised(claim)} nats (batch level)"
     if claim.batch_epsilon is None:
@@ -209,16 +204,13 @@ def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> st
 
 
 def few_batches(batches: int, labels: int) -> str:
-    """What so few batches mean."""
+    """Return what so few batches mean."""
     whose = "a label's records" if labels > 1 else "the records"
-    return (
-        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
-        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
-    )
+    return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
 
 
 def claim_sentence(result: AuditResult) -> str:
-    """The claim in words."""
+    """Return the claim in words."""
     claim = result.claim
     if claim is None:
         return "Withheld from this report." if result.audience == "public" else "The run claims no guarantee."
@@ -226,13 +218,11 @@ def claim_sentence(result: AuditResult) -> str:
 
 
 def claim_words(claim: ClaimResult) -> str:
-    """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
+    """Return a claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
-) -> str:
+def neighbours_of(stated_for: ForNeighbours) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

@@ -27,7 +27,7 @@ _NO_XML = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(result: AuditResult) -> str:
-    """The whole document: a suite for each family of checks, a case for each check."""
+    """Return the whole document: a suite for each family of checks, a case for each check."""
     families = grouped((_line(check.id).partition(".")[0], check) for check in result.checks)
     needed = findings.needed(result)
     root = ET.Element("testsuites", name="dpaudit")
@@ -84,7 +84,7 @@ BASE = "RUN_DIR"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
+    """Return the log as JSON: one run, a rule for each check, a result for each that failed, warned or is lacking."""
     needed = findings.needed(result)
     explained = "`dpaudit checks ID` explains a check."
     rules = {
@@ -132,7 +132,7 @@ def render_sarif(result: AuditResult) -> str:
 
 
 def _claimed(result: AuditResult) -> dict[str, Any]:
-    """The claim's epsilons, each by its level; nothing without a claim."""
+    """Return the claim's epsilons, each by its level; nothing without a claim."""
     if (claim := result.claim) is None:
         return {}
     if claim.epsilon is None:

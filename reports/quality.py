@@ -4,46 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.reports.document import Block, Definitions, Entry, Items, Paragraph, Section, Table
+from dpaudit.reports.document import Block, Definitions, Document, Entry, Items, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, SECTIONS
+from dpaudit.reports.wording import ABSENT, say, section_title
 from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
 from dpaudit.results.rounding import stated
 
-TITLE = SECTIONS["quality"]
 METHODS = {
     "linear-probe": "Accuracy, linear probe",
     "fine-tuned": "Accuracy, fine-tuned",
     "likelihood": "Held-out likelihood, nats a token",
 }
 MEASURES = {"mauve": "MAUVE", **METHODS}
-WARNING = (
-    "These figures were computed from private records. Publishing them would leak private information that no epsilon "
-    "covers, not even the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
-    "(chosen_from: private)."
-)
-NOTE = (
-    "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
-    "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
-    "classifier finds that was trained on the column's texts, whose number stands beside it. Held-out likelihood: mean "
-    "log-probability of the tokens of real texts that no prompt showed, ± its standard error over texts; synthetic: in "
-    "the run's own batches, public only: by the public prompt."
-)
-ADDED_NOTE = (
-    "Public only: texts of the same prompts without any record, epsilon 0. Beside each difference stands its standard "
-    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy or a likelihood, over test "
-    "texts. A difference within twice that counts as chance."
-)
 
 
 def header(quality: Quality) -> tuple[str, ...]:
-    """Names of the columns of `rows`."""
+    """Return names of the columns of `rows`."""
     public = ("Public only",) * _beside(quality)
     return ("Measure", "Synthetic", *public, "Real, same size", "Real, all used", "Of")
 
 
 def rows(quality: Quality) -> list[tuple[str, ...]]:
-    """Rows of `header`."""
+    """Return rows of `header`."""
     found: list[tuple[str, ...]] = []
     beside = _beside(quality)
     if (mauve := quality.mauve) is not None:
@@ -62,12 +44,12 @@ def rows(quality: Quality) -> list[tuple[str, ...]]:
 
 
 def _beside(quality: Quality) -> bool:
-    """Whether anything was measured without records."""
+    """Return whether anything was measured without records."""
     return quality.baseline is not None or quality.likelihood is not None
 
 
 def added(quality: Quality) -> tuple[str, ...]:
-    """What the records added, in plain sentences: the sum of it first. Empty where nothing was measured without."""
+    """Say what the records added, the sum of it first; empty where nothing was measured without."""
     if not _beside(quality):
         return ()
     measured = quality.added
@@ -85,7 +67,7 @@ def added(quality: Quality) -> tuple[str, ...]:
 
 
 def difference(found: Added) -> str:
-    """What was added to one figure, in words."""
+    """Return what was added to one figure, in words."""
     if found.spread is None:
         one = "text" if found.measure == "likelihood" else "seed"
         return f"{found.difference:+.3f}, of which one {one} cannot tell whether it is chance"
@@ -98,7 +80,7 @@ def difference(found: Added) -> str:
 
 
 def shown(found: Scores | PerToken | None) -> str:
-    """Mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
+    """Return mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
     if found is None:
         return ABSENT
     spread = found.std if isinstance(found, Scores) else found.error
@@ -106,7 +88,7 @@ def shown(found: Scores | PerToken | None) -> str:
 
 
 def about(quality: Quality) -> str:
-    """Texts and model, in a sentence."""
+    """Return texts and model, in a sentence."""
     synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
     doubles = quality.synthetic.texts - quality.synthetic.distinct
     notes = [counted(doubles, "double")] if doubles else []
@@ -117,17 +99,22 @@ def about(quality: Quality) -> str:
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
+def build(quality: Quality) -> Document:
+    """Return an evaluation of a run's texts as a screen."""
+    return Document(section_title("quality"), list(blocks(quality)))
+
+
 def blocks(quality: Quality) -> Iterator[Block]:
     """Yield all of it: whose figures these are, a table, what the records added, and the settings."""
-    yield Paragraph(WARNING, "caution", "Internal.")
+    yield Paragraph(say("quality-private"), "caution", "Internal.")
     yield Paragraph(about(quality))
     if found := rows(quality):
         names = header(quality)
-        yield Table.of(TITLE, names, found, range(1, len(names)))
+        yield Table.of(section_title("quality"), names, found, range(1, len(names)))
     if said := added(quality):
-        yield Paragraph(ADDED_NOTE, lead=said[0])
+        yield Paragraph(say("quality-added"), lead=said[0])
         yield Items(said[1:])
-    yield Paragraph(NOTE, "quiet")
+    yield Paragraph(say("quality-note"), "quiet")
     if quality.warnings:
         yield Items(list(map(one_line, quality.warnings)), tone="caution")
     yield Definitions([Entry(name, said) for name, said in details(quality)])
@@ -141,7 +128,9 @@ def brief(quality: Quality) -> Section:
         said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
         found.append(Entry(name.partition(",")[0].lower(), said))
     found += [Entry("records", said) for said in added(quality)[:1]]
-    return Section(TITLE, [Definitions(found)], note="private: publishing them would leak private information")
+    return Section(
+        section_title("quality"), [Definitions(found)], note="private: publishing them would leak private information"
+    )
 
 
 def _accuracy(found: Downstream, source: Source) -> str:
@@ -150,7 +139,7 @@ def _accuracy(found: Downstream, source: Source) -> str:
 
 
 def _own(own: int | None, texts: int) -> str:
-    """How many of some real texts the run was made from."""
+    """Return how many of some real texts the run was made from."""
     if own is None:
         return "it is not known whether the run was made from them"
     if own == 0:
@@ -159,7 +148,7 @@ def _own(own: int | None, texts: int) -> str:
 
 
 def details(quality: Quality) -> Iterator[tuple[str, str]]:
-    """All settings, by what they belong to."""
+    """Yield all settings, by what they belong to."""
     yield "Evaluated", quality.created
     if quality.mauve is not None:
         s = quality.mauve.settings

@@ -11,7 +11,7 @@ from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import MARKS_LEAD
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
@@ -31,7 +31,7 @@ class ReleasedTexts:
     """All texts of a result that are shown. None for readers outside, whatever the result holds."""
 
     def __init__(self, result: AuditResult) -> None:
-        """Nothing is made before it is asked for: texts may be many."""
+        """Prepare nothing before it is asked for: texts may be many."""
         self._result, self._samples = result, () if is_public(result) else result.samples
         self._batches = {batch.id: batch for batch in result.batches}
         finite = [cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)]
@@ -40,12 +40,12 @@ class ReleasedTexts:
         self.marked = any(sample.costs is not None for sample in self._samples)
 
     def __len__(self) -> int:
-        """How many texts are shown."""
+        """Return how many texts are shown."""
         return len(self._samples)
 
     def block(self) -> Texts:
         """Return all of them, with what each mark begins at."""
-        marks = MARKS_LEAD if self.marked else ""
+        marks = say("marks-lead") if self.marked else ""
         return Texts([self._shown(sample) for sample in self._samples], marks, self.legend, PAGE)
 
     @property
@@ -95,7 +95,7 @@ class ReleasedTexts:
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
-        """How long it is, what it cost and is labelled with, and which of its tokens cost most."""
+        """Yield how long it is, what it cost and is labelled with, and which of its tokens cost most."""
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
@@ -116,7 +116,7 @@ class ReleasedTexts:
             yield "Not marked: the record's tokens do not spell this text, or are too many to tell of."
 
     def _pieces(self, sample: SampleText, anchor: str) -> Iterator[Piece]:
-        """The text's tokens; those of which nothing is to be said, together."""
+        """Yield the text's tokens; those of which nothing is to be said, together."""
         text, costs = sample.text or "", sample.costs
         if costs is None:
             if text:
@@ -155,7 +155,7 @@ def _words(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A token in quotes, its line breaks visible."""
+    """Return a token in quotes, its line breaks visible."""
     if not text:
         return NO_TEXT
     return f"“{_words(text)}”".replace("\n", "\\n").replace("\t", "\\t")
@@ -166,7 +166,7 @@ def _probability(value: float) -> str:
 
 
 def _reach(token: DearToken) -> str:
-    """Between which probabilities a neighbour could have put the token."""
+    """Return the probabilities between which a neighbour could have put the token."""
     if not all(map(math.isfinite, (token.probability, token.rise, token.fall))):
         return "not bounded"
     low = token.probability * math.exp(-token.fall)
@@ -179,7 +179,7 @@ def _others(token: DearToken) -> str:
 
 
 def _sentence(token: DearToken) -> str:
-    """What a token cost, for whoever points at it."""
+    """Return what a token cost, for whoever points at it."""
     others = _others(token)
     return (
         f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall {bound(token.fall)}). "

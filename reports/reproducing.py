@@ -17,7 +17,7 @@ _REPLAYS = ("replay.logits", "replay.lower-bound", "neighbors.regenerated")
 
 
 def commands(result: AuditResult) -> tuple[str, ...]:
-    """What to type to get this report again and to use its claim as a release gate."""
+    """Return what to type to get this report again and to use its claim as a release gate."""
     path = argument(result.run.path or "RUN_DIR", "RUN_DIR")
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
@@ -25,7 +25,7 @@ def commands(result: AuditResult) -> tuple[str, ...]:
 
 
 def rests_on(result: AuditResult) -> str:
-    """The options without which an audit would not show what this one did: the model, the data, the level."""
+    """Return the options without which an audit would not show what this one did: the model, the data, the level."""
     replays = [check for check in result.checks if check.id in _REPLAYS]
     replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
     # Where nothing of ours can load the generator, no check asks for the data.
@@ -48,7 +48,7 @@ def model_name(result: AuditResult) -> str:
 
 
 def claim_origin(result: AuditResult) -> str:
-    """Whether the run stated the tested claim or somebody gave it to the audit, in a sentence."""
+    """Say whether the run stated the tested claim or somebody gave it to the audit."""
     if result.asked:
         names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
         given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -27,7 +27,7 @@ _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_BIDIRECTI
 
 
 def printable(text: object, limit: int = PROSE_LENGTH) -> str:
-    """`text` with control characters shown as escapes; line breaks and tabs are kept.
+    """Return text with control characters shown as escapes; line breaks and tabs are kept.
 
     Cut to `limit` characters where that is shorter with what then stands in the place of the rest.
     """
@@ -41,17 +41,17 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
-    """As `printable`, with every run of white space turned into one space."""
+    """Return text as `printable` does, with every run of white space turned into one space."""
     return " ".join(printable(text, limit).split())
 
 
 def in_a_line(path: object) -> str:
-    """A file's name in a line: as it is but for what drives a terminal, reorders the line or breaks it."""
+    """Return a file's name in a line: as it is but for what drives a terminal, reorders the line or breaks it."""
     return printable(path).replace("\n", "\\n")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """The text in lines of this width, `indent` before all but the first; commands, in backticks, are not broken."""
+    """Return text in lines of this width, `indent` before all but the first; commands in backticks are not broken."""
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
     filled = textwrap.fill(held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     return filled.replace("\xa0", " ")
@@ -68,12 +68,12 @@ def fitting(sentences: Sequence[object], elsewhere: str, fits: Callable[[str], b
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 batch`, `1,000 batches`: the number with its noun; `many` defaults to `one` with an s."""
+    """Return a number with its noun: `1 batch`, `1,000 batches`; `many` defaults to `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
-    """What goes by the same key, in a list for each, in the order of the pairs."""
+    """Return what goes by the same key, in a list for each, in the order of the pairs."""
     groups: dict[_Key, list[_Item]] = {}
     for key, item in pairs:
         groups.setdefault(key, []).append(item)

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dpaudit.reports.audit_document import render_html, render_markdown
-from dpaudit.reports.clusters import clusters_csv, render_clusters_html
-from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.reports.machine import render_junit
+from dpaudit.results import AuditResult
 from dpaudit.results.quality_file import replace_file
 
 
@@ -20,7 +18,7 @@ class NoPlainFileError(FileExistsError):
 
 
 def documents(result: AuditResult) -> dict[str, str]:
-    """report.html, report.json, report.md and junit.xml, by their names."""
+    """Return report.html, report.json, report.md and junit.xml, by their names."""
     return {
         "report.html": render_html(result),
         "report.json": result.to_json(),
@@ -30,37 +28,12 @@ def documents(result: AuditResult) -> dict[str, str]:
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
+    """Write report.html, report.json, report.md and junit.xml, as `write_files` does; return paths by format."""
     return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
 
 
-def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
-    """Writes clusters.html, clusters.json and clusters.csv, as `write_files` does."""
-    files = {
-        "clusters.html": render_clusters_html(comparison),
-        "clusters.json": comparison.to_json(),
-        "clusters.csv": clusters_csv(comparison),
-    }
-    return write_files(files, folder)
-
-
-def write_junit(result: AuditResult, path: Path) -> None:
-    """Writes the checks as JUnit XML, as `write_files` does."""
-    write_files({path.name: render_junit(result)}, path.parent)
-
-
-def write_sarif(result: AuditResult, path: Path) -> None:
-    """Writes the checks' findings as SARIF, as `write_files` does."""
-    write_files({path.name: render_sarif(result)}, path.parent)
-
-
-def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:
-    """Writes the comparison as one page, as `write_files` does; `links` lead to each run's report, relative to it."""
-    write_files({path.name: render_comparison_html(comparison, links)}, path.parent)
-
-
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Writes files by their names into `folder`, for their owner alone, and returns their paths.
+    """Write files by their names into `folder`, for their owner alone, and return their paths.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
@@ -80,7 +53,7 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
 
 
 def _refuse_special(path: Path) -> None:
-    """Only a plain file is replaced: a rename would put one in the place of a device, a pipe or a link too."""
+    """Refuse what is no plain file: a rename would put one in the place of a device, a pipe or a link too."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

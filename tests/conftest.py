@@ -19,8 +19,8 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -108,7 +108,7 @@ settings.register_profile("dpaudit", deadline=None, derandomize=True, database=N
 settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
-KEY = "5eed" * 16
+KEY = "1aa5c42e8e957dc4c8a8ecae8059103240ad62db826636747512b4329d043641"
 #: Of each label, where every record serves in several rounds.
 ROUNDED_RECORDS = 30
 #: Of approximate claims.
@@ -303,18 +303,22 @@ class Spec:
         coins = np.random.default_rng([77, self.seed, self.canaries]).random(self.canaries) < (
             0.5 if self.fair else 1.0
         )
-        made = [(f"canary {number}" for number in itertools.count()) for _ in range(self.canaries)]
         return Canaries(
             salt="5a" * 32,
             canaries=tuple(
                 Canary(
                     label=self.label(batch),
-                    text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
+                    text=self._canary_text(batch),
                     included=bool(coin),
                 )
-                for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
+                for batch, coin in enumerate(coins)
             ),
         )
+
+    def _canary_text(self, batch: int) -> str:
+        goes, label = self.goes(batch, None), self.label(batch)
+        texts = (f"canary {number}" for number in itertools.count())
+        return next(text for text in texts if goes(self._hash.digest(label, text)))
 
     def included(self, batch: int) -> bool:
         """Whether a batch has a canary among its contexts."""
@@ -436,12 +440,16 @@ class Spec:
             claim=None if median else self._mean_claim(),
         )
 
-    @cached_property
+    @property
     def assignment(self) -> tuple[Assigned, ...]:
         """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch.
 
         Of several rounds some records of each label, by their groups.
         """
+        return assignment_of(replace(self, **HONEST))
+
+    def place_records(self) -> tuple[Assigned, ...]:
+        """Work out the assignment."""
         if self.rounds > 1:
             of_labels = [itertools.islice(self._digests(label), ROUNDED_RECORDS) for label in self.labels]
             found = [Assigned(digest, group, None) for group, digests in enumerate(of_labels) for digest in digests]
@@ -450,7 +458,7 @@ class Spec:
         if self.cells:
             places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
         digests = {label: self._digests(label) for label in self.labels}
-        found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
+        found = [Assigned(next(filter(self.goes(b, s), digests[self.label(b)])), b, s) for b, s in places]
         for batch, canary in enumerate(self.made_up.canaries if self.made_up else ()):
             if canary.included:
                 first = next(number for number, place in enumerate(found) if place.batch == batch)
@@ -459,7 +467,8 @@ class Spec:
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
-        spare = (d for d in digests["a"] if self._hash.of_round(0).batch(d, most) >= generated)
+        keyed = self._hash.of_round(0)
+        spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated)
         rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
         found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
@@ -486,13 +495,15 @@ class Spec:
         """Digests of a label's records, one after the other; the seed makes them those of another data set."""
         return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
 
-    def goes(self, digest: str, batch: int, slot: int | None) -> bool:
-        """Whether the hash sends a record of the batch's label there."""
+    def goes(self, batch: int, slot: int | None) -> Callable[[str], bool]:
+        """Whether the hash sends a record of the batch's label there, by its digest."""
         number, count = self.place(batch)
-        keyed = self._hash.of_round(0)
-        if keyed.batch(digest, count) != number:
-            return False
-        return slot is None or keyed.slot(digest, self.cells or max(self.sizes)) == slot
+        keyed, slots = self._hash.of_round(0), self.cells or max(self.sizes)
+
+        def sent(digest: str) -> bool:
+            return keyed.batch(digest, count) == number and (slot is None or keyed.slot(digest, slots) == slot)
+
+        return sent
 
     @property
     def release(self) -> ReleaseAccountant:
@@ -1163,6 +1174,21 @@ class Generator:
             for batch in range(len(self.spec.contexts_of)):
                 self.batch(writer, batch)
             writer.finish(self.claim())
+
+
+#: Fields of a Spec that say how steps come about and not where records go, as an honest run has them.
+HONEST: dict[str, Any] = {
+    field.name: field.default
+    for field in fields(Spec)
+    if field.name
+    in {"greedy", "drawn", "unscored", "unscored_public", "below_clip", "private_anchor", "private_from", "divide_by"}
+    | {"noised", "chosen", "tested", "amplified", "drafts", "least_likely"}
+}
+
+
+@lru_cache(maxsize=8)  # a fault's run and the clean one of its kind differ in these alone
+def assignment_of(spec: Spec) -> tuple[Assigned, ...]:
+    return spec.place_records()
 
 
 def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:

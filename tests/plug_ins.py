@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 
 from dpaudit import plugins
-from dpaudit.auditing import run
 from dpaudit.catalogue import entries
 from dpaudit.checks import registry
 
@@ -46,19 +45,19 @@ def installed(site: Path, name: str, groups: Mapping[str, Mapping[str, str]]) ->
     (told / "entry_points.txt").write_text("\n".join(sections))
     registry.registered()  # dpaudit's own are declared once, when they are imported
     before = set(sys.modules)
-    with (
-        mock.patch.object(plugins, "_places", lambda places=plugins._places: [*places(), str(site)]),
-        mock.patch.object(plugins, "_LOADED", list(plugins._LOADED)),
-        mock.patch.object(registry, "_DECLARED", dict(registry._DECLARED)),
-        mock.patch.object(sys, "path", [*sys.path, str(site)]),
-    ):
-        forget()
-        try:
+    try:
+        with (
+            mock.patch.object(plugins, "_places", lambda places=plugins._places: [*places(), str(site)]),
+            mock.patch.object(plugins, "_LOADED", list(plugins._LOADED)),
+            mock.patch.object(registry, "_DECLARED", dict(registry._DECLARED)),
+            mock.patch.object(sys, "path", [*sys.path, str(site)]),
+        ):
+            forget()
             yield
-        finally:
-            for module in [name for name in set(sys.modules) - before if is_of(site, sys.modules[name])]:
-                del sys.modules[module]
-    forget()
+    finally:
+        for module in [name for name in set(sys.modules) - before if is_of(site, sys.modules[name])]:
+            del sys.modules[module]
+        forget()
 
 
 def is_of(site: Path, module: Any) -> bool:
@@ -68,5 +67,5 @@ def is_of(site: Path, module: Any) -> bool:
 def forget() -> None:
     """Look for plug-ins anew."""
     catalogue = entries._with  # knows plug-ins by their names, which other tests' have
-    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, run._step_checks, catalogue):
+    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, catalogue):
         each.cache_clear()

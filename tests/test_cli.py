@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -279,14 +280,14 @@ def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run,
             ("report", f"./{name}"),
             ("report", f"./{name}", "--audience", "public"),
             ("inspect", f"./{name}"),
-            ("figures", f"./{name}", "--format", "svg", "--out", f"{name} figures"),
+            ("compare", f"./{name}", "--format", "svg", "--figures", f"{name} figures"),
         ):
             _, out, err = dpaudit(*command)
             assert not set(out + err) & {"\x1b", "\x9b", "\u202e"} and "\n\\x1b[mb" not in out + err
             if command[0] == "inspect":
                 assert f"Next: dpaudit inspect {named} --batch" in err
         assert f"\ndpaudit report {named}\n" in Path(name, "report/report.md").read_text()
-        assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
+        assert f"dpaudit compare {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
 
 
 def test_no_private_report_takes_the_place_of_a_public_one(make_run, dpaudit, tmp_path):
@@ -375,7 +376,7 @@ def test_what_is_no_run_is_told_before_anything_is_compared(make_run, dpaudit, t
     assert (code, out, page.exists()) == (2, "", False)
     nowhere, texts = err.splitlines()
     assert nowhere.startswith(f"dpaudit: {tmp_path / 'nowhere'}: ") and "no such directory" in nowhere
-    assert str(baseline) in texts and "are public-only texts" in texts
+    assert str(baseline) in texts and "public-only" in texts
 
 
 def test_a_mistyped_path_takes_two_lines(dpaudit, tmp_path):
@@ -384,12 +385,12 @@ def test_a_mistyped_path_takes_two_lines(dpaudit, tmp_path):
     assert "no such directory" in err and "Check the path." in err
 
 
-def test_the_report_of_a_pass_takes_fifteen_lines(make_run, dpaudit, tmp_path):
+def test_the_report_of_a_pass_takes_twelve_lines(make_run, dpaudit, tmp_path):
     for settings in ({}, {"aggregator": "mean"}):
-        code, out, err = dpaudit("report", make_run(**settings).path, "--out", tmp_path / "out")
+        code, out, _ = dpaudit("report", make_run(**settings).path, "--out", tmp_path / "out")
         assert code == 0
-        assert len(out.splitlines()) + len(err.splitlines()) <= 15
-        assert "recomputed ε ≤" in out.splitlines()[0]
+        assert len(out.splitlines()) <= 12
+        assert out.startswith("Pass") and " recomputed" in out
 
 
 def test_closed_output_is_no_success():
@@ -703,7 +704,7 @@ def test_a_closed_pipe_is_told_by_the_exit_code_unless_the_verdict_is_worse(
 
 
 def test_a_closed_pipe_is_no_defect(into_a_closed_pipe):
-    for arguments in (["--help"], ["checks"], ["completion", "bash"], ["--version"]):
+    for arguments in (["--help"], ["checks"], ["lab", "--help"], ["--version"]):
         assert into_a_closed_pipe(*arguments) == (UNREAD, "")
 
 
@@ -828,11 +829,11 @@ def in_words(*options):
 
 def test_budget_names_what_is_not_the_default():
     plain = in_words("--tokens", 1)
-    assert plain.startswith("1 token per batch costs epsilon ")
-    assert "(rdp, add_remove)." in plain
+    assert plain.startswith("1 token per") and "of 64 contexts" in plain
+    assert "rdp" in plain and "add_remove" in plain
     options = ["--divisor", "actual", "--group-size", 3, "--rebalancing-epsilon", 0.1]
     said = in_words("--tokens", 5, *options)
-    for setting in ("number of contexts", "3 contexts per unit", "rebalancing epsilon 0.1"):
+    for setting in ("number of contexts", "changes 3 contexts", "epsilon 0.1,"):
         assert setting in said
         assert setting not in plain
 
@@ -840,7 +841,7 @@ def test_budget_names_what_is_not_the_default():
 def test_budget_by_the_optimal_method_says_its_lower_end():
     found = budget(64, 108000, "--tokens", 50, "--method", "optimal")
     said = in_words("--tokens", 50, "--method", "optimal")
-    low = float(said.partition("No accountant can go below ")[2].rstrip(".\n"))
+    low = float(said.partition("lower end")[2].partition(":")[0])
     assert found["batch_lower"] - 1e-4 < low <= found["batch_lower"]
 
 
@@ -854,8 +855,8 @@ def test_budget_states_no_lower_end_where_none_is_known():
     options = ["--tokens", 1, "--delta", 0.0468, "--method", "optimal"]
     found = budget(64, 20, *options)
     assert found["batch_lower"] is None and found["batch_epsilon"] > 0
-    assert "is not known" in in_words(*options, "--records", 20)
-    assert "go below" not in in_words("--tokens", 1, "--delta", 0.5, "--method", "optimal", "--records", 1)
+    assert "not known" in in_words(*options, "--records", 20)
+    assert "lower end" not in in_words("--tokens", 1, "--delta", 0.5, "--method", "optimal", "--records", 1)
 
 
 def test_figures_are_never_rounded_down():
@@ -923,7 +924,8 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
         size = found["batch_size"]
         assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 20
         assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 20
-    assert answer(dpaudit, "--tokens", 100, "--epsilon", 3).startswith("120 contexts per batch are the fewest: 100 ")
+    said = answer(dpaudit, "--tokens", 100, "--epsilon", 3)
+    assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
@@ -943,9 +945,9 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
         >= 96
         > strict_json(answer(dpaudit, *own, "--batch-size", fewest["batch_size"] - 1, "--json"))["sure_tokens"]
     )
-    assert "in the first 3 of a batch" in answer(dpaudit, *own, "--batch-size", 32)
-    assert "in all 96 where" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96)
-    assert answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0).rstrip().endswith("in all 0.")
+    assert "first 3 of" in answer(dpaudit, *own, "--batch-size", 32)
+    assert "in all 96 if" in " ".join(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96).split())
+    assert "in all 0\n" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0)
 
 
 def in_rounds(dpaudit, *options):
@@ -1025,22 +1027,35 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
+def leaf_commands(group=cli, path=()):
+    """Every command that does something, by the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaf_commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
 def test_every_command_has_an_example_and_can_be_quiet():
-    for command in cli.commands:
-        result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
+    for words in leaf_commands():
+        result = CliRunner().invoke(cli, [*words, "--help"], catch_exceptions=False)
         assert result.exit_code == 0
-        assert f"dpaudit {command}" in result.stdout
+        assert f"dpaudit {' '.join(words)}" in result.stdout
         assert "Example" in result.stdout
         assert "--quiet" in result.stdout
 
 
-def test_no_summary_of_a_command_is_cut():
+def test_help_lists_six_verbs_first_and_cuts_no_summary():
     result = CliRunner().invoke(cli, ["--help"], catch_exceptions=False, terminal_width=80)
-    assert "..." not in result.stdout.partition("Commands:")[2]
+    listed = result.stdout.partition("Commands:")[2]
+    assert "..." not in listed
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert names[:6] == ["init", "generate", "report", "evaluate", "release", "verify"]
+    assert sorted(names) == sorted(cli.commands)
 
 
 def test_unusable_command_lines(dpaudit):
-    for name in ("nothing", "report", "verify", "compare", "figures"):
+    for name in ("nothing", "report", "verify", "compare", "lab"):
         code, out, err = dpaudit(name)
         assert (code, out) == (2, ""), name
         assert "Usage" in err
@@ -1051,7 +1066,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
     code, out, err = dpaudit()
     assert (code, out) == (2, "")
     assert (0, err, "") == dpaudit("-h") == dpaudit("--help")
-    assert "\\n" not in err and "Commands:\n  budget" in err
+    assert "\\n" not in err and "Commands:\n  init" in err
 
 
 @pytest.mark.parametrize(
@@ -1064,7 +1079,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         (["verify", "run", "--evidense", "3"], "No such option '--evidense'. Did you mean '--evidence'?"),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
-        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+        (["compare", "run"], "Name two or more run directories."),
         (["record"], "Missing argument 'GENERATOR'"),
         (["verify", "one", "t\nwo"], "Got unexpected extra argument (t\\nwo)"),
         (["budget", "--clip", "1", "--relation", "other"], "'other' is not one of 'add_remove', 'replace'."),
@@ -1100,7 +1115,7 @@ def python(code, *arguments):
 
 
 LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
-HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas")
+HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas", "dpaudit.generation.experiments")
 
 
 def test_command_line_alone_loads_nothing_heavy():
@@ -1142,7 +1157,7 @@ def test_exit_codes_of_the_process(make_run, process):
 def test_checks_are_listed_and_explained(dpaudit):
     code, out, err = dpaudit("checks")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == list(registered())
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(registered())
     code, out, err = dpaudit("checks", "sampling.distribution")
     assert (code, err) == (0, "")
     for part in ("evidence", "compares", "remedy", "reference", "docs/mathematics.md#the-sampling-test"):
@@ -1158,18 +1173,14 @@ def test_a_check_that_is_not_there(dpaudit):
     assert "no check 'claim.everything'" in err
 
 
-def test_locations_that_are_no_urls_are_refused(dpaudit):
-    for location in ("s3:/bucket/run", "s3://", "file://work/run", "FILE://", "gs:/x", "memory:///"):
+def test_places_that_lead_nowhere_are_refused(dpaudit):
+    for location in ("s3:/bucket/run", "file://work/run", "memory://", "memory:///"):
         code, out, err = dpaudit("verify", location)
-        assert (code, out) == (2, "")
-        assert location in err
-        assert "//" in err
+        assert (code, out) == (2, "") and err, location
 
 
 def test_url_of_a_file_is_its_path(make_run, dpaudit):
-    run = make_run()
-    for url in (f"file://{run.path}", f"FILE://localhost{run.path}/"):
-        assert dpaudit("verify", url)[0] == 0
+    assert dpaudit("verify", f"file://{make_run().path}")[0] == 0
 
 
 def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
@@ -1266,20 +1277,12 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(make_run, o
 # --- completion -------------------------------------------------------------------------------------------------------
 
 
-def test_completion_prints_the_shells_script(dpaudit):
-    for shell in ("bash", "zsh", "fish"):
-        code, out, err = dpaudit("completion", shell)
-        assert (code, err) == (0, "")
-        assert "dpaudit" in out
-        assert f"_DPAUDIT_COMPLETE={shell}_complete" in out
-
-
 def test_completion_in_bash_completes(tmp_path):
-    """In a real shell, with the script as it is printed."""
+    """In a real shell, by click's own way, as docs/inspect.md has it."""
     (tmp_path / "dpaudit").write_text(f'#!/bin/sh\nexec {sys.executable} -m dpaudit "$@"\n')
     (tmp_path / "dpaudit").chmod(0o755)
     script = """
-    eval "$(dpaudit completion bash)"
+    eval "$(_DPAUDIT_COMPLETE=bash_source dpaudit)"
     COMP_WORDS=(dpaudit inspect --ba) COMP_CWORD=2
     _dpaudit_completion dpaudit
     echo "${COMPREPLY[@]}"
@@ -1293,7 +1296,7 @@ def test_completion_in_bash_completes(tmp_path):
 
 def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypatch):
     def completed(words):
-        """What the program answers to the script that `dpaudit completion` printed."""
+        """What the program answers to the shell's script."""
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
         return dpaudit()[1].splitlines()
@@ -1358,7 +1361,7 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
         ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
         ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
         ([*own, "--", sys.executable, script], "the script ended with exit code"),
-        ([*own, "--", "true", script], "the script ended with exit code 0, and wrote no whole run"),
+        ([*own, "--", "true", script], "the script ended with exit code 0 and wrote no complete run"),
         (["--out", tmp_path / "taken", "--", "true", script], "taken: the directory is not empty"),
         (["--out", tmp_path / "taken" / "notes.txt", "--", "true", script], "notes.txt: cannot be written"),
         (["--out", finished.path, "--", "true", script], "the directory is not empty"),

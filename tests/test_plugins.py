@@ -17,7 +17,7 @@ import dpaudit
 from dpaudit import plugins
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.clusterings import FIELDS as CONFIG_FIELDS
-from dpaudit.auditing import audit_run
+from dpaudit.auditing import audit_run, batches
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.catalogue import Entry, catalogue
 from dpaudit.checks import registered
@@ -39,6 +39,37 @@ def check(facts):
     {body}
 """
 STEP_CHECK = RUN_CHECK.replace("@RunCheck", "@StepCheck")
+EVIDENCE = """
+from dpaudit.checks.evidence import BatchEvidence, Evidence
+from dpaudit.checks.registry import Outcome, RunCheck
+
+class Steps(BatchEvidence):
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, view):
+        self.steps += 1
+
+    def result(self):
+        return self.steps
+
+class Counted(Evidence):
+    @classmethod
+    def begin(cls, run):
+        return cls()
+
+    @classmethod
+    def open(cls, batch):
+        return Steps()
+
+    def merge(self, batch, found):
+        self.by_batch[batch] = found
+
+@RunCheck(id="{id}", gathers=(Counted,))
+def check(run):
+    counted = sum(run[Counted].by_batch.values())
+    return Outcome("pass" if counted == run.steps > 0 else "fail", "held")
+"""
 WORDS = """
 [check."{id}"]
 title = "It holds"
@@ -129,6 +160,12 @@ def test_commands_know_a_plug_ins_check(tmp_path: Path, capsys: pytest.CaptureFi
 
 # --- a broken check ---------------------------------------------------------------------------------------------------
 
+
+def raising_in(method: str) -> str:
+    """The code of a check whose evidence raises an error in a method."""
+    return re.sub(rf"(    def {method}\(.*\n)", r"\1        raise KeyError('a private text')\n", EVIDENCE)
+
+
 BROKEN: dict[str, Mapping[str, Any]] = {
     "not-imported": {"code": "import nothing_of_the_kind"},
     "leaves": {"code": "raise SystemExit"},
@@ -145,6 +182,13 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     "no-outcome": {"body": "return None"},
     "no-such-code": {"body": 'return Outcome("pass", "unheard-of")'},
     "raises-at-steps": {"code": STEP_CHECK, "body": "raise KeyError('a private text')", "evidence": 4},
+    "exits": {"body": "raise SystemExit"},
+    "exits-at-steps": {"code": STEP_CHECK, "body": "raise SystemExit"},
+    "writes-where-others-read": {"code": STEP_CHECK, "body": "facts.aggregate[...] = 0.0"},
+    "shows-without-an-outcome": {"code": STEP_CHECK.replace('"{id}"', '"{id}", shown=lambda view: False')},
+    "gathers-a-number": {"code": RUN_CHECK.replace('"{id}"', '"{id}", gathers=(3,)')},
+    "looks-up-what-is-not-gathered": {"code": EVIDENCE.replace(", gathers=(Counted,)", "")},
+    **{f"raises-in-{name}": {"code": raising_in(name)} for name in ("begin", "open", "step", "result", "merge")},
 }
 
 
@@ -169,6 +213,25 @@ def test_a_check_that_holds_passes(make_run: Any, plug: Plug) -> None:
     plug_check(plug)
     assert audit_run(make_run().path).verdict == "pass"
     assert list(registered())[-1] == "acme.it"
+
+
+def test_a_check_gathers_its_own_evidence(make_run: Any, plug: Plug) -> None:
+    plug_check(plug, code=EVIDENCE)
+    found = audit_run(make_run().path)
+    assert {check.id: check.code for check in found.checks}["acme.it"] == "held"
+    assert found.verdict == "pass"
+
+
+def test_a_check_that_a_worker_cannot_load_is_not_made(
+    make_run: Any, plug: Plug, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug_check(plug, code=STEP_CHECK, body="return None")
+    run = make_run().path
+    assert audit_run(run).verdict == "pass"
+    monkeypatch.setattr(batches, "looking_here", frozenset)  # as in a process without the package
+    found = audit_run(run)
+    (other,) = (check for check in found.checks if check.id == "acme.it")
+    assert (found.verdict, other.status, other.code) == ("not_verified", "skip", "unusable")
 
 
 def test_a_broken_check_is_one_error_of_the_list(plug: Plug, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,6 +328,16 @@ def test_whoever_reads_a_pass_is_told_whose_bounds_it_rests_on(plug: Plug, make_
     assert "caveat.others-parts" not in {each.code for each in alone.caveats}
 
 
+def test_additions_that_a_mechanism_does_not_tell_are_not_compared(plug: Plug, make_run: Any) -> None:
+    run = make_run(aggregator="mean", contexts=True)
+    body = "not_applicable = {key: why for key, why in Mean.not_applicable.items() if key != 'neighbors.addition'}"
+    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=body))
+    run.edit_manifest({"mechanism.aggregator": "other"})
+    run.rehash()
+    (found,) = (check for check in audit_run(run.path).checks if check.id == "neighbors.addition")
+    assert (found.status, found.code) == ("skip", "no-addition")
+
+
 def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any) -> None:
     problem = "def range_problem(self, *_):\n        from dpaudit.mechanisms import Problem\n"
     problem += "        return Problem('acme.no')"
@@ -276,6 +349,29 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
     with pytest.raises(InputError) as raised:
         audit_run(run)
     assert raised.value.where.startswith("acme-other 0.1")
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        *((method, "raise KeyError('a private text')") for method in ("range_problem", "sensitivity", "eta", "box")),
+        ("range_problem", "return 'no problem'"),
+        ("eta", "return 'no number'"),
+        ("aggregate", "return 'no vector'"),
+    ],
+)
+def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str, body: str) -> None:
+    run = make_run(aggregator="mean", contexts=True)
+    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=f"def {method}(self, *_):\n        {body}"))
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["mechanism"]["aggregator"] = "other"
+    (run / "run.json").write_text(json.dumps(manifest))
+    found = audit_run(run.path)
+    assert found.verdict == "error"
+    (failed,) = (check for check in found.checks if check.id == "integrity.format")
+    assert failed.status == "fail"
+    assert "acme-other 0.1" in failed.model_dump_json()
+    assert "a private text" not in found.model_dump_json()
 
 
 def test_an_unknown_recorder_is_one_error(tmp_path: Path) -> None:

@@ -258,29 +258,34 @@ def _costs(
     box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Theorem 1, rise and fall of steps [...] in nats; inf where a bound or a sum is not finite."""
-    low, mid, high, at = _scaled(box, token, temperature)
-    low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
+    scaled, at = _scaled(box, token, temperature)
+    low_x, mid_x, high_x = np.take_along_axis(scaled, at, axis=-1)[..., 0]
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
-        others_low, others_mid, others_high = (
-            np.logaddexp(_log_sum_of_others(values, at), fixed.log_sum) for values in (low, mid, high)
-        )
+        others_low, others_mid, others_high = np.logaddexp(_log_sum_of_others(scaled, at), fixed.log_sum)
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
         theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
         rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)
         fall = np.maximum(down + np.logaddexp(others_high, low_x), 0.0)
-    bounded = np.isfinite(low).all(axis=-1) & np.isfinite(high).all(axis=-1)
+    bounded = np.isfinite(scaled[0]).all(axis=-1) & np.isfinite(scaled[2]).all(axis=-1)
     bounded = bounded & np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
     theorem1, rise, fall = (np.where(bounded, cost, np.inf) for cost in (theorem1, rise, fall))
     return theorem1, rise, fall
 
 
-def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles, NDArray[np.intp]]:
-    """The box over tau in float64, and the tokens' places [..., 1]. Raises ValueError where no bound follows."""
+def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, NDArray[np.intp]]:
+    """Return the box over tau in float64 [3, ..., S], and the tokens' places [1, ..., 1].
+
+    Raises:
+        ValueError: no bound follows.
+    """
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be positive and finite, not {temperature}")
+    scaled = np.empty((3, *np.broadcast_shapes(*(np.shape(values) for values in box))))
     with np.errstate(over="ignore"):
-        low, mid, high = (np.asarray(values, dtype=np.float64) / temperature for values in box)
+        for values, row in zip(box, scaled, strict=True):
+            np.divide(values, temperature, out=row, dtype=np.float64)
+    low, mid, high = scaled
     index = np.asarray(token)
     if index.dtype.kind not in "iu":
         raise ValueError("a token is a whole number")
@@ -293,16 +298,16 @@ def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Do
         raise ValueError("the aggregate or a bound on it is not a number")
     if not ordered:
         raise ValueError("the aggregate does not lie between its bounds")
-    return low, mid, high, index[..., None].astype(np.intp)
+    return scaled, index[None, ..., None].astype(np.intp)
 
 
 def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
-    """log of the sum of exp of values [..., S] without the token's own entry; -inf where there is no other.
+    """log of the sum of exp of values [k, ..., S] without the token's own entry; -inf where there is no other.
 
     The token's entry is left out before the largest is taken: beside an entry that is higher by 745 all others would
     vanish, and with them the bound when that entry is replaced.
     """
-    others = np.broadcast_to(values, (*at.shape[:-1], values.shape[-1])).copy()
+    others = np.broadcast_to(values, (len(values), *at.shape[1:-1], values.shape[-1])).copy()
     np.put_along_axis(others, at, -np.inf, axis=-1)
     largest = others.max(axis=-1)
     shift = np.where(np.isfinite(largest), largest, 0.0)

@@ -23,6 +23,7 @@ from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -310,17 +311,21 @@ def audit(
         InputError: an argument cannot be used, or the data or the model is not the run's.
     """
     where = places.location_of(run)
+    if model is not None and not (isinstance(model, str) and model):
+        raise InputError(
+            "model", f"this is {in_short(model)}, and no name.", "Give a folder, a package or a hub's name."
+        )
     question = asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit)
-    if evidence not in range(5):
+    if type(evidence) is not int or evidence not in range(5):
         raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
     rules = None
     if policy is not None:
         from dpaudit.releasing.policy import read_policy
 
-        rules = read_policy(Path(policy))
+        rules = read_policy(places.path_of(policy, "policy"))
         evidence = max(evidence, rules.policy.evidence or 0)
-    known = frozenset(read_tokenizer(Path(file)) for file in tokenizers)
-    seed = read_seed(tuple(map(Path, seed_files))) if seed_files else None
+    known = frozenset(read_tokenizer(places.path_of(file, "tokenizers")) for file in tokenizers)
+    seed = read_seed(tuple(places.path_of(file, "seed_files") for file in seed_files)) if seed_files else None
     held = Held(_digest("commitment", commitment), _digest("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
@@ -364,19 +369,25 @@ def asked_claim(
         raise InputError("rho", "an epsilon is given, too.", "Give one of them: a claim promises a rho or an epsilon.")
     question = Question(epsilon, delta, relation, unit, batch_epsilon, rho)
     try:
-        question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
+        asked = question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+        raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
+    if batch_epsilon is not None and asked.epsilon is not None and batch_epsilon < asked.epsilon:
+        problem = f"{batch_epsilon:g} at the batch level is less than {epsilon:g} at the release level."
+        remedy = "Give a larger one: people who know a record's batch learn at least as much as readers."
+        raise InputError("batch_epsilon", problem, remedy)
     return question
 
 
 def _digest(name: str, value: str | None) -> str | None:
     """Return a SHA-256 in lower case. Raises InputError where the value is none."""
-    digest = None if value is None else value.strip().lower()
-    if digest is not None and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
-        raise InputError(name, f"{value!r} is no digest.", "Give 64 digits from 0 to 9 and a to f.")
+    if value is None:
+        return None
+    digest = str(value).strip().lower()
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise InputError(name, f"{in_short(value)} is no digest.", "Give 64 digits from 0 to 9 and a to f.")
     return digest
 
 
@@ -466,7 +477,7 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 
 def report_place(run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]) -> Path:
     """Return the folder for a report. Raises InputError where no report may be written, before anything is."""
-    place = places.report_folder(run, audience) if folder is None else Path(folder)
+    place = places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
     places.spare_releases(place, "Name another folder with --out.")
     places.spare_public_reports(place, audience)
     if folder is not None:
@@ -491,12 +502,13 @@ def write_findings(
     sarif: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the checks as JUnit XML and as SARIF. The files are as private as the result is."""
-    from dpaudit.reports.write import write_junit, write_sarif
+    from dpaudit.reports.machine import render_junit, render_sarif
+    from dpaudit.reports.write import write_files
 
-    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+    for option, file, render in (("--junit", junit, render_junit), ("--sarif", sarif, render_sarif)):
         if file is not None:
             with places.writing(Path(file), option):
-                write(result, Path(file))
+                write_files({Path(file).name: render(result)}, Path(file).parent)
 
 
 def audits_of(
@@ -516,7 +528,7 @@ def audits_of(
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)
         if isinstance(run, Audit) and run.result.evidence < EVIDENCE and run.verdict != "error":
-            problem = f"its audit asked for evidence level {run.result.evidence} alone."
+            problem = f"its audit asked only for evidence level {run.result.evidence}."
             raise InputError(str(where), problem, f"Give an audit of level {EVIDENCE} or more, or the run itself.")
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")

@@ -24,11 +24,12 @@ from dpaudit.mechanisms import (
     zcdp_of_draw,
 )
 from dpaudit.mechanisms.mean import ROUNDING
-from dpaudit.reports.budget_plans import budget_words
+from dpaudit.reports.budget_plans import heading, lines
 from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
 from dpaudit.results.budget import BatchCost, ClipTexts, MeanBudget, OneLabel, OwnBudgets, RoundsCost
-from dpaudit.results.rounding import bound, stated
+from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, SecretBatches
+from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30
@@ -60,12 +61,10 @@ class Budget(Shown[MeanBudget]):
         return self.result.batch_epsilon
 
     def _title(self) -> str:
-        return f"Budget of a mean: {self.result.batch_size:g} contexts per batch"
+        return heading(self.result)
 
     def _rows(self) -> list[tuple[str, str]]:
-        release = [("release level", f"epsilon {bound(self.epsilon)}")] if self.epsilon is not None else []
-        rows = [*release, ("batch level", f"epsilon {bound(self.batch_epsilon)}"), ("delta", stated(self.result.delta))]
-        return [*rows, *(("", line) for line in budget_words(self.result))]
+        return list(lines(self.result))
 
 
 def plan_budget(
@@ -128,7 +127,7 @@ def plan_budget(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+        raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
     runs.require_question()
     warn_of_delta(runs.known_delta, records, monitor)
     try:

@@ -1,8 +1,9 @@
-"""Several runs from Python: side by side, and what they cost together."""
+"""Several runs from Python: side by side, on figures, and what they cost together."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,12 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
+from dpaudit.auditing.comparison import batch_spread
 from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.reports.figures import MOST_RUNS, Format
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
+from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
@@ -72,12 +76,13 @@ class RunComparison(Shown[Comparison]):
         Raises:
             InputError: the file would be part of a run's record or of a release, or cannot be written.
         """
-        from dpaudit.reports.write import write_comparison
+        from dpaudit.reports.compare import render_comparison_html
+        from dpaudit.reports.write import write_files
 
-        page, runs = Path(file), [found.run for found in self.audits.values()]
+        page, runs = places.path_of(file, "file"), [found.run for found in self.audits.values()]
         require_page(page, runs)
         with places.writing(page, "--out"):
-            write_comparison(self.result, page, links)
+            write_files({page.name: render_comparison_html(self.result, links)}, page.parent)
         return page
 
     def _title(self) -> str:
@@ -133,6 +138,53 @@ def compare(
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
     by_name = dict(zip(names or map(str, found), found.values(), strict=True))
     return RunComparison(compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name)
+
+
+def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
+    """Raise InputError where names do not fit the runs, they are too many, or the folder must not be written to."""
+    if names and len(names) != len(runs):
+        raise InputError("--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one.")
+    if len(runs) > MOST_RUNS:
+        raise InputError("runs", f"a figure shows {MOST_RUNS} at most.", "Name fewer.")
+    named = [run.run if isinstance(run, Audit) else places.location_of(str(run)) for run in runs]
+    places.spare_runs(folder, named, f"Name a folder elsewhere, or in {places.reports_of(named[0])}.")
+
+
+def draw_figures(
+    audits: Sequence[Audit],
+    folder: str | os.PathLike[str],
+    *,
+    formats: Sequence[Format] = ("svg", "png"),
+    names: Sequence[str] = (),
+) -> list[Path]:
+    """Draw where ex-post epsilon was spent, for papers. All figures are drawn before the first is written.
+
+    Args:
+        audits: of ex-post runs.
+        folder: for the figures and captions.md.
+        formats: svg, png or pdf.
+        names: what to call the runs on figures; empty for their folders' names.
+
+    Raises:
+        InputError: a run has no ex-post figures, or the folder cannot be written.
+    """
+    from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
+    from dpaudit.reports.write import write_files
+
+    place, runs = Path(folder), []
+    require_drawable(audits, names, place)
+    for found, name in zip(audits, names or [places.folder_name(each.run) for each in audits], strict=True):
+        path, result = str(found.run), found.result
+        if problem := why_not_drawn(result):
+            raise InputError(path, problem, "Leave it out.")
+        runs.append(FigureRun(name, path, result, batch_spread(path, result)))
+    asked = [("--name", name) for name in names] + [("--format", each) for each in formats]
+    named = " ".join(argument(str(found.run), "RUN_DIR") for found in audits)
+    options = shlex.join(word for option in asked for word in option)
+    command = f"dpaudit compare {named} {options} --figures {argument(str(folder), 'FOLDER')}"
+    files = figure_files(runs, tuple(formats), command)
+    with places.writing(place, "--figures"):
+        return write_files(files, place)
 
 
 class RunComposition(Shown[JointCost]):
@@ -193,7 +245,7 @@ def compose(
 
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"the value is {delta!r}.", "Give a number between 0 and 1.")
-    statements = () if guarantees is None else read_statements(Path(guarantees))
+    statements = () if guarantees is None else read_statements(places.path_of(guarantees, "guarantees"))
     if len(runs) + len(statements) < 2:
         remedy = "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
         raise InputError("runs", "there are fewer than two releases.", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from dpaudit.api import places
 from dpaudit.api.audits import quality_of
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, records_file
+from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import nearest
 from dpaudit.runs import InputError, RunReader
@@ -79,9 +80,16 @@ def evaluate(
 
     where = places.location_of(run)
     reader = RunReader(where)  # a mistyped path is told before torch is loaded
-    public = None if baseline is None else PublicReader(places.location_of(baseline))
+    public = None if baseline is None else PublicReader(places.location_of(baseline, "baseline"))
     folder = places.report_folder(where, "internal")
     require_place(folder / EVALUATION)
+    from dpaudit.generation.sources import locate
+
+    for argument, records in (("reference", reference), ("test", test)):
+        if records is not None and not is_table(records):
+            path = places.path_of(records, argument)
+            if reader.manifest.data.source != "dataset":  # else it may be the name of one
+                locate(str(path), argument)
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
@@ -92,20 +100,23 @@ def evaluate(
 
     chosen = settings_from_options({name: value for name, value in settings.items() if value not in (None, (), False)})
     previous, _ = quality_of(where)
+    vectors = None
+    if private_cache is not None:
+        vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
     cache = ScoreCache()
     cache.require()
     with (
         records_file(reference, "reference") as real,
-        records_file("" if test is None else test, "test") as held_out,
+        nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
         quality = run_evaluation(
             reader,
-            RealData(real, held_out or None, text, label),
+            RealData(real, held_out, text, label),
             chosen,
             baseline=public,
             cache=cache,
-            private_cache=None if private_cache is None else VectorCache(folder=Path(private_cache)),
+            private_cache=vectors,
             previous=previous,
             engine=engine,
             watch=watch,

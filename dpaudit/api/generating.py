@@ -60,7 +60,7 @@ def read_config(config: Settings) -> settings.Config:
     """Return checked settings. Raises InputError with the field, the value that was given, and what is allowed."""
     if isinstance(config, settings.Config):
         return config
-    return Config(**config) if isinstance(config, Mapping) else settings.load_config(Path(config))
+    return Config(**config) if isinstance(config, Mapping) else settings.load_config(places.path_of(config, "config"))
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def generate(
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
 
-        with monitor.generation(asked.decoding.most_tokens, public=False) as watch:
+        with monitor.generation(asked.decoding.most_tokens) as watch:
             run_algorithm(asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
     return open_run(place)
 
@@ -167,7 +167,7 @@ def generate_public(
 
     try:
         require_labels(asked.data)
-        with monitor.generation(asked.decoding.most_tokens, public=True) as watch:
+        with monitor.generation(asked.decoding.most_tokens) as watch:
             write_baseline(asked, place, watch)
     except InputError as error:
         raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None
@@ -205,7 +205,7 @@ def unknown_tokenizer(run: Run, model: str) -> Path | None:
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
     """Return where to write. Raises InputError where nothing may be written, or nothing of it would last."""
-    place = places.location_of(out)
+    place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
         raise InputError(str(place), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with

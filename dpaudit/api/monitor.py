@@ -27,13 +27,8 @@ class Monitor:
         """Show tasks that follow each other."""
         return nullcontext(lambda title, done, total: None)
 
-    def generation(self, tokens: int, *, public: bool) -> AbstractContextManager[Callable[[Event], None]]:
-        """Show a generation, as a function that is called with every event.
-
-        Args:
-            tokens: the most of a batch.
-            public: whether nothing private goes into it.
-        """
+    def generation(self, tokens: int) -> AbstractContextManager[Callable[[Event], None]]:
+        """Show a generation of at most this many tokens a batch, as a function that is called with every event."""
         return nullcontext(lambda event: None)
 
     def titled(self, title: str) -> Monitor:

@@ -55,12 +55,18 @@ def holds_reports(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
-def location_of(run: str | os.PathLike[str]) -> Location:
-    """Return a run's place: a path, or a URL as it stands. Raises InputError where the name is empty."""
-    name = os.fspath(run)
-    if not name:
-        raise InputError("run", "the path is empty.", "Name a run directory.")
-    return name if is_url(name) else Path(name)
+def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
+    """Return a run's place: a path, or a URL as it stands. Raises InputError where it is neither."""
+    return run if isinstance(run, str) and is_url(run) else path_of(run, argument)
+
+
+def path_of(value: str | os.PathLike[str], argument: str) -> Path:
+    """Return a path. Raises InputError where the value of this argument is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(argument, f"this is no path, but of type {type(value).__name__}.", "Give a str or a Path.")
+    if not os.fspath(value):
+        raise InputError(argument, "the path is empty.", "Name a file or a folder.")
+    return Path(value)
 
 
 def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:

@@ -84,19 +84,19 @@ def release(
     from dpaudit.releasing.keys import read_signer
     from dpaudit.releasing.policy import read_policy
 
-    where, folder, monitor = places.location_of(run), Path(out), asked.get("monitor", SILENT)
+    where, folder, monitor = places.location_of(run), places.path_of(out, "out"), asked.get("monitor", SILENT)
     policy = asked.get("policy")
-    rules = None if policy is None else read_policy(Path(policy))
+    rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
-        problem = "a release rests on level 2 at least: below it nothing holds texts against their tokens."
+        problem = "a release needs evidence level 2 or more: below that, no check compares texts with their tokens."
         raise InputError("evidence", problem, "Give a level from 2 to 4.")
     if (key is None) != unsigned:
         raise InputError(
             "key", "a release is signed, or is said to be unsigned.", "Give either --key FILE or --unsigned."
         )
     # Whatever is wrong with what was given is told before an audit is spent.
-    said = read_about(None if about is None else Path(about))
-    signer = None if key is None else read_signer(Path(key))
+    said = read_about(None if about is None else places.path_of(about, "about"))
+    signer = None if key is None else read_signer(places.path_of(key, "key"))
     places.spare_runs(folder, [where], "Name a folder elsewhere.")
     if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(where)):
         problem = "this is inside the run directory, whose reports are private."
@@ -108,7 +108,7 @@ def release(
     if key is not None and Path(os.path.realpath(key)) in findings:
         raise InputError(str(key), "--junit or --sarif would replace the key.", "Write them elsewhere.")
     if any(file.is_relative_to(os.path.realpath(folder)) for file in findings):
-        problem = "a release folder holds what is attested alone."
+        problem = "a release folder may hold only what is attested."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("release", "pyarrow is not installed.", f"{installing('release')} to write releases.")
@@ -171,10 +171,10 @@ def verify_release(
     from dpaudit.releasing.policy import read_policy
     from dpaudit.releasing.verify import verify_folder
 
-    rules = None if policy is None else read_policy(Path(policy))
+    rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     return verify_folder(
-        Path(folder),
-        None if key is None else read_public_key(Path(key)),
+        places.path_of(folder, "folder"),
+        None if key is None else read_public_key(places.path_of(key, "key")),
         level=max(evidence, (rules and rules.policy.evidence) or 0),
         question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
         policy=rules,
@@ -210,5 +210,6 @@ def make_seed_part(file: str | os.PathLike[str]) -> str:
 
 
 def _place_of_key(file: str | os.PathLike[str]) -> Path:
-    places.spare_runs(Path(file), (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
-    return Path(file)
+    place = places.path_of(file, "file")
+    places.spare_runs(place, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
+    return place

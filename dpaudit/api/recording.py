@@ -65,7 +65,7 @@ def record(
     """
     find_recorder(generator)
     interpreter, *arguments = script_of(command)
-    place = places.location_of(out)
+    place = places.location_of(out, "out")
     _require_place(place)
     try:
         asked = Asked(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
@@ -75,8 +75,8 @@ def record(
     done = subprocess.run(called, check=False, stdout=sys.stderr if quiet else None)  # noqa: S603
     whole = open_storage(place).exists(HASHES)
     if done.returncode or not whole:
-        problem = f"the script ended with exit code {done.returncode}{'' if whole else ', and wrote no whole run'}."
-        remedy = "Let it call the generator once, to its end, in a Python that has dpaudit, too."
+        problem = f"the script ended with exit code {done.returncode}{'' if whole else ' and wrote no complete run'}."
+        remedy = "It must call the generator once, until it ends, in a Python that has dpaudit installed."
         raise InputError(str(place), problem, remedy)
     _say_what_it_rests_on(RunReader(place), monitor)
     return open_run(place)
@@ -108,7 +108,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
     if interpreter is None:
         raise InputError("command", f"{python!r} is no program here.", _FORM)
     if not Path(script).is_file():
-        problem = f"{script!r} is no file." if script else "there is no script."
+        problem = f"{script!r} is not a file." if script else "there is no script."
         raise InputError("command", problem, _FORM)
     return (interpreter, script, *arguments)
 
@@ -137,4 +137,4 @@ def rerun(
     """
     interpreter, *arguments = script_of(command)
     script = Script(interpreter, tuple(arguments))
-    return run_again(places.location_of(run), Path(data), rows, script, monitor.note)
+    return run_again(places.location_of(run), places.path_of(data, "data"), rows, script, monitor.note)

@@ -62,7 +62,7 @@ def init(
     """
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
-    file, first = Path(config), None
+    file, first = places.path_of(config, "config"), None
     if own is not None:
         if own.epsilon is not None and not promises(aggregator):
             problem = f"that of a {aggregator} run is known once the texts are."
@@ -94,7 +94,7 @@ def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor =
     Returns:
         The comparison; `audits` are named mean and central.
     """
-    folder, audits = Path(out), {}
+    folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(quick=quick).items():
         run = folder / name
         if not (run / HASHES).exists():

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpaudit.api.places import path_of
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
 
@@ -40,7 +41,7 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
         InputError: the records are no table and no path, or what is done inside raises it.
     """
     if not is_table(records):
-        yield os.fspath(records)
+        yield os.fspath(path_of(records, argument))
         return
     frame = _frame(records, argument)
     with tempfile.TemporaryDirectory(prefix="dpaudit-", ignore_cleanup_errors=True) as folder:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from dpaudit.checks import Facts
+import numpy as np
+from typing_extensions import override
+
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.checks.steps import TELLING_VALUES, BatchView, StepView, values_between_extremes
 from dpaudit.results import CheckResult, ClaimResult, Finding, Place, Quantity, Value
 from dpaudit.runs import Claim
 
@@ -15,16 +19,59 @@ from dpaudit.runs import Claim
 _MOST_TELLING = 10
 
 
-def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
+class EqualRows(BatchEvidence):
+    """Which contexts of a batch had the same contributions at every step, bit for bit.
+
+    Attributes:
+        groups: slots that were alike so far, for each set of two or more.
+    """
+
+    def __init__(self, contexts: int) -> None:
+        """`contexts`: how many contexts the batch has."""
+        self.groups = [list(range(contexts))] if contexts > 1 else []
+        self._values = np.zeros(contexts, dtype=np.int64)
+
+    @override
+    def step(self, view: StepView) -> None:
+        contexts = view.step.contexts
+        if contexts is None:  # where contributions are not recorded, nothing tells them apart
+            self.groups = []
+            return
+        parted: list[list[int]] = []
+        for group in self.groups:
+            alike: dict[bytes, list[int]] = {}
+            for slot in group:
+                alike.setdefault(contexts[slot].tobytes(), []).append(slot)
+            parted += [slots for slots in alike.values() if len(slots) > 1]
+        self.groups = parted
+        for slots in parted:
+            self._values[slots] += values_between_extremes(contexts[slots[0]])
+
+    @override
+    def result(self) -> list[list[int]]:
+        """Return the sets whose likeness is no chance."""
+        return [slots for slots in self.groups if self._values[slots[0]] >= TELLING_VALUES]
+
+
+class EqualContexts(Evidence):
+    """Sets of contexts of one batch whose recorded contributions are the same at every step, by batch."""
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return EqualRows(batch.header.contexts)
+
+
+def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     """Yield all caveats, for readers inside."""
-    claim, manifest = facts.claim, facts.manifest
+    claim, manifest = run.claim, run.manifest
     privacy, model = manifest.privacy, manifest.model
-    levels = recomputed_levels(facts)
+    levels = recomputed_levels(run)
     yield from empty_bound(promised_epsilon(claim, None if levels is None else levels.release))
-    empty = [batch for batch, header in sorted(facts.headers.items()) if not header.contexts]
-    if empty and not facts.kind.beforehand and len(empty) == 1:
+    empty = [batch for batch, header in sorted(run.headers.items()) if not header.contexts]
+    if empty and not run.kind.beforehand and len(empty) == 1:
         yield Finding(code="empty-bound.empty-batch", values={"batch": Place(batch=empty[0])})
-    elif empty and not facts.kind.beforehand:
+    elif empty and not run.kind.beforehand:
         yield Finding(code="empty-bound.empty-batches", values={"batches": len(empty)})
     if levels is not None and levels.amplified:
         assert levels.amplification.assumption is not None
@@ -34,13 +81,14 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
     # With "yes" there is no pass.
     yield Finding(code=f"of-model.{'not-trained' if model.trained_on_records == 'no' else 'trained-unknown'}")
     if manifest.recorded is not None and (cells := manifest.batching.cells) is not None:
-        yield rows_held(sum(header.contexts for header in facts.headers.values()), cells * len(facts.headers))
-    if facts.equal:
-        contexts, batch = facts.equal[0]
+        yield rows_held(sum(header.contexts for header in run.headers.values()), cells * len(run.headers))
+    groups = [(len(slots), batch) for batch, found in run[EqualContexts].by_batch.items() for slots in found]
+    if groups:
+        contexts, batch = groups[0]
         values: dict[str, Value] = {"contexts": contexts, "batch": Place(batch=batch)}
-        more: dict[str, Value] = {"more": len(facts.equal) - 1} if len(facts.equal) > 1 else {}
+        more: dict[str, Value] = {"more": len(groups) - 1} if len(groups) > 1 else {}
         yield Finding(code="caveat.equal-contexts", values=values | more)
-    for shared in (facts.replay.shared or ()) if facts.replay is not None else ():
+    for shared in (run.replay.shared or ()) if run.replay is not None else ():
         yield Finding(code="caveat.text-in-common", values={"found": in_common(shared)})
     public = next((check for check in checks if check.id == "mechanism.support-public"), None)
     if public is not None and (public.status == "skip" or not public.evidence):
@@ -52,18 +100,18 @@ def caveats(facts: Facts, checks: Iterable[CheckResult]) -> Iterator[Finding]:
         yield Finding(code="of-model.coupled")
     if privacy.earlier:
         yield Finding(code="caveat.earlier-spending")
-    if facts.held.commitment is None:
+    if run.held.commitment is None:
         yield Finding(code="caveat.no-commitment")
-    elif facts.held.head is None:
+    elif run.held.head is None:
         yield Finding(code="caveat.no-head")
-    if facts.held.head not in (None, facts.reader.head()):
+    if run.held.head not in (None, run.reader.head()):
         yield Finding(code="caveat.early-head")
-    if manifest.sampling.committed and facts.seeded is None:
+    if manifest.sampling.committed and run.seed is None:
         yield Finding(code="caveat.no-seed")
     if manifest.claim_stated == "afterwards" and claim == manifest.claim:
-        yield Finding(code="caveat.stated-afterwards")
+        yield Finding(code="of-claim.stated-afterwards")
     if claim.unit == "user":
-        yield _about_users(facts)
+        yield _about_users(run)
     yield Finding(code="caveat.number-alone")
 
 
@@ -90,10 +138,10 @@ def rows_held(held: int, rows: int) -> Finding:
     return Finding(code="caveat.rows-held", values={"held": held, "rows": rows})
 
 
-def _about_users(facts: Facts) -> Finding:
-    privacy = facts.manifest.privacy
+def _about_users(run: AuditedRun) -> Finding:
+    privacy = run.manifest.privacy
     most: dict[str, Value] = {} if privacy.records_per_user is None else {"most": privacy.records_per_user}
     if privacy.records_per_user_from != "declared":
         return Finding(code="caveat.users-counted", values=most)
-    counted = facts.replay is not None and facts.replay.most_per_user is not None
+    counted = run.replay is not None and run.replay.most_per_user is not None
     return Finding(code="caveat.users-by-column") if counted else Finding(code="caveat.users-declared", values=most)

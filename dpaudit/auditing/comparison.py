@@ -20,7 +20,6 @@ from dpaudit.catalogue import message
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, ExPostClaim
 from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.results import (
-    SAMPLE_LENGTH,
     Affordable,
     Afforded,
     Approximate,
@@ -29,7 +28,6 @@ from dpaudit.results import (
     BudgetCurve,
     BudgetPanel,
     ComparedRun,
-    ComparedText,
     Comparison,
     ExPost,
     Finding,
@@ -40,14 +38,18 @@ from dpaudit.results import (
     RunRho,
     RunScore,
     SameLength,
+    SampleText,
     Settings,
     Spread,
     TokenCurve,
 )
+from dpaudit.results.quality import Measure, PerToken, Scores, Source
 
 _KINDS = tuple(kind.id for kind in CLAIM_KINDS.values() if kind.accountants)
 #: The most lengths that a budget curve has evenly; a run's own length may come on top.
 _POINTS = 64
+#: What classifiers are trained on whose accuracies are compared.
+_TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
 
@@ -142,7 +144,7 @@ class _ExPostRun:
         return Afforded(tokens=tokens, all_generated=tokens == self.longest)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """Up to its own length. Theorem 1 is about medians: a mean run has the exact curve alone."""
+        """Yield epsilons by length, up to its own. Theorem 1 is about medians: a mean run has the exact curve alone."""
         assert self.curve is not None
         own = [*(length for length in lengths if length < self.length), self.length]
         yield self._budget("exact", own, self.curve.exact)
@@ -159,7 +161,7 @@ class _ExPostRun:
         return _curve(self, accountant, epsilons, self.batches)
 
     def _with_clusters(self, cost: float) -> float:
-        """A cost of generation and that of the clusters, which is spent before the first token."""
+        """Return a cost of generation with that of the clusters, which is spent before the first token."""
         return rounded_sum(cost, self.found.rebalancing)
 
 
@@ -178,7 +180,7 @@ class _ApproximateRun:
     shares: int = 1
 
     def share(self, delta: float) -> float:
-        """What one stopping point has of a delta, rounded down."""
+        """Return what one stopping point has of a delta, rounded down."""
         return delta_share(delta, self.shares)
 
     @property
@@ -208,7 +210,7 @@ class _ApproximateRun:
         return Afforded(tokens=tokens, all_generated=False)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """By either accountant, whichever the run's own figure is by: settings alone decide both. And by budgets."""
+        """Yield epsilons by each accountant, whichever the run's own figure is by, and by budgets."""
         assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
         delta = self.share(self.found.delta)
@@ -259,7 +261,7 @@ def _curve(
 
 
 def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Message | None:
-    """A run's figure of this kind, why it cannot be compared, or None where there is none.
+    """Return a run's figure of this kind, why it cannot be compared, or None where there is none.
 
     What cannot be read as a whole has none: its costs leave out what was not read, and its settings bind nothing.
     """
@@ -291,13 +293,13 @@ def _measured(kind: ClaimKind, name: str, result: AuditResult) -> _Measured | Me
 
 
 def _delta_shares(settings: Settings | None) -> int:
-    """Over how many stopping points delta is split."""
+    """Return over how many stopping points delta is split."""
     rounds = None if settings is None or not settings.privacy.split_delta else settings.batching.rounds
     return rounds or 1
 
 
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
-    """None where the run states no settings that are valid, or where they bound nothing."""
+    """Return an accountant of a run; None where it states no valid settings, or where they bound nothing."""
     mechanism, settings = _mechanism(result), result.run.settings
     if mechanism is None or settings is None:
         return None
@@ -322,7 +324,7 @@ def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountan
 
 
 def _mechanism(result: AuditResult) -> Mechanism | None:
-    """The run's mechanism, or None where the run states none that is known here."""
+    """Return the run's mechanism, or None where the run states none that is known here."""
     settings = result.run.settings
     if settings is None or settings.mechanism is None:
         return None
@@ -333,7 +335,7 @@ def _mechanism(result: AuditResult) -> Mechanism | None:
 
 
 def _by_neighbours(runs: Sequence[_Measured]) -> list[list[_Measured]]:
-    """The runs whose figures are known by length, together with those for the same neighbours."""
+    """Return the runs whose figures are known by length, together with those for the same neighbours."""
     groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
     for run in runs:
         if run.length:
@@ -379,12 +381,12 @@ def _why(reason: str, **values: str) -> Message:
 
 
 def _bound(batch: BatchResult) -> float:
-    """A batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
+    """Return a batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
     return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
-    """How a run's ex-post costs (nats) spread over its batches; None where its cost as a whole is not finite."""
+    """Return how a run's ex-post costs (nats) spread over its batches; None where its whole cost is not finite."""
     run = _measured(ExPostClaim.id, name, result)
     costs = sorted(_bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
@@ -402,7 +404,7 @@ def batch_spread(name: str, result: AuditResult) -> Spread | None:
 
 
 def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
-    """What was evaluated: a column for each measure and for all conditions that it was measured under."""
+    """Return what was evaluated: a column for each measure and all conditions that it was measured under."""
     groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
         for one in _measures(name, result):
@@ -415,55 +417,41 @@ def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn,
 
 
 def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
-    """One run's measures, a column each; none of a run that cannot be read as a whole."""
+    """Yield one run's measures, a column each; none of a run that cannot be read as a whole."""
     quality = result.quality
     if quality is None or result.verdict == "error":
         return
     added = {each.measure: each for each in quality.added}
+
+    def column(
+        measure: Measure,
+        n: int,
+        features: str,
+        conditions: tuple[Any, ...],
+        score: Scores | PerToken,
+        public: Scores | PerToken | None,
+        ceiling: Scores | None,
+    ) -> QualityColumn:
+        digest = hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
+        shown: dict[str, Any] = {"score": score, "public": public, "ceiling": ceiling, "added": added.get(measure)}
+        found = RunScore(run=name, conditions=digest, **shown)
+        return QualityColumn(measure=measure, n=n, features=features, figures=(found,))
+
     if (mauve := quality.mauve) is not None:
-        conditions = _digest(quality.mauve_conditions)
-        found = RunScore(
-            run=name,
-            score=mauve.score,
-            ceiling=mauve.ceiling,
-            public=mauve.public,
-            added=added.get("mauve"),
-            conditions=conditions,
-        )
-        yield QualityColumn(measure="mauve", n=mauve.settings.n, features=quality.features.name, figures=(found,))
+        n, features, conditions = mauve.settings.n, quality.features.name, quality.mauve_conditions
+        yield column("mauve", n, features, conditions, mauve.score, mauve.public, mauve.ceiling)
     for downstream in quality.downstream:
-        trained, real = downstream.of("synthetic"), downstream.of("real-same-size")
+        trained, public, real = (downstream.of(source) for source in _TRAINED)
         if trained is not None and quality.held_out is not None:
-            conditions = _digest(quality.accuracy_conditions(downstream))
-            public = downstream.of("public")
-            found = RunScore(
-                run=name,
-                score=trained.accuracy,
-                ceiling=None if real is None else real.accuracy,
-                public=None if public is None else public.accuracy,
-                added=added.get(downstream.method),
-                conditions=conditions,
-            )
             texts, encoder = quality.held_out.test.texts, downstream.encoder.name
-            yield QualityColumn(measure=downstream.method, n=texts, features=encoder, figures=(found,))
-    if (likelihood := quality.likelihood) is not None:
-        settings = result.run.settings
+            conditions = quality.accuracy_conditions(downstream)
+            others = [None if each is None else each.accuracy for each in (public, real)]
+            yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
+    if (given := quality.likelihood) is not None:
+        settings, mechanism = result.run.settings, _mechanism(result)
         asked = settings and (settings.prompt, settings.decoding)
-        mechanism = _mechanism(result)
-        found = RunScore(
-            run=name,
-            score=likelihood.score,
-            ceiling=None,
-            public=likelihood.public,
-            added=likelihood.added,
-            conditions=_digest((*quality.likelihood_conditions, asked, mechanism and mechanism.support)),
-        )
-        texts, model = likelihood.texts.texts, likelihood.model.name
-        yield QualityColumn(measure="likelihood", n=texts, features=model, figures=(found,))
-
-
-def _digest(conditions: tuple[Any, ...]) -> str:
-    return hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
+        conditions = (*quality.likelihood_conditions, asked, mechanism and mechanism.support)
+        yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)
 
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
@@ -489,14 +477,13 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
     )
 
 
-def _texts(result: AuditResult) -> Iterator[ComparedText]:
-    """The first text of each label, then others, up to _TEXTS: those of runs of the same labels stand side by side."""
+def _texts(result: AuditResult) -> Iterator[SampleText]:
+    """Yield the first text of each label, then others, up to _TEXTS: those of the same labels stand side by side."""
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
     ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
     for _, sample in ranked[:_TEXTS]:
-        text = None if sample.text is None else sample.text[:SAMPLE_LENGTH]
-        yield ComparedText(batch=sample.batch, label=sample.label, text=text, characters=sample.characters)
+        yield sample.model_copy(update={"costs": None})
 
 
 def _caution(result: AuditResult) -> Message | None:

@@ -20,8 +20,8 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.catalogue import message
+from dpaudit.checks.grouping import GroupingCost, grouping_cost, unit_records
 from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import (
@@ -75,7 +75,7 @@ class _Run:
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
-        """Of the run by itself, at both levels; None where only the data shows its cost, or nothing bounds it.
+        """Return the accountant of the run by itself, at both levels; None where nothing bounds it but the data.
 
         Args:
             delta: in (0, 1); the least that matters.
@@ -90,7 +90,7 @@ class _Run:
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works out rho of zCDP, of all rounds; None where the run has none."""
+        """Return what works out rho of zCDP, of all rounds; None where the run has none."""
         manifest = self.manifest
         change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
         accountant = self.grouping.rho_accountant(manifest, change)
@@ -100,19 +100,19 @@ class _Run:
 
     @cached_property
     def secret(self) -> SecretBatches | None:
-        """What readers of its texts cannot know of a record's batch; None where both levels are equal."""
+        """Return what readers of its texts cannot know of a record's batch; None where both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
         return found if isinstance(found, SecretBatches) else None
 
     def ex_post(self, level: Level) -> float:
-        """What generation cost without its clusters, in nats, rounded up."""
+        """Return what generation cost without its clusters, in nats, rounded up."""
         if level == "batch":
             return self.found.exact
         return min(self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf))
 
     @cached_property
     def spent(self) -> dict[str, float]:
-        """What each payer had spent by its end. Raises InputError as `spent_by` does."""
+        """Return what each payer had spent by its end. Raises InputError as `spent_by` does."""
         return spent_by(self.reader)
 
     @property
@@ -182,7 +182,7 @@ def compose_runs(
 
 
 def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
-    """Raises InputError for a run that does not pass, or whose unit is no other release's."""
+    """Refuse a run that does not pass, or whose unit is no other release's, with InputError."""
     if result.verdict != "pass" or result.claim is None or result.guarantees.ex_post is None:
         problem = "its own audit does not pass, so nothing is known of what it cost."
         raise InputError(name, problem, "Compose runs that pass: `dpaudit verify` says what to mend.")
@@ -195,7 +195,7 @@ def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
 
 
 def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[Relation, Unit]:
-    """What all releases are for. Raises InputError where they are for different things."""
+    """Return what all releases are for. Raises InputError where they are for different things."""
     stated = [(run.name, run.claim.relation, run.claim.unit) for run in runs]
     stated += [(statement.name, statement.relation, statement.unit) for statement in statements]
     first, relation, unit = stated[0]
@@ -207,7 +207,7 @@ def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[
 
 
 def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """The runs, those that went on from each other's spending together and in their order.
+    """Return the runs, those that went on from each other's spending together and in their order.
 
     Raises:
         InputError: a run says that somebody had spent less than an earlier one's record shows.
@@ -227,7 +227,7 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
 
 
 def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
-    """Whether a run shares anybody's budget with the runs that it says it went on from; edited texts are nobody's.
+    """Return whether a run shares anybody's budget with the runs that it says it went on from.
 
     Raises InputError where it says of earlier spending less than their records do.
     """
@@ -241,7 +241,7 @@ def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
 
 
 def _require_different(runs: Sequence[_Run]) -> None:
-    """Raises InputError for a run that is there twice; also one that was finished twice from one beginning."""
+    """Refuse a run that is there twice, or was finished twice from one beginning, with InputError."""
     known: dict[str, str] = {}
     for run in runs:
         steps = [digest for name, digest in run.result.run.digests.items() if name not in ("run.json", "hashes")]
@@ -253,7 +253,7 @@ def _require_different(runs: Sequence[_Run]) -> None:
 
 
 def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
-    """Runs whose batches were secret, but for a key that another of them has: each tells of the other's."""
+    """Return runs whose batches were secret, but for a key that another has: each tells of the other's."""
     keys = Counter(run.manifest.batching.key for run in runs)
     of_others = {key for key, count in keys.items() if key is not None and count > 1}
     return frozenset(run.name for run in runs if run.manifest.batching.key in of_others and run.secret is not None)
@@ -276,7 +276,7 @@ def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
 
 
 def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
-    """None where nothing states one."""
+    """Return the delta of totals; None where nothing states one."""
     theirs = [each.approximate.delta for each in statements if each.approximate is not None]
     delta = max(run.claim.delta if run.bounded else 0.0 for run in runs)
     delta = reduce(rounded_sum, theirs, delta)
@@ -324,7 +324,7 @@ def _stated(statement: Statement) -> Release:
 
 
 def parts_of(statement: Statement) -> Parts:
-    """A statement as an accountant takes it."""
+    """Return a statement as an accountant takes it."""
     if statement.approximate is not None:
         return Parts(pure=(statement.approximate.epsilon,), delta=statement.approximate.delta)
     if statement.zcdp is not None:
@@ -340,7 +340,7 @@ def _approximate(
     level: Level,
     known_batches: Collection[str],
 ) -> Total:
-    """The joint guarantee of a level of all that have one."""
+    """Return the joint guarantee of a level of all that have one."""
     later = _charged_with_others([run for chain in chains for run in chain if run.bounded], shared)
     least = (0.5 if delta is None else delta) / sum(map(len, chains))  # each part's own tail is told beside the others'
     parts: list[Parts] = []
@@ -414,7 +414,7 @@ def _zcdp(
 
 
 def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:
-    """Of the runs that have their key in common, those that give a record the same batch, in sets of two or more."""
+    """Return the runs of one key that give a record the same batch, in sets of two or more."""
     sets: dict[str, list[_Run]] = {}
     for run in (chain[0] for chain in chains if len(chain) == 1):
         manifest = run.manifest
@@ -426,12 +426,12 @@ def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple
 
 
 def _of_key(run: _Run, chains: Sequence[Sequence[_Run]]) -> list[_Run]:
-    """All runs that have this one's key."""
+    """Return all runs that have this one's key."""
     return [each for chain in chains for each in chain if each.manifest.batching.key == run.manifest.batching.key]
 
 
 def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
-    """Of the runs of a total, those whose clusters another is charged with: the first in that total that has them."""
+    """Return the runs of a total whose clusters another, the first that has them, is charged with."""
     names = [run.name for run in runs]
     return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
 
@@ -443,7 +443,7 @@ def _ex_post(
     level: Level,
     known_batches: Collection[str],
 ) -> Total:
-    """The sum of a level over the runs, each with its clusters unless another is charged with them."""
+    """Return the sum of a level over the runs, each with its clusters unless another is charged with them."""
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]

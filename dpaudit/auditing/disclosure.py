@@ -15,7 +15,7 @@ from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
 def public_form(result: AuditResult) -> AuditResult:
-    """The same result without anything that was worked out from private records or found on the run's machine.
+    """Return the same result without anything that was worked out from private records or found on the run's machine.
 
     Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
     stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
@@ -55,7 +55,7 @@ def _summary(result: AuditResult) -> RunSummary:
 
 
 def _own_claim(result: AuditResult) -> ClaimResult | None:
-    """The run's own claim beside another that was asked about, where it would stand there by itself."""
+    """Return the run's own claim beside another that was asked about, where it would stand there by itself."""
     if result.own_claim is None:
         return None
     unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
@@ -130,6 +130,6 @@ def _shown(value: Value) -> bool:
 
 
 def _fit(result: AuditResult) -> bool:
-    """Whether the settings were looked through, and nothing private was found in them."""
+    """Return whether the settings were looked through, and nothing private was found in them."""
     found = [check for check in result.checks if check.id == "disclosure.sensitive"]
     return bool(found) and all(check.status == "pass" or not check.applicable for check in found)

@@ -8,11 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
-from dpaudit.checks.facts import BatchFacts, TokenFacts
+from dpaudit.checks.evidence import BatchEvidence, Evidence
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
@@ -24,36 +25,72 @@ MOST_DEAR = 3_000
 _LONGEST = 40
 
 
-class _Kept(NamedTuple):
-    """One batch: how many tokens each of its texts has, and what is known of them."""
-
-    lengths: list[int]
-    found: TokenFacts
+#: How many others of a step's most probable tokens are noted.
+ALTERNATIVES = 3
 
 
-class DearTokens:
+class BatchTokens(BatchEvidence):
+    """What each token of a batch cost and what else could have been drawn, a row for each of its T steps.
+
+    Attributes:
+        lengths: how many of the tokens each of its texts has.
+        tokens: int32 [T] ids.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds them.
+        probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
+        others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
+        likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
+    """
+
+    def __init__(self, batch: BatchView) -> None:
+        self.lengths = [len(span) for span in batch.record.spans]
+        self.tokens = tokens = batch.tokens
+        self.costs = np.full((len(tokens), 3), math.inf)
+        self.probabilities = np.full(len(tokens), math.nan)
+        self.others = np.zeros((len(tokens), ALTERNATIVES), dtype=np.int32)
+        self.likely = np.full((len(tokens), ALTERNATIVES), math.nan)
+
+    @override
+    def step(self, view: StepView) -> None:
+        position = view.position
+        if view.cost is not None:
+            self.costs[position] = view.cost.exact, view.cost.rise, view.cost.fall
+        logarithm, at = view.log_probability, view.index
+        if logarithm is None or at is None:
+            return
+        self.probabilities[position] = math.exp(min(logarithm, 0.0))
+        scores, support = view.aggregate, view.step.support
+        most = min(ALTERNATIVES + 1, len(scores))
+        likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
+        likely = likely[np.argsort(-scores[likely], kind="stable")]
+        likely = likely[likely != at][:ALTERNATIVES]
+        beyond = (scores[likely].astype(np.float64) - float(scores[at])) / view.mechanism.temperature
+        self.others[position, : len(likely)] = likely if support is None else support[likely]
+        self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+
+
+class DearTokens(Evidence):
     """What the tokens of a run cost, batch by batch: of the costliest batches, where they are too many."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._kept: list[tuple[float, int, _Kept]] = []
+        self._kept: list[tuple[float, int, BatchTokens]] = []
         self._count = 0
 
-    def take(self, batch: BatchFacts) -> None:
-        """Take in a batch that was read to its end."""
-        if batch.unreadable is not None or batch.tokens is None:
-            return
-        found = batch.tokens
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        return None if batch.accountant is None else BatchTokens(batch)
+
+    @override
+    def merge(self, batch: int, found: BatchTokens) -> None:
         found.costs[np.isnan(found.costs)] = math.inf  # what is no number bounds nothing
-        kept = _Kept(batch.text_lengths, found)
-        heapq.heappush(self._kept, (float(found.costs[:, 0].sum()), -batch.id, kept))
+        heapq.heappush(self._kept, (float(found.costs[:, 0].sum()), -batch, found))
         self._count += len(found.tokens)
         while self._count > MOST_TOKENS:
-            self._count -= len(heapq.heappop(self._kept)[2].found.tokens)
+            self._count -= len(heapq.heappop(self._kept)[2].tokens)
 
-    def by_batch(self) -> dict[int, _Kept]:
-        """What was kept, by the batch's id."""
-        return {-id_: kept for _, id_, kept in self._kept}
+    def kept(self) -> dict[int, BatchTokens]:
+        """Return what was kept, by batch."""
+        return {-id_: found for _, id_, found in self._kept}
 
 
 def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
@@ -95,14 +132,12 @@ class _Costs:
     """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.by_batch(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
         spans = {(sample.id, sample.number): span for sample in samples if (span := self._span(sample)) is not None}
-        flat = np.concatenate(
-            [np.zeros(0), *(self._kept[id_].found.costs[span, 0] for (id_, _), span in spans.items())]
-        )
+        flat = np.concatenate([np.zeros(0), *(self._kept[id_].costs[span, 0] for (id_, _), span in spans.items())])
         told = np.zeros(len(flat), dtype=bool)
         told[np.argsort(-flat, kind="stable")[:MOST_DEAR]] = True
         starts = accumulate((len(span) for span in spans.values()), initial=0)
@@ -123,7 +158,7 @@ class _Costs:
             return None
         ends += [len(sample.text)] * (len(sample.tokens) - len(kept))
         ends = [end for end in ends if end <= SAMPLE_LENGTH]
-        exact = self._kept[sample.id].found.costs[span, 0][: len(ends)]
+        exact = self._kept[sample.id].costs[span, 0][: len(ends)]
         dearest = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
         return TokenCosts(
             ends=tuple(ends),
@@ -138,10 +173,10 @@ class _Costs:
             return None
         start = sum(batch.lengths[: sample.number])
         span = range(start, start + batch.lengths[sample.number])
-        return span if batch.found.tokens[span].tolist() == list(sample.tokens) else None
+        return span if batch.tokens[span].tolist() == list(sample.tokens) else None
 
     def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
-        found = self._kept[sample.id].found
+        found = self._kept[sample.id]
         exact, rise, fall = found.costs[start + at].tolist()
         others = zip(found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True)
         return DearToken(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpaudit.catalogue import entry
-from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
+from dpaudit.checks.costs import Costs
 from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.levels import Levels
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
@@ -30,12 +31,14 @@ def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
     return "not_verified" if any(check.required(evidence) for check in checks) else "pass"
 
 
-def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequence[CheckResult], level: int) -> Finding:
+def guarantee(
+    verdict: Verdict, run: AuditedRun, claim: ClaimResult, checks: Sequence[CheckResult], level: int
+) -> Finding:
     """Return what an audit found, for readers inside.
 
     Args:
         verdict: of the checks.
-        facts: of the run.
+        run: that was audited.
         claim: that was tested.
         checks: all of them.
         level: of evidence that was asked for.
@@ -47,7 +50,7 @@ def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequen
         return not_verified("verdict.not-verified", unmade, level)
     if verdict == "fail":
         return _failed([check for check in checks if check.status in ("fail", "error")])
-    return _passed(facts, claim)
+    return _passed(run, claim)
 
 
 def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Finding:
@@ -58,16 +61,16 @@ def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Findin
     return Finding(code=code, values=values)
 
 
-def options_for(facts: Facts, check: CheckResult) -> str:
+def options_for(run: AuditedRun, check: CheckResult) -> str:
     """Return the options of `dpaudit report` that make a skipped check of a run; empty where none do."""
     if check.status != "skip" or not check.applicable:
         return ""
-    manifest, replay = facts.manifest, facts.replay
+    manifest, replay = run.manifest, run.replay
     given = {
         "model": manifest.foreign or replay is not None,
         "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _OF_THE_DATA,
-        "seed": facts.seeded is not None,
-        "tokenizer": bool(facts.tokenizers),
+        "seed": run.seed is not None,
+        "tokenizer": bool(run.tokenizers),
     }
     options = {
         "model": f"{WITH_MODEL} {argument(manifest.model.name, 'NAME')}",
@@ -161,14 +164,14 @@ def _found(check: CheckResult) -> Finding:
     return Finding(code=f"{check.id}:{check.code}", values=check.values)
 
 
-def _passed(facts: Facts, claim: ClaimResult) -> Finding:
+def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
     """Return the guarantee of a pass: at the release level, and at the batch level where that is another."""
-    levels = recomputed_levels(facts)
+    levels = recomputed_levels(run)
     if claim.rho is not None:
-        return _of_rho(facts, claim.rho, claim, levels)
+        return _of_rho(run, claim.rho, claim, levels)
     assert levels is not None  # as the claim passed
     values: dict[str, Value] = {
-        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "aggregation": run.manifest.mechanism.aggregator.title.capitalize(),
         "epsilon": _nats(claim.stated),
         "recomputed": _nats(levels.release),
         "change": change(claim),
@@ -176,7 +179,7 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
     if claim.delta:
         values["delta"] = claim.delta
     if levels.amplified:
-        unknown = "verdict.batch-unknown" if facts.kind.beforehand else "verdict.only-that-batch-unknown"
+        unknown = "verdict.batch-unknown" if run.kind.beforehand else "verdict.only-that-batch-unknown"
         values |= {"readers": Finding(code=unknown), "level": Finding(code="verdict.at-release-level")}
         of_batch: dict[str, Value] = {"recomputed": _nats(levels.batch)}
         if claim.batch_epsilon is None:
@@ -186,18 +189,19 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
             values["beside"] = Finding(code="verdict.batch-level-claimed", values=of_batch)
     elif levels.amplification.reason:
         values["beside"] = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
-    if facts.kind.beforehand:
+    if run.kind.beforehand:
         return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
     return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
 
 
-def _of_rho(facts: Facts, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
+def _of_rho(run: AuditedRun, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
     """Return the guarantee of a claim of zCDP that passed, with its epsilons at the delta that it states, if any."""
-    assert facts.rho is not None  # as the claim passed
+    costs = run[Costs]
+    assert costs.rho is not None  # as the claim passed
     values: dict[str, Value] = {
-        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "aggregation": run.manifest.mechanism.aggregator.title.capitalize(),
         "rho": _nats(rho),
-        "recomputed": _nats(facts.rho),
+        "recomputed": _nats(costs.rho),
         "change": change(claim),
     }
     if levels is not None:

@@ -84,11 +84,23 @@ class Sentence(_Entry):
 
 
 class Catalogue(_Entry):
-    """All entries: checks by their ids, sentences by their codes, and outcomes that any check may have."""
+    """All entries.
+
+    Attributes:
+        outcome: words for outcomes that any check may have, by their codes.
+        check: what is fixed about checks, by their ids.
+        sentence: sentences by their codes.
+        glossary: meanings of terms.
+        section: titles of a report's sections, by their ids.
+        family: what the checks of a family look at, by the part of their ids before the dot.
+    """
 
     outcome: dict[str, Wording] = {}
     check: dict[str, Entry] = {}
     sentence: dict[str, Sentence] = {}
+    glossary: dict[str, str] = {}
+    section: dict[str, str] = {}
+    family: dict[str, str] = {}
 
 
 def catalogue() -> Catalogue:

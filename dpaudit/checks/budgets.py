@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.checks.evidence import AuditedRun, input_problem
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
+from dpaudit.checks.steps import StepView
 from dpaudit.mechanisms import charged
 from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Assigned, InputError, Manifest, allowances, layout
@@ -40,16 +41,16 @@ def sums_are_of_the_draws(view: StepView) -> Finding | None:
 
 
 @RunCheck(id="budget.shares")
-def shares_are_of_one_budget(facts: Facts) -> Outcome:
+def shares_are_of_one_budget(run: AuditedRun) -> Outcome:
     """Hold each batch's recorded budgets against those that the assignment gives."""
-    budget = facts.manifest.mechanism.budget
-    if budget is None or not facts.manifest.own_allowances:
+    budget = run.manifest.mechanism.budget
+    if budget is None or not run.manifest.own_allowances:
         return inapplicable(_NONE if budget is None else "budgets.whole")
     users: Counter[str] = Counter()
     spent: dict[str, float] = {}
 
     def placed() -> Iterator[Assigned]:
-        for place in facts.reader.assignment():
+        for place in run.reader.assignment():
             if place.user is not None:
                 users[place.user] += 1
                 if spent.setdefault(place.user, place.spent) != place.spent:
@@ -61,10 +62,10 @@ def shares_are_of_one_budget(facts: Facts) -> Outcome:
         shares = allowances(placed(), budget)
     except InputError as error:
         return Outcome("fail", "unreadable", notes=(input_problem(error),))
-    most, allowed = max(users.values(), default=0), facts.manifest.privacy.records_per_user
+    most, allowed = max(users.values(), default=0), run.manifest.privacy.records_per_user
     if allowed is not None and most > allowed:
         return Outcome("fail", "too-many-records", {"most": most, "allowed": allowed})
-    for batch, header in facts.headers.items():
+    for batch, header in run.headers.items():
         if header.budgets != shares.get(batch):
             return Outcome("fail", "other-shares", {"place": Place(batch=batch)})
     values: dict[str, Value] = {"contexts": sum(map(len, shares.values()))}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.checks.facts import Facts, input_problem
+from dpaudit.checks.evidence import AuditedRun, input_problem
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import CheckResult, Finding, Value
 from dpaudit.results.replay import SharedText
@@ -54,6 +54,7 @@ def public_settings(settings: Settings) -> Settings:
     shown = Settings(
         format_version=settings.format_version,
         created=settings.created,
+        made_by=settings.made_by,  # whoever names themselves in a config publishes it
         origins=origins,
         software=_versions(settings.software),
         privacy=privacy.only("unit", "relation", "records_per_user_from", "split_delta", *users),
@@ -111,13 +112,13 @@ def _prompt(prompt: PromptSettings) -> PromptSettings:
 
 
 @RunCheck(id="disclosure.sensitive")
-def settings_are_fit_to_publish(facts: Facts) -> Outcome:
+def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
     """Hold whatever a public report says of settings against keys, digests, batches' sizes, paths and records.
 
     So is what is not published, but acts on every text. Labels and single words are not held against records: a record
     may be such a word.
     """
-    manifest = facts.manifest
+    manifest = run.manifest
     public = public_settings(Settings.of(manifest))
     said = list(_values(public.model_dump(mode="json", exclude_none=True)))
     published = [(field, value) for field, value in said if isinstance(value, str)]
@@ -129,9 +130,9 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
     for name, secret in _secrets(manifest):
         if secret[:TELLING] in places:
             return Outcome("fail", "secret", {"field": places[secret[:TELLING]], "secret": name})
-    if (sizes := _sizes_in(facts, said)) is not None:
+    if (sizes := _sizes_in(run, said)) is not None:
         return Outcome("fail", "sizes", {"field": sizes})
-    shared = () if facts.replay is None else facts.replay.shared or ()
+    shared = () if run.replay is None else run.replay.shared or ()
     for each in shared:
         if each.copied:
             found: dict[str, Value] = {"field": each.setting, "records": each.copied}
@@ -147,7 +148,7 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
         records = {keyed.digest(label, text): field for field, text in texts for label in labels}
     count = 0
     try:
-        for count, assigned in enumerate(facts.reader.assignment(), start=1):
+        for count, assigned in enumerate(run.reader.assignment(), start=1):
             if assigned.digest[:TELLING] in places:
                 return Outcome("fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": count})
             if assigned.digest in records:
@@ -156,12 +157,12 @@ def settings_are_fit_to_publish(facts: Facts) -> Outcome:
                 return Outcome("fail", "record", {"field": field, "line": count}, notes)
     except InputError as error:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, ASSIGNMENT)})
-    if not count and facts.claim.unit == "context":
+    if not count and run.claim.unit == "context":
         return inapplicable("partition.claim-without-assignment")
-    if not count and facts.manifest.data.records:
+    if not count and run.manifest.data.records:
         return Outcome("skip", "unassigned")
     unkeyed = (Finding(code="disclosure.unkeyed"),) * (manifest.batching.key is None)
-    searched = facts.replay is not None and facts.replay.shared is not None
+    searched = run.replay is not None and run.replay.shared is not None
     values: dict[str, Value] = {"texts": len(published) + len(unpublished), "records": count}
     return Outcome("pass", "fit", values, (*unkeyed, *map(in_common, shared)), evidence=3 if searched else None)
 
@@ -177,10 +178,10 @@ def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
             yield Finding(code="disclosure.round-key", values={"round": number}), master.of_round(number).key.hex()
 
 
-def _sizes_in(facts: Facts, said: list[tuple[str, Any]]) -> str | None:
+def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
     """The first field that holds the sizes of all batches of a round, or of some in a row; None where none does."""
-    sizes = [facts.headers[batch].contexts for batch in sorted(facts.headers)]
-    length = min(MOST_SIZES, facts.manifest.batching.per_round)
+    sizes = [run.headers[batch].contexts for batch in sorted(run.headers)]
+    length = min(MOST_SIZES, run.manifest.batching.per_round)
     if length < FEWEST_SIZES:
         return None
     runs = {tuple(sizes[first : first + length]) for first in range(len(sizes) - length + 1)}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from dpaudit.accounting import ReleaseAccountant, rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies
+from dpaudit.checks.grouping import GroupingCost
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Amplification, Finding
 from dpaudit.runs import Claim, Manifest, NotSecret, SecretBatches, accounted_rounds
-
-if TYPE_CHECKING:
-    from dpaudit.checks.rebalancing import GroupingCost
 
 #: All that a release level may rest on: a keyed hash, or draws that the run declares.
 PSEUDORANDOM, DRAWN = Finding(code="levels.pseudorandom"), Finding(code="levels.drawn")

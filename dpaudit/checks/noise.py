@@ -11,16 +11,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import TILTS, Doubles, tilted
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.alternatives import TILTS, tilted
+from dpaudit.checks.draws import Doubles
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.seeds import MOST_NOISE
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.mechanisms import Arrays, Mechanism
 from dpaudit.results import Finding, Quantity, Value
 
 #: Of each test.
 ALARM = 1e-5
+#: Of a run's noise, the first so many numbers are kept to be held against seeds.
+MOST_NOISE = 64
 BINS = 256
 #: Noise is held against noise that is smaller, by 1 plus each of these where it is Laplace noise.
 SMALLER = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -148,8 +152,8 @@ def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass
-class NoiseFacts:
-    """What some steps show of their noise.
+class NoiseEvidence(Evidence):
+    """What the draws of a run, or of some of its steps, show of their noise.
 
     Attributes:
         tallies: of each kind of noise, and of OWN, TURNED and ALONG.
@@ -166,15 +170,21 @@ class NoiseFacts:
     finite: bool = True
     early: Doubles = field(default_factory=lambda: np.empty(0))
 
-    def merge(self, other: NoiseFacts) -> None:
-        """Take in what other batches show."""
-        for kind, tally in other.tallies.items():
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        mechanism = batch.manifest.mechanism
+        return _BatchNoise(mechanism) if mechanism.draw.arrays() else None
+
+    @override
+    def merge(self, batch: int, found: NoiseEvidence) -> None:
+        for kind, tally in found.tallies.items():
             self.tallies.setdefault(kind, NoiseTally()).merge(tally)
-        for width, repeats in other.repeats.items():
+        for width, repeats in found.repeats.items():
             self.repeats.setdefault(width, Repeats(width)).merge(repeats)
-        self.outcomes += other.outcomes
-        self.finite = self.finite and other.finite
-        self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
+        self.outcomes += found.outcomes
+        self.finite = self.finite and found.finite
+        self.early = np.concatenate([self.early, found.early])[:MOST_NOISE]
 
     def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
         """Take in a step's new noise of a kind; `before`, and what is returned: the kind's last as normal scores."""
@@ -203,38 +213,38 @@ class NoiseFacts:
         self.outcomes[[0, 1 + (chance > 1 / 2)]] += found
 
 
-class NoiseSums:
-    """Gathers the facts of one batch, a step at a time."""
+class _BatchNoise(BatchEvidence):
+    """What looks at one batch's noise."""
 
     def __init__(self, mechanism: Mechanism) -> None:
-        """Raises ValueError where the mechanism adds no noise."""
-        if not mechanism.draw.arrays():
-            raise ValueError(f"draws by {mechanism.draw.name} add no noise")
-        self.facts = NoiseFacts()
-        self._mechanism = mechanism
+        self._found, self._mechanism = NoiseEvidence(), mechanism
         self._arrays: Arrays | None = None
         self._before: dict[str, Doubles] = {}
 
-    def add(self, view: StepView) -> None:
-        """Take in one step."""
-        facts, mechanism = self.facts, self._mechanism
+    @override
+    def step(self, view: StepView) -> None:
+        mechanism = self._mechanism
         found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
         self._arrays = view.arrays
         if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
-            facts.finite = False
+            self._found.finite = False
             return
         for kind, quantiles in found.items():
             if len(quantiles):
-                self._before[kind] = facts.take(kind, quantiles, self._before.get(kind))
+                self._before[kind] = self._found.take(kind, quantiles, self._before.get(kind))
         if (outcome := mechanism.draw.outcome(view.arrays)) is not None:
-            facts.take_outcome(*outcome)
+            self._found.take_outcome(*outcome)
+
+    @override
+    def result(self) -> NoiseEvidence:
+        return self._found
 
 
-@RunCheck(id="sampling.noise")
-def noise_is_as_declared(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.noise", gathers=(NoiseEvidence,))
+def noise_is_as_declared(run: AuditedRun) -> Outcome:
     """Hold the size, the distribution and the course of each kind of noise against the declared; find repeats."""
-    found = facts.noise
-    if found is None or (found.finite and not found.tallies):
+    found = run[NoiseEvidence]
+    if found.finite and not found.tallies:
         return Outcome("skip", "none")
     for outcome in _not_declared(found):
         return outcome
@@ -249,7 +259,7 @@ def noise_is_as_declared(facts: Facts) -> Outcome:
     return Outcome("pass", "as-declared", {"kinds": kinds})
 
 
-def _not_declared(found: NoiseFacts) -> Iterator[Outcome]:
+def _not_declared(found: NoiseEvidence) -> Iterator[Outcome]:
     """Yield the failures that honest noise hardly has."""
     if not found.finite:
         yield Outcome("fail", "not-finite")

@@ -8,55 +8,107 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
-from dpaudit.checks.facts import Facts, input_problem
-from dpaudit.checks.rebalancing import counts_are_noised
+from typing_extensions import override
+
+from dpaudit.checks.evidence import AuditedRun, Evidence, input_problem
+from dpaudit.checks.grouping import counts_are_noised
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin, replay_remedy
 from dpaudit.results import Finding, Place, Value
-from dpaudit.runs import Assigned, Batching, ClusterPlaces, InputError, KeyedHash, Manifest, RunReader, data_digest
+from dpaudit.runs import (
+    Assigned,
+    Batching,
+    Canary,
+    ClusterPlaces,
+    InputError,
+    KeyedHash,
+    Manifest,
+    RunReader,
+    data_digest,
+)
 from dpaudit.runs.layout import ASSIGNMENT
 
 
-@RunCheck(id="partition.disjoint")
-def records_are_placed_once(facts: Facts) -> Outcome:
+@dataclass
+class Placement(Evidence):
+    """Where the records went.
+
+    Attributes:
+        unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
+        records: how many lines it has.
+        digest: what `data.digest` of these records would be.
+        problem: the first line that cannot be right, whatever the rule.
+        misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
+        contexts: how many contexts the lines make, by batch.
+        by_batch: how many lines name each batch, or with several rounds send their records to it.
+        watched: where the run's canaries went, by their digests: all of these that have a line.
+    """
+
+    unreadable: Finding | None = None
+    records: int = 0
+    digest: str = ""
+    problem: Finding | None = None
+    misplaced: Finding | None = None
+    contexts: Counter[int] = field(default_factory=Counter)
+    by_batch: Counter[int] = field(default_factory=Counter)
+    watched: dict[str, int | None] = field(default_factory=dict)
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        placement = cls()
+        watched = set[str]()
+        if run.canaries is not None and run.manifest.batching.key is not None:
+            watched = {canary_digest(run.manifest, canary) for canary in run.canaries.canaries}
+        _read(placement, run.reader, run.places, watched)
+        return placement
+
+
+def canary_digest(manifest: Manifest, canary: Canary) -> str:
+    """Return a canary's digest, as the assignment would have it."""
+    return KeyedHash(bytes.fromhex(manifest.batching.key or "")).digest(canary.label, canary.text)
+
+
+@RunCheck(id="partition.disjoint", gathers=(Placement,))
+def records_are_placed_once(run: AuditedRun) -> Outcome:
     """Hold the assignment against the manifest's number of records and the batches' numbers of contexts.
 
     With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
     """
-    placed, batching = facts.placement, facts.manifest.batching
+    placed, batching = run[Placement], run.manifest.batching
     if placed.unreadable is not None:
         return Outcome("fail", "unreadable", {"problem": placed.unreadable})
-    if batching.rounds > 1 and facts.manifest.clustering.method != "none" and facts.places is None:
+    if batching.rounds > 1 and run.manifest.clustering.method != "none" and run.places is None:
         return Outcome("skip", "clusters-unread", notes=(Finding(code="file.clusters-unread"),))
-    problem = placed.problem or _contradiction(facts)
+    problem = placed.problem or _contradiction(run)
     if problem:
         return Outcome("fail", "contradicted", {"problem": problem})
-    if not placed.records and facts.claim.unit == "context":
+    if not placed.records and run.claim.unit == "context":
         return inapplicable("partition.claim-without-assignment")
-    if not placed.records and facts.manifest.data.records:
+    if not placed.records and run.manifest.data.records:
         return Outcome("skip", "unassigned")
-    values: dict[str, Value] = {"records": placed.records} | _counted_rounds(facts.manifest)
+    values: dict[str, Value] = {"records": placed.records} | _counted_rounds(run.manifest)
     if batching.rule == "hashed-cells":
         values["shown"] = batching.examples_per_context * placed.contexts.total()
         values["generated"] = placed.by_batch.total()
     return Outcome("pass", "once", values)
 
 
-@RunCheck(id="partition.stable")
-def rule_gives_the_assignment(facts: Facts) -> Outcome:
+@RunCheck(id="partition.stable", gathers=(Placement,))
+def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
     """Hold the assignment against places hashed anew from each digest; with the data, the whole rule."""
-    batching, per_context, placed = facts.manifest.batching, facts.claim.unit == "context", facts.placement
-    if facts.replay is not None and facts.replay.assignment is not None:
-        return Outcome("fail", "contradicted", {"problem": facts.replay.assignment}, evidence=3)
+    batching, per_context, placed = run.manifest.batching, run.claim.unit == "context", run[Placement]
+    if run.replay is not None and run.replay.assignment is not None:
+        return Outcome("fail", "contradicted", {"problem": run.replay.assignment}, evidence=3)
     if batching.rule == "paper-slices":
         if per_context:
             return inapplicable("partition.claim-per-context")
-        return Outcome("fail", "slices", {"unit": facts.claim.unit} | _seen_to_move(facts))
-    moved = facts.manifest.recorded.batches if facts.manifest.recorded else None
+        return Outcome("fail", "slices", {"unit": run.claim.unit} | _seen_to_move(run))
+    moved = run.manifest.recorded.batches if run.manifest.recorded else None
     if moved is not None and moved.moved > 1 and not per_context:
-        return Outcome("fail", "moved", {"rule": batching.rule} | _seen_to_move(facts), evidence=0)
-    missing = _missing_for_the_rule(facts)
+        return Outcome("fail", "moved", {"rule": batching.rule} | _seen_to_move(run), evidence=0)
+    missing = _missing_for_the_rule(run)
     if missing and per_context:
         return inapplicable("partition.claim-without-rule", {"missing": missing})
     if missing:
@@ -65,42 +117,42 @@ def rule_gives_the_assignment(facts: Facts) -> Outcome:
         return Outcome("fail", "unreadable", {"problem": placed.unreadable})
     if placed.misplaced is not None:
         return Outcome("fail", "misplaced", {"problem": placed.misplaced})
-    values: dict[str, Value] = {"records": facts.manifest.data.records} | _counted_rounds(facts.manifest)
-    if facts.replay is not None:
+    values: dict[str, Value] = {"records": run.manifest.data.records} | _counted_rounds(run.manifest)
+    if run.replay is not None:
         return Outcome("pass", "placed-from-data", values, evidence=3)
-    if unseen := unseen_places(facts.manifest):
+    if unseen := unseen_places(run.manifest):
         return Outcome("skip", "unseen", notes=unseen, evidence=3)
     return Outcome("pass", "placed-from-digests", values)
 
 
 @RunCheck(id="partition.public-parameters")
-def batching_is_public(facts: Facts) -> Outcome:
+def batching_is_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of the batching rule's numbers; with clusters, what numbers of batches rest on."""
-    clustering, batches = facts.manifest.clustering, facts.clusters.batches if facts.clusters else ()
+    clustering, batches = run.manifest.clustering, run.clusters.batches if run.clusters else ()
     if clustering.records_per_batch is not None and not counts_are_noised(clustering):
         return Outcome("fail", "exact-counts")
     if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
         return Outcome("fail", "uneven")
-    return judge_origin(facts.manifest.origins.batching, "batching")
+    return judge_origin(run.manifest.origins.batching, "batching")
 
 
 @RunCheck(id="partition.users")
-def users_have_no_more_records(facts: Facts) -> Outcome:
+def users_have_no_more_records(run: AuditedRun) -> Outcome:
     """Hold the most distinct records that one user has in the data against the declaration.
 
     A run that names no column of users is taken at its word.
     """
-    if facts.claim.unit != "user":
-        return inapplicable("partition.claim-per-unit", {"unit": facts.claim.unit})
-    allowed, column = facts.manifest.privacy.records_per_user, facts.manifest.data.user
+    if run.claim.unit != "user":
+        return inapplicable("partition.claim-per-unit", {"unit": run.claim.unit})
+    allowed, column = run.manifest.privacy.records_per_user, run.manifest.data.user
     values: dict[str, Value] = {} if allowed is None else {"allowed": allowed}
     if column is None:
         return Outcome("pass", "declared", values, evidence=0)
-    if column == facts.manifest.data.text:  # by which each text would be somebody's only one
+    if column == run.manifest.data.text:  # by which each text would be somebody's only one
         return Outcome("fail", "told-by-texts", values)
-    most = None if facts.replay is None else facts.replay.most_per_user
+    most = None if run.replay is None else run.replay.most_per_user
     if most is None:
-        return Outcome("skip", "uncounted", values, (replay_remedy(facts.manifest),))
+        return Outcome("skip", "uncounted", values, (replay_remedy(run.manifest),))
     values |= {"most": most, "column": column}
     # Written so that a run without a number fails.
     if allowed is not None and most <= allowed:
@@ -116,10 +168,10 @@ def _counted_rounds(manifest: Manifest) -> dict[str, Value]:
     return {"rounds": manifest.rounds} | stopped
 
 
-def _seen_to_move(facts: Facts) -> dict[str, Value]:
+def _seen_to_move(run: AuditedRun) -> dict[str, Value]:
     """Return what a recorder saw when it emptied records; nothing where none did."""
-    seen = None if facts.manifest.recorded is None else facts.manifest.recorded.batches
-    return {} if seen is None else {"moved": seen.moved, "batches": facts.manifest.batches, "tried": seen.tried}
+    seen = None if run.manifest.recorded is None else run.manifest.recorded.batches
+    return {} if seen is None else {"moved": seen.moved, "batches": run.manifest.batches, "tried": seen.tried}
 
 
 def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
@@ -130,27 +182,27 @@ def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
     return unseen, replay_remedy(manifest)
 
 
-def _missing_for_the_rule(facts: Facts) -> str | Finding | None:
+def _missing_for_the_rule(run: AuditedRun) -> str | Finding | None:
     """Return what the run lacks for its hashed rule to be run again; None where nothing."""
-    placement, missing = facts.placement, lacking(facts.manifest)
+    placement, missing = run[Placement], lacking(run.manifest)
     if missing is not None:
         return missing
-    if facts.manifest.clustering.method != "none" and facts.places is None:
+    if run.manifest.clustering.method != "none" and run.places is None:
         return Finding(code="partition.readable-clusters")
     if placement.records:
         return None
     if placement.unreadable is not None:
         return Finding(code="partition.readable-assignment")
-    return ASSIGNMENT if facts.manifest.data.records else None
+    return ASSIGNMENT if run.manifest.data.records else None
 
 
-def _contradiction(facts: Facts) -> Finding | None:
+def _contradiction(run: AuditedRun) -> Finding | None:
     """Return what of the assignment contradicts the batches or the manifest; None where nothing does."""
-    batching, data, placed = facts.manifest.batching, facts.manifest.data, facts.placement
-    if not placed.records and facts.claim.unit == "context":
+    batching, data, placed = run.manifest.batching, run.manifest.data, run[Placement]
+    if not placed.records and run.claim.unit == "context":
         return None
     slots = batching.rule == "hashed-slots"
-    for batch, header in facts.headers.items():
+    for batch, header in run.headers.items():
         values: dict[str, Value] = {"batch": Place(batch=batch), "contexts": header.contexts}
         if not placed.records and not data.records and header.contexts:
             return Finding(code="partition.contexts-without-records", values=values)
@@ -169,38 +221,13 @@ def _contradiction(facts: Facts) -> Finding | None:
     return None
 
 
-@dataclass
-class Placement:
-    """Where the records went.
-
-    Attributes:
-        unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
-        records: how many lines it has.
-        digest: what `data.digest` of these records would be.
-        problem: the first line that cannot be right, whatever the rule.
-        misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
-        contexts: how many contexts the lines make, by batch.
-        by_batch: how many lines name each batch, or with several rounds send their records to it.
-        watched: where the records of some digests went: all of these that have a line.
-    """
-
-    unreadable: Finding | None = None
-    records: int = 0
-    digest: str = ""
-    problem: Finding | None = None
-    misplaced: Finding | None = None
-    contexts: Counter[int] = field(default_factory=Counter)
-    by_batch: Counter[int] = field(default_factory=Counter)
-    watched: dict[str, int | None] = field(default_factory=dict)
-
-
-def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watched: Collection[str] = ()) -> Placement:
+def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None, watched: Collection[str]) -> None:
     """Read a run's assignment once. Memory grows with contexts and cells in use, not with the records.
 
     With several rounds it grows with the records, and not with rounds but for the number of contexts of each batch.
     `places` is None where records are not clustered, or where the batches' places are not known. `watched`: digests.
     """
-    placement, manifest = Placement(), reader.manifest
+    manifest = reader.manifest
     known = places is not None or manifest.clustering.method == "none"
     can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
     several = manifest.batching.rounds > 1
@@ -212,7 +239,6 @@ def read_placement(reader: RunReader, places: ClusterPlaces | None = None, watch
         placement.unreadable = input_problem(error, ASSIGNMENT)
     if isinstance(lines, _Grouped):
         lines.place(placement)
-    return placement
 
 
 def lacking(manifest: Manifest) -> str | None:

@@ -15,18 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import Doubles, DrawnStep
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.sampling import SHARE
+from dpaudit.checks.sampling import SHARE, RunSampling
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.results import Finding, Place, Quantity, Value
 
-#: How the samplers that are told apart order the tokens.
-ORDERS = ("id", "ascending score", "descending score")
 #: In these places the same u may show: as it is and as 1 - u in each order; and as the same token.
 VIEWS = (*(f"{how} by {order}" for order in ORDERS for how in ("u", "1 - u")), "the same tokens")
 #: Each text is compared with so many texts before it, at the same places, of which it has so many.
@@ -43,30 +43,6 @@ _FLOOR, _KEPT_BACK = 0.05, 0.02
 _FACTORS = 32
 #: Draws less probable than this are taken for no evidence: their intervals are too short for float64.
 _LEAST = 2.0**-30
-
-
-class Draw(NamedTuple):
-    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
-
-    token: int
-    by_id: float
-    ascending: float
-    descending: float
-    chance: float
-
-    @classmethod
-    def of(cls, step: DrawnStep, token: int) -> Draw:
-        """A step's draw; `token` is the sampled one's id."""
-        chance = float(step.each[step.level])
-        highest = float(step.aggregate.max())
-        earlier = step.aggregate[: step.token].astype(np.float64)
-        earlier -= highest
-        earlier /= step.temperature
-        by_id = float(np.exp(earlier, out=earlier).sum()) * math.exp(-step.log_total)
-        above = float(step.mass[step.level - 1]) if step.level else 0.0
-        lower = 1.0 - float(step.mass[step.level])
-        own = step.place * chance
-        return cls(token, by_id, lower + own, above + own, chance)
 
 
 class _Intervals(NamedTuple):
@@ -143,8 +119,28 @@ class Dependence:
     batch: int
 
 
-class IndependenceTest:
+class BatchDraws(BatchEvidence):
+    """The draws of one batch, in order.
+
+    Attributes:
+        draws: of those steps whose aggregate is of numbers.
+        lengths: how many tokens each of its texts has.
+    """
+
+    def __init__(self, batch: BatchView) -> None:
+        self.draws: list[Draw] = []
+        self.lengths = [len(span) for span in batch.record.spans]
+
+    @override
+    def step(self, view: StepView) -> None:
+        if view.draw is not None:
+            self.draws.append(view.draw)
+
+
+class IndependenceTest(Evidence):
     """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+
+    partial = True
 
     def __init__(self, batches: int, longest: int) -> None:
         """`batches`: how many the run declares; `longest`: the most tokens of a text."""
@@ -163,6 +159,20 @@ class IndependenceTest:
         self._even_along = _Evidence(
             [_in_order("randomness.even-draws", n, order) for n in self._along for order in ORDERS]
         )
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.batches, run.manifest.stopping.max_tokens)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return BatchDraws(batch)
+
+    @override
+    def merge(self, batch: int, found: BatchDraws) -> None:
+        self.take(batch, found.draws, found.lengths)
 
     def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
         """Take in one batch: its draws, and how many of them each of its texts has."""
@@ -330,14 +340,14 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
 
 
-@RunCheck(id="sampling.independence")
-def tokens_look_independent(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))
+def tokens_look_independent(run: AuditedRun) -> Outcome:
     """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
-    test = facts.independence
+    test = run[IndependenceTest]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:
         return Outcome("skip", "unread", values)
-    found, otherwise = test.dependences(), facts.sampling.alarms()
+    found, otherwise = test.dependences(), run[RunSampling].alarms()
     if found and otherwise and otherwise[0].evidence >= found[0].evidence:
         return Outcome("skip", "other-distribution", values)
     if found:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 
-from dpaudit.checks.facts import Facts, StepView
+import numpy as np
+from typing_extensions import override
+
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
-from dpaudit.results import Finding, Value, finding_of
+from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.mechanisms import ANCHOR, TELLING
+from dpaudit.results import Finding, Place, Value, finding_of
 from dpaudit.runs import aggregate_digest
 
 #: Agreement of float64 log-probabilities that were computed in different orders of summation.
@@ -55,16 +60,62 @@ def sides_are_consistent(view: StepView) -> Finding | None:
     return finding_of(aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip))
 
 
-@RunCheck(id="record.rows")
-def rows_are_scored(facts: Facts) -> Outcome:
+class UniformRows(BatchEvidence):
+    """Which rows of a batch, its contexts' and the public prompt's, held equal logits at every step: none was scored.
+
+    Attributes:
+        contexts: which of them, [n].
+        public: whether the anchor's row did.
+    """
+
+    def __init__(self, batch: int, contexts: int) -> None:
+        """`contexts`: how many contexts the batch has."""
+        self._batch, self._steps = batch, 0
+        self.contexts, self.public = np.ones(contexts, dtype=np.bool_), True
+
+    @override
+    def step(self, view: StepView) -> None:  # what a step does not record tells nothing
+        contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
+        self.public &= anchor is not None and len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
+        if contexts is None:
+            self.contexts[:] = False
+        else:
+            self.contexts &= view.mechanism.contribution.uniform(view.arrays, contexts)
+        self._steps += 1
+
+    @override
+    def result(self) -> Finding | None:
+        """Return which rows of the finished batch nobody scored; None where all were scored."""
+        count = int(self.contexts.sum())
+        if not self._steps or not (count or self.public):
+            return None
+        values: dict[str, Value] = {"place": Place(batch=self._batch)}
+        if not count:
+            return Finding(code="record.unscored-public", values=values)
+        values |= {"unscored": count, "contexts": len(self.contexts)}
+        return Finding(code="record.unscored-both" if self.public else "record.unscored-contexts", values=values)
+
+
+class Unscored(Evidence):
+    """Which rows no model scored, by batch, of those batches that have some."""
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        header = batch.header
+        return UniformRows(header.id, header.contexts) if batch.manifest.record.contexts else None
+
+
+@RunCheck(id="record.rows", gathers=(Unscored,))
+def rows_are_scored(run: AuditedRun) -> Outcome:
     """Hold the logits of each recorded context, and of the anchor, against equal ones at every step."""
-    if not facts.manifest.record.contexts:
+    if not run.manifest.record.contexts:
         return inapplicable("record.no-contexts")
-    if facts.unscored:
-        return Outcome("fail", "unscored", {"batches": len(facts.unscored), "first": facts.unscored[0]})
-    if not facts.steps:
+    if problems := list(run[Unscored].by_batch.values()):
+        return Outcome("fail", "unscored", {"batches": len(problems), "first": problems[0]})
+    if not run.steps:
         return Outcome("skip", "no-step")
-    return Outcome("pass", "scored", {"contexts": sum(header.contexts for header in facts.headers.values())})
+    return Outcome("pass", "scored", {"contexts": sum(header.contexts for header in run.headers.values())})
 
 
 @StepCheck(id="sampling.support")

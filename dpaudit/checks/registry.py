@@ -1,27 +1,33 @@
 """What a check is, and the one place where checks are registered.
 
-A step check looks at one step and names a problem, or returns None. A run check looks at the facts that were gathered
-from the whole run and returns an outcome. Both are small functions in their family's file, declared by a decorator.
-Those of plug-ins are declared likewise, and named by entry points. They are held at a distance: what goes wrong in one
-is told of that check alone, which then counts as not made, and a run does not pass without it.
+A step check looks at one step and names a problem, or returns None. A run check looks at the run and the evidence that
+it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both are small functions in their family's
+file, declared by a decorator. Those of plug-ins are declared likewise, and named by entry points. They are held apart:
+what goes wrong in one, or in its evidence, is told of that check alone, which then counts as not made, and a run does
+not pass without it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from typing_extensions import override
 
 from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
-from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.plugins import PlugIn
-from dpaudit.results import CheckResult, Finding, Status, Value
+from dpaudit.results import CheckResult, Finding, Place, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
-from dpaudit.runs import BatchHeader, InputError, Manifest
+from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
 
@@ -70,7 +76,7 @@ def replay_remedy(manifest: Manifest) -> Finding:
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
 StepFunction: TypeAlias = Callable[[StepView], Finding | None]
-RunFunction: TypeAlias = Callable[[Facts], Outcome]
+RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
@@ -80,11 +86,13 @@ class Check(ABC, Generic[Function]):
 
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
+        gathers: the evidence that it looks at.
     """
 
     id: str
     function: Function = field(init=False)
     plug_in: PlugIn | None = field(init=False, default=None)
+    gathers: tuple[type[Evidence], ...] = ()
 
     def __call__(self, function: Function) -> Function:
         """Declare the function that makes this check."""
@@ -99,28 +107,20 @@ class Check(ABC, Generic[Function]):
         return entry(self.id)
 
     @abstractmethod
-    def outcome(self, facts: Facts) -> Outcome:
+    def outcome(self, run: AuditedRun) -> Outcome:
         """Make the check."""
 
-    def result(self, facts: Facts, context: Context) -> CheckResult:
+    def result(self, run: AuditedRun, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
         if self.plug_in is None:
-            return self.in_words(self.outcome(facts), context)
+            return self.in_words(self.outcome(run), context)
         try:
-            outcome = self.outcome(facts)
+            lacking = run.absent.get(self.id)
+            outcome = self.outcome(run) if lacking is None else unusable(lacking)
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
-        except Exception as error:
-            return self.in_words(replace(unusable(self.failure(error)), evidence=0), context)
-
-    def failure(self, error: Exception) -> InputError:
-        """Return an error in a plug-in's check as one that may be shown. Raises the error where the check is our own.
-
-        What the error says is left out: it may be of private records.
-        """
-        if self.plug_in is None:
-            raise error
-        return self.plug_in.unusable(f"its check failed ({type(error).__name__}).")
+        except (Exception, SystemExit) as error:
+            return self.in_words(replace(unusable(failure_in(self.plug_in, error)), evidence=0), context)
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
@@ -148,6 +148,10 @@ class Check(ABC, Generic[Function]):
         )
 
 
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(kw_only=True)
 class StepCheck(Check[StepFunction]):
     """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
@@ -158,65 +162,170 @@ class StepCheck(Check[StepFunction]):
         unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
     """
 
-    applies: Callable[[Manifest], bool] = lambda _: True
+    applies: Callable[[Manifest], bool] = _always
     otherwise: str = ""
-    shown: Callable[[StepView], bool] = lambda _: True
-    unshown: Callable[[Facts, int], Outcome] | None = None
+    shown: Callable[[StepView], bool] = _always
+    unshown: Callable[[AuditedRun, int], Outcome] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (self.unshown is None):
+            raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
         return manifest.mechanism.inapplicable_reason(self.id) or ("" if self.applies(manifest) else self.otherwise)
 
-    def objection(self, view: StepView) -> Finding | None:
-        """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
-        return self.function(view) if not self.inapplicable_reason(view.manifest) and self.shown(view) else None
-
-    def outcome(self, facts: Facts) -> Outcome:
-        """From the problems that were noted while the run was read."""
-        if reason := self.inapplicable_reason(facts.manifest):
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
+        if reason := self.inapplicable_reason(run.manifest):
             return inapplicable(reason)
-        if count := facts.problems[self.id]:
-            place, problem = facts.first_problems[self.id]
+        objections, steps = run[Objections], run.steps
+        if count := objections.problems[self.id]:
+            place, problem = objections.first[self.id]
             return Outcome(
-                "fail", "steps-object", {"problems": count, "steps": facts.steps, "place": place, "problem": problem}
+                "fail", "steps-object", {"problems": count, "steps": steps, "place": place, "problem": problem}
             )
-        if not facts.steps or self.id in facts.unmade:
-            lacking = facts.unmade.get(self.id)
-            if lacking is None:
-                return Outcome("skip", "no-step")
+        if lacking := objections.unmade.get(self.id):
             return unusable(lacking)
-        if self.unshown is not None and (hidden := facts.unshown[self.id]):
-            return self.unshown(facts, facts.steps - hidden)
-        return Outcome("pass", "steps-hold", {"steps": facts.steps})
+        if not steps:
+            return Outcome("skip", "no-step")
+        if self.unshown is not None and (hidden := objections.unshown[self.id]):
+            return self.unshown(run, steps - hidden)
+        return Outcome("pass", "steps-hold", {"steps": steps})
 
 
 @dataclass(kw_only=True)
 class RunCheck(Check[RunFunction]):
-    """A check of the run as a whole.
+    """A check of the run as a whole, and of the evidence that it gathers."""
+
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
+        if reason := run.manifest.mechanism.inapplicable_reason(self.id):
+            return inapplicable(reason)
+        for kind in self.gathers:
+            if lacking := run.unmade.get(kind):
+                return unusable(lacking)
+        return self.function(run)
+
+
+class Objections(BatchEvidence, Evidence):
+    """What step checks object to: at the steps of one batch, or of a run.
 
     Attributes:
-        gather: what looks at each step of a batch as it is read; None where nothing has to.
+        problems: how many steps each check objected to, by its id.
+        first: the first of these objections, and where.
+        unshown: how many steps' records do not hold what a check looks at, by its id.
+        unmade: why a check could not be made, by its id.
     """
 
-    gather: Callable[[Manifest, BatchHeader], Gatherer | None] = lambda *_: None
+    partial = True
 
-    def outcome(self, facts: Facts) -> Outcome:
-        """From its function, where it is about the run's mechanism."""
-        if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
-            return inapplicable(reason)
-        if lacking := facts.unmade.get(self.id):
-            return unusable(lacking)
-        return self.function(facts)
+    def __init__(self) -> None:
+        self.problems, self.unshown = Counter[str](), Counter[str]()
+        self.first: dict[str, tuple[Place, Finding]] = {}
+        self.unmade: dict[str, InputError] = {}
+        self._checks: list[StepCheck] = []
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> Objections:
+        found = cls()
+        # What another package's check does to a view's arrays, our own have looked at them by then.
+        for check in sorted(registered().values(), key=lambda check: check.plug_in is not None):
+            if isinstance(check, StepCheck):
+                try:
+                    if not check.inapplicable_reason(batch.manifest):
+                        found._checks.append(check)
+                except (Exception, SystemExit) as error:
+                    found.unmade[check.id] = failure_in(check.plug_in, error)
+        return found
+
+    @override
+    def step(self, view: StepView) -> None:
+        for check, problem in self.at(view):
+            self.problems[check] += 1
+            self.first.setdefault(check, (Place(batch=view.header.id, step=view.position), problem))
+
+    def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
+        """Yield the checks that object to a step, by id, and why. A check that fails is noted, and the others go on."""
+        for check in self._checks:
+            try:
+                if not check.shown(view):
+                    self.unshown[check.id] += 1
+                elif problem := check.function(view):
+                    yield check.id, problem
+            except (Exception, SystemExit) as error:
+                self.unmade.setdefault(check.id, failure_in(check.plug_in, error))
+
+    @override
+    def result(self) -> Objections:
+        self._checks = []
+        return self
+
+    @override
+    def merge(self, batch: int, found: Objections) -> None:
+        self.problems.update(found.problems)
+        self.unshown.update(found.unshown)
+        self.first = found.first | self.first
+        self.unmade = found.unmade | self.unmade
 
 
-class Gatherer(Protocol):
-    """What a check of the run learns from one batch, in bounded memory."""
+class Gathered(NamedTuple):
+    """Evidence that is gathered, and the plug-in that it came by; None for dpaudit's own."""
 
-    def add(self, position: int, view: StepView) -> None:
-        """Take in one step. Steps come in order."""
+    kind: type[Evidence]
+    plug_in: PlugIn | None
 
-    def result(self) -> Any:
-        """Return what `Facts.gathered` has of the batch, which can be pickled; None for nothing."""
+
+def gathered() -> tuple[Gathered, ...]:
+    """Return the evidence of all checks, each kind once: dpaudit's own is never held apart."""
+    found: dict[type[Evidence], PlugIn | None] = {Objections: None}
+    for check in registered().values():
+        for kind in check.gathers:
+            if check.plug_in is None or kind not in found:
+                found[kind] = check.plug_in
+    return tuple(Gathered(*each) for each in found.items())
+
+
+def looking() -> frozenset[PlugIn]:
+    """Return the plug-ins whose checks this process can make."""
+    return frozenset(
+        check.plug_in
+        for check in registered().values()
+        if check.plug_in is not None and not isinstance(check, Unloaded)
+    )
+
+
+def absent(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
+    """Yield checks of plug-ins, by id, that look at batches and did not where these plug-ins alone could be loaded."""
+    for check in registered().values():
+        looks = isinstance(check, StepCheck) or check.gathers
+        if check.plug_in is not None and looks and check.plug_in not in looked:
+            remedy = "Install the same version wherever batches are read, or give --workers 1."
+            yield check.id, check.plug_in.unusable("a process that read batches could not load it.", remedy)
+
+
+def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
+    """Return what was raised as why a check is not made. Raises the error where that is our own defect.
+
+    What an error in a plug-in says is left out: it may be of private records.
+    """
+    if plug_in is not None:
+        return plug_in.unusable(f"its check failed ({type(error).__name__}).")
+    if isinstance(error, InputError):
+        return error
+    raise error
+
+
+@contextmanager
+def held_apart(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iterator[None]:
+    """Note what goes wrong in a plug-in's evidence, and go on."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if each.plug_in is None:
+            raise
+        unmade.setdefault(each.kind, failure_in(each.plug_in, error))
 
 
 @dataclass(kw_only=True)
@@ -229,8 +338,8 @@ class Unloaded(Check[RunFunction]):
 
     problem: InputError
 
-    def outcome(self, facts: Facts) -> Outcome:
-        """Say why it was not made."""
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
         return replace(unusable(self.problem), evidence=0)
 
 
@@ -320,6 +429,8 @@ def _of_plug_in(plug_in: PlugIn) -> Check[Any]:
         found = _DECLARED.get(plug_in.name)
         if found is None or found.function is not function:
             raise plug_in.unusable(f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id.")
+        if not all(isinstance(kind, type) and issubclass(kind, Evidence) for kind in found.gathers):
+            raise plug_in.unusable("it gathers what is no class derived from Evidence.")
         require_words(plug_in)
         held = catalogue().check.get(plug_in.name)
         if held is None or held.evidence not in range(len(EVIDENCE_LEVELS)):

@@ -12,13 +12,17 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K, Doubles, DrawnStep
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K
+from dpaudit.checks.draws import Doubles, DrawnStep
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.results import Finding, Place, Quantity, Value
 
 #: Probability of an alarm on an honest run, all tests of its tokens together.
@@ -97,7 +101,7 @@ class Detectable:
         return (*found, Finding(code=f"sampling.{'shows' if self.tenth_greedy else 'no'}-tenth-greedy"))
 
 
-class SamplingTest:
+class SamplingTest(BatchEvidence):
     """Gathers the evidence of some steps, one at a time; memory does not grow with their number."""
 
     def __init__(self) -> None:
@@ -108,6 +112,12 @@ class SamplingTest:
         # A tenth of the steps greedy: what that would give, and its variance.
         self._greedy = np.zeros(2)
         self._counts = np.zeros(BINS, dtype=np.int64)
+
+    @override
+    def step(self, view: StepView) -> None:
+        if view.drawn is not None:
+            salt = view.header.id.to_bytes(8, "big") + view.position.to_bytes(8, "big")
+            self.add(view.drawn, view.step.aggregate_digest + salt)
 
     def add(self, step: DrawnStep, salt: bytes) -> None:
         """Take in one step. `salt` tells it from all others of the run: it randomises the transform, repeatably."""
@@ -161,8 +171,10 @@ def _tenth(gain: float) -> tuple[float, float]:
     return inside * high + (1 - inside) * low, inside * (1 - inside) * (high - low) ** 2
 
 
-class RunSampling:
+class RunSampling(Evidence):
     """The evidence of a run: of all its steps, and of its batches one by one. Memory grows with neither."""
+
+    partial = True
 
     def __init__(self, temperature: float, batches: int) -> None:
         """`batches`: how many the run declares."""
@@ -182,11 +194,25 @@ class RunSampling:
         """How many steps could be evaluated."""
         return self._pooled.steps
 
-    def take(self, batch: int, test: SamplingTest) -> None:
-        """Take in the steps of one batch."""
-        if not test.steps:
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.mechanism.temperature, run.manifest.batches)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return SamplingTest()
+
+    @override
+    def merge(self, batch: int, found: SamplingTest) -> None:
+        if not found.steps:
             return
-        self._pooled.merge(test)
+        self._pooled.merge(found)
+        self._merge_alone(batch, found)
+
+    def _merge_alone(self, batch: int, test: SamplingTest) -> None:
+        """Take in a batch as one that may have been drawn otherwise than the others."""
         found, share = test.evidence(), 1 / self._batches
         with np.errstate(divide="ignore"):  # log of 0 where there is one batch
             self._some[:-1] += np.logaddexp(np.log1p(-share), found[:-1] + math.log(share))
@@ -231,10 +257,10 @@ class RunSampling:
         )
 
 
-@RunCheck(id="sampling.distribution")
-def tokens_look_sampled(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.distribution", gathers=(RunSampling,))
+def tokens_look_sampled(run: AuditedRun) -> Outcome:
     """Hold the likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
-    test = facts.sampling
+    test = run[RunSampling]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.steps:
         return Outcome("skip", "unread", values)

@@ -13,15 +13,19 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import Doubles
-from dpaudit.checks.facts import Facts
-from dpaudit.checks.randomness import ORDERS, Draw
+from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.checks.noise import MOST_NOISE, NoiseEvidence
+from dpaudit.checks.randomness import BatchDraws
 from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.subsets import contexts_in_draw
 from dpaudit.results import Finding, Value
 from dpaudit.runs.known_keys import KNOWN_SEEDS
 from dpaudit.runs.manifest import Sampling
@@ -46,10 +50,10 @@ NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(size),
     "random.seed": lambda seed, size: [each.gauss() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
 }
-#: Of a run's noise, the first so many numbers are looked for. A stream has one of an honest run's, to within what
+#: The first MOST_NOISE numbers of a run's noise are looked for. A stream has one of an honest run's, to within what
 #: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
 #: than FALSE_ALARMS, all streams together.
-MOST_NOISE, _NOISE_TOLD, _MOVED = 64, 6, 1e-7
+_NOISE_TOLD, _MOVED = 6, 1e-7
 #: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of its own for a batch or
 #: a draw, the first MOST_SEEDED draws are looked at, in the first MOST_BATCHES batches.
 PLACES = (
@@ -93,16 +97,16 @@ def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
 
-class SeedTest:
+class SeedTest(Evidence):
     """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
 
-    def __init__(self, sampling: Sampling, drawn: Drawn = "tokens") -> None:
-        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others.
+    partial = True
+    #: Whether draws are of tokens, or of who is in a draw.
+    drawn: ClassVar[Drawn] = "tokens"
 
-        `drawn`: whether draws are of tokens, or of who is in a draw.
-        """
+    def __init__(self, sampling: Sampling) -> None:
+        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
         self.draws = 0
-        self._drawn: Drawn = drawn
         seed = sampling.seed if sampling.generator == "mt19937" else None
         self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
         self._known = [row for row, each in enumerate(KNOWN) if each not in self._declared]
@@ -126,6 +130,20 @@ class SeedTest:
     @cached_property
     def _streams(self) -> Doubles:
         return self._of_all(_streams)
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.sampling)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        return BatchDraws(batch)
+
+    @override
+    def merge(self, batch: int, found: Any) -> None:
+        self.take(batch, found.draws)
 
     def take(self, batch: int, draws: Sequence[Draw]) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
@@ -161,7 +179,7 @@ class SeedTest:
     @property
     def shown(self) -> Finding:
         """How much was looked at."""
-        return Finding(code=f"seeds.{self._drawn}", values={"number": self.draws})
+        return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
         """Return the seed that tells what was drawn, as a failure; None where none does."""
@@ -178,7 +196,37 @@ class SeedTest:
             "where": Finding(code=PLACES[best[2]]),
             "order": ORDERS[best[1]],
         }
-        return Outcome("fail", f"{self._drawn}-told", values)
+        return Outcome("fail", f"{self.drawn}-told", values)
+
+
+class _BatchCoins(BatchEvidence):
+    """Who was in one batch's first draws: whether each context was in, as a draw; MOST_DRAWS of them at most."""
+
+    def __init__(self, rate: float) -> None:
+        """`rate`: with which each context is in a draw."""
+        self.draws: list[Draw] = []
+        # In where a number is below the rate, or else where it is above 1 - rate.
+        self._out, self._in = Draw(0, rate, rate, 0.0, 1 - rate), Draw(1, 0.0, 0.0, 1 - rate, rate)
+
+    @override
+    def step(self, view: StepView) -> None:
+        shown = contexts_in_draw(view)
+        if shown is not None:
+            first = shown[: MOST_DRAWS - len(self.draws)].tolist()
+            self.draws += [self._in if in_draw else self._out for in_draw in first]
+
+
+class CoinTest(SeedTest):
+    """The same of who is in a draw. There are such coins in draws of some of the contexts alone."""
+
+    partial = False
+    drawn = "coins"
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        draw = batch.manifest.mechanism.draw
+        return None if draw.gaussian is None else _BatchCoins(draw.rate)
 
 
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
@@ -202,13 +250,13 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
     return None
 
 
-@RunCheck(id="sampling.seeds")
-def no_seed_tells_the_tokens(facts: Facts) -> Outcome:
+@RunCheck(id="sampling.seeds", gathers=(SeedTest, CoinTest, NoiseEvidence))
+def no_seed_tells_the_tokens(run: AuditedRun) -> Outcome:
     """Hold each draw's random number against the streams of common seeds, and of the one that the run declares."""
-    tests = [test for test in (facts.seeds, facts.coins) if test.draws]
-    tried = facts.seeds.tried
+    tests = [test for test in (run[SeedTest], run[CoinTest]) if test.draws]
+    tried = run[SeedTest].tried
     values: dict[str, Value] = {"tried": len(tried), "rate": FALSE_ALARMS}
-    noise = np.empty(0) if facts.noise is None else facts.noise.early
+    noise = run[NoiseEvidence].early
     if not tests and not len(noise):
         return Outcome("skip", "unread", values)
     for found in (*(test.found() for test in tests), seed_of_noise(noise, tried)):

@@ -84,6 +84,11 @@ class KindOfClaim(ABC):
         return figure
 
     @classmethod
+    def tested_delta(cls, delta: float) -> float:
+        """Return the delta at which samples are held against a claim that states this one."""
+        return delta
+
+    @classmethod
     def covers(cls, stated: float, recomputed: float) -> bool:
         """Return whether a stated figure covers a recomputed one. Nothing covers a NaN."""
         return recomputed <= stated

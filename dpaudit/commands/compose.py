@@ -15,9 +15,10 @@ from dpaudit.commands.options import (
     TitledCommand,
     engine_options,
     output_options,
+    public_model_option,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, show, tell
+from dpaudit.commands.terminal import TERMINAL, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
-@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Of the total.")
-@click.option(
-    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
-)
+@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total.")
+@public_model_option
 @tokenizer_option
 @engine_options
 @output_options
@@ -49,10 +48,10 @@ def compose(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    """Say what releases of the same records cost together.
+    """Add up what releases of the same records cost together.
 
-    Every run is audited first; what fails is not composed. Each kind of epsilon has a total of its own. Runs that went
-    on from each other's spending (`dpaudit generate --spent`) pay out of one budget.
+    Every run is audited first. A run that does not pass is not composed. Each kind of epsilon has a total of its own.
+    Runs that continue each other's spending (`dpaudit generate --spent`) share one budget.
 
     \b
     Example:
@@ -60,7 +59,7 @@ def compose(
     """
     from dpaudit.api.audits import AuditError
     from dpaudit.api.comparing import compose as compose_releases
-    from dpaudit.reports.composition import print_joint_cost
+    from dpaudit.reports.composition import build
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
@@ -83,4 +82,4 @@ def compose(
             )
         leave(*refused.audits)
         return
-    show(found.result, as_json, print_joint_cost)
+    show_document(found.result, as_json, build)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
-_CLAIM, _DIGESTS = "The claim that is tested", "What you were given in time"
-_REPLAY, _WORKERS = "With the model and the data", "Many processes"
+_CLAIM, _DIGESTS = "The claim that is tested", "Fingerprints and seeds"
+_REPLAY, _WORKERS = "With the model and the data", "Workers"
 
 
 class TitledOption(click.Option):
@@ -35,10 +35,10 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command whose help has headings for its options, and that takes each once: a gate holds to all it is told."""
+    """A command with headings in its help. It takes each option once: a gate holds to all that it is told."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Of an option that is given twice, click would keep the last and say nothing."""
+        """Parse the arguments. Of an option that is given twice, click would silently keep the last."""
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
             for param in given:
@@ -83,28 +83,15 @@ class RunLocation(NamedPath):
     """A run directory: a path, or a URL that fsspec can open."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Folders only, which the shell lists."""
+        """Return folders only, which the shell lists."""
         return [CompletionItem(incomplete, type="dir")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse one location; a file's URL is its path."""
-        text = os.fspath(value)
-        scheme, separator, rest = text.partition("://")
-        if not separator:
-            if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
-                self.fail(
-                    f"{text!r} is neither a path nor a URL; a URL has two slashes, as in s3://BUCKET/RUN.", param, ctx
-                )
-            return super().convert(value, param, ctx)
-        scheme, rest = scheme.lower(), rest.rstrip("/")
-        if not rest.strip("/"):
-            self.fail(f"{text!r} names no run directory; name one, as in s3://BUCKET/RUN.", param, ctx)
-        if scheme not in ("file", "local"):
-            return f"{scheme}://{rest}"
-        rest = rest.removeprefix("localhost")
-        if not rest.startswith("/"):
-            self.fail(f"{text!r} is not the URL of a file, which has three slashes, as in file:///FOLDER.", param, ctx)
-        return super().convert(rest, param, ctx)
+        scheme, separator, rest = os.fspath(value).partition("://")
+        if separator and scheme != "file":
+            return f"{scheme}://{rest.rstrip('/')}"
+        return super().convert(rest if separator else value, param, ctx)
 
 
 def step_name(text: str) -> tuple[int, int]:
@@ -134,13 +121,22 @@ SHARE = FiniteRange(min=0, max=1, min_open=True, max_open=True)
 COUNT = click.IntRange(1, MOST)
 RELATIONS = click.Choice(["add_remove", "replace"])
 DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
-MODEL = click.option(
+model_option = click.option(
     "--model",
     cls=TitledOption,
     heading=_REPLAY,
     type=NamedPath(path_type=str),
     metavar="NAME",
     help="Where the run's model is [with --data: where the run says]. Without --data, recompute what is public.",
+)
+
+
+#: Of several runs at once.
+public_model_option = click.option(
+    "--model",
+    type=NamedPath(path_type=str),
+    metavar="NAME",
+    help="Recompute what is public in the runs, all with this model.",
 )
 
 
@@ -160,7 +156,7 @@ quiet_option = click.option(
     expose_value=False,
     is_eager=True,
     callback=lambda _, __, quiet: setattr(session(), "quiet", quiet),
-    help="No progress and no notes on standard error: only errors and warnings.",
+    help="Print no progress and no notes, only errors and warnings.",
 )
 
 
@@ -172,9 +168,19 @@ tokenizer_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="The tokenizer.json of the run's model, or its folder, as you know it from elsewhere. Repeat it for several.",
+    help="The tokenizer.json of the run's model, or its folder, from a source that you trust. Repeat it for several.",
 )
 
+
+def file_option(name: str, content: str) -> Callable[[Command], Command]:
+    """Return an option for a file that the findings of checks are written to."""
+    return click.option(
+        name, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE", help=f"Write {content} here."
+    )
+
+
+junit_option = file_option("--junit", "the checks as JUnit XML")
+sarif_option = file_option("--sarif", "the findings as SARIF")
 
 seed_option = click.option(
     "--seed-file",
@@ -184,7 +190,7 @@ seed_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="Hold every token to the seed that the run commits to. Repeat it for each part of the seed.",
+    help="Check every token against the seed that the run commits to. Repeat it for each part of the seed.",
 )
 
 
@@ -207,7 +213,7 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         cls=TitledOption,
         heading=_WORKERS,
         type=click.IntRange(min=1),
-        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+        help="Number of processes [default: as many as fit the machine or the cluster, and the run].",
     )
     @click.option(
         "--engine",
@@ -263,7 +269,7 @@ def audit_options(command: Command) -> Command:
     @_of_claim(
         "--batch-epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this epsilon at the batch level, which holds against whoever knows a record's batch.",
+        help="Test this epsilon at the batch level: for someone who knows a record's batch.",
     )
     @_of_claim(
         "--rho",
@@ -281,7 +287,7 @@ def audit_options(command: Command) -> Command:
         "--policy",
         type=NamedPath(path_type=Path, dir_okay=False),
         metavar="FILE.yaml",
-        help="Hold the run to this policy too; its level of evidence counts where it is higher.",
+        help="Check the run against this policy too. Its level of evidence counts where it is higher.",
     )
     @_of_replay(
         "--evidence",
@@ -290,7 +296,7 @@ def audit_options(command: Command) -> Command:
         type=click.IntRange(0, 4),
         default=2,
         show_default=True,
-        help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+        help="Pass only if every check up to this level was made. 3 and 4 need --data.",
     )
     @_of_replay(
         "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
@@ -299,17 +305,20 @@ def audit_options(command: Command) -> Command:
         "--commitment",
         type=hex_digest,
         metavar="HEX",
-        help="Hold the run against the digest that `generate` printed before the first token.",
+        help="Check the run against its fingerprint from before the run, the commitment that `generate` printed.",
     )
     @_of_digests(
-        "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
+        "--head",
+        type=hex_digest,
+        metavar="HEX",
+        help="Check the run against its fingerprint from after the run, the head that `generate` printed last.",
     )
     @seed_option
-    @MODEL
+    @model_option
     @_of_replay(
         "--no-model",
         is_flag=True,
-        help="Leave the run's model alone. Else a required check that needs it loads it, where it is installed.",
+        help="Do not load the run's model. Otherwise a required check that needs it loads it, where it is installed.",
     )
     @tokenizer_option
     @engine_options

@@ -12,26 +12,27 @@ from dpaudit.commands.audits import leave
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
-    MODEL,
     PUBLIC,
     RUN_DIR,
     NamedPath,
     TitledCommand,
     audit_options,
     engine_options,
+    junit_option,
+    model_option,
     output_options,
+    sarif_option,
     seed_option,
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, print_json, show, stdout
+from dpaudit.commands.terminal import TERMINAL, note, print_document, print_json, print_line, show_document
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dpaudit.api.audits import AuditOptions
     from dpaudit.api.places import Location
     from dpaudit.engines import Engine
+    from dpaudit.reports.document import Document
     from dpaudit.results import AuditResult
 
 
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
     type=click.Choice(["internal", PUBLIC]),
     default="internal",
     show_default=True,
-    help="For readers outside, leave out all that was worked out from the records.",
+    help="Who reads the reports: public ones leave out what was computed from the records.",
 )
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
+@sarif_option
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
 @audit_options
 def report(
@@ -63,8 +64,8 @@ def report(
 ) -> None:
     """Audit a run: print the verdict and write the reports.
 
-    The reports are report.html, report.json, report.md and junit.xml. A public report goes into a folder of its own,
-    RUN_DIR/report/public, unless --out names another.
+    The reports are report.html, report.json, report.md and junit.xml. --audience public leaves out what was computed
+    from the records, and writes into RUN_DIR/report/public, unless --out names another folder.
 
     \b
     Example:
@@ -75,7 +76,7 @@ def report(
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
     from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
-    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument, claim_options
 
@@ -94,13 +95,12 @@ def report(
     found = audited.public() if audience == PUBLIC else audited
     result = found.report
     # Printed first: where nothing can be written, the audit is not lost.
-    show(result, as_json, print_summary)
+    show_document(result, as_json, summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = found.save(folder)
         if not as_json:
-            with output():
-                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
+            print_line(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
@@ -118,11 +118,11 @@ def report(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.pub",
-    help="Of a release folder: the public key that must have signed it.",
+    help="The public key that must have signed a release folder.",
 )
-@click.option("--unsigned", is_flag=True, help="Of a release folder: look at its files, and at no signature.")
-@click.option("--junit", type=NamedPath(path_type=Path, dir_okay=False), help="Write the checks as JUnit XML here.")
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here.")
+@click.option("--unsigned", is_flag=True, help="Check the files of a release folder, but no signature.")
+@junit_option
+@sarif_option
 @audit_options
 def verify(
     run_dir: Location,
@@ -133,9 +133,10 @@ def verify(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Gate a release by the checks of `report`.
+    """Check a run; exit code 0 means that it may be released.
 
-    Prints every failure, and writes no files but those that are asked for.
+    Prints every failed check, and writes only the files that you ask for. Without --epsilon, a run is checked against
+    the number that it states itself, so it passes even at epsilon 1,000.
 
     \b
     Example:
@@ -143,8 +144,8 @@ def verify(
       dpaudit verify run --commitment "$(cat ticket.txt)"
       dpaudit verify run --policy policy.yaml --junit junit.xml
 
-    A folder that `dpaudit release` wrote is held against its attestation, without the run: signature, every byte, the
-    claim, the level of evidence, the policy, and the commitment.
+    A folder that `dpaudit release` wrote is checked against its attestation, without the run: signature, every byte,
+    the claim, the level of evidence, the policy, and the commitment.
 
     \b
     Example:
@@ -169,18 +170,18 @@ def verify(
     result = found.result
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
-        with output():
-            # A gate's output lands in logs: the texts are not released yet.
-            print_json(result.model_copy(update={"samples": ()}).to_json())
+        # A gate's output lands in logs: the texts are not released yet.
+        print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.findings import unmade
-        from dpaudit.reports.terminal import print_failures
+        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
-            with output():
-                print_failures(result, stdout())
-        lacking = (f"not made: {group.described}" for group in unmade(result))
+            print_document(failures(result))
+        # What is unreadable has to be mended first.
+        groups = () if result.verdict == "error" else unmade(result)
+        lacking = (f"not made: {group.described}" for group in groups)
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)
@@ -204,12 +205,11 @@ def _verify_released(
     given = ("epsilon", "batch_epsilon", "rho", "delta", "relation", "unit", "evidence", "policy", "commitment")
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
     found = verify_release(place, key=key, **wanted)
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            for problem in found.problems:
-                click.echo(f"FAIL {one_line(problem)}")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for problem in found.problems:
+            print_line(f"FAIL {one_line(problem.words)}")
     if found.verdict == "pass":
         signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
         note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
@@ -230,19 +230,23 @@ def _verify_released(
     type=step_name,
     metavar="BATCH:POSITION",
     multiple=True,
-    help="Recompute this step instead; both count from 0. Repeat it.",
+    help="Recompute this step instead. Both numbers count from 0. Repeat it for several.",
 )
 @click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
-@click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=0),
+    help="Texts of the attack for each canary, with it and without it [default: 6].",
+)
 @click.option(
     "--without",
     type=COUNT,
     metavar="ROW",
     multiple=True,
-    help="Of a recorded generator: run its script again without this row of FILE. Repeat it.",
+    help="Run a recorded generator's script again without this row of FILE. Repeat it for several.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
-@MODEL
+@model_option
 @seed_option
 @tokenizer_option
 @engine_options
@@ -262,17 +266,18 @@ def replay(
 ) -> None:
     """Recompute a run with its model and its data.
 
-    Audits the run with all that this shows: supports and anchors of all steps, recorded values and sides of random
-    ones, every record's place, the loss of random contexts that are left out, and an attack on neighbouring data. With
-    the defaults that is a minute or two on two cores for a run like the demo's. Ctrl-C keeps what is done by then.
+    Audits the run with everything that this shows: the allowed tokens and public logits of all steps, the recorded
+    values of random steps, the batch of every record, the loss of random contexts that are left out, and an attack on
+    neighbouring data. The defaults take a minute or two on two cores for a run like the demo's. Ctrl-C keeps what is
+    done by then.
 
     \b
     Example:
       dpaudit replay run --data records.csv --steps 20
 
-    A run of somebody else's generator that `dpaudit record` or a recorder of dpaudit made is run again by its own
-    script, with every token frozen to the released one: on the data, and without each ROW. Whatever moves beside a
-    row's own contribution is a fault.
+    If `dpaudit record` or a recorder of dpaudit made the run, its own script is run again with every token frozen to
+    the released one: on the data, and without each ROW. Anything that changes beside the row's own contribution is a
+    fault.
 
     \b
     Example:
@@ -297,7 +302,7 @@ def replay(
         return
     replayed = {"chosen": chosen, **amounts}
     found = audit(run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known)
-    show(found.result, as_json, _print_replayed)
+    show_document(found.result, as_json, _replayed)
     if not as_json and found.claim is not None:
         where = "" if model is None else f" --model {argument(model, 'NAME')}"
         run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
@@ -314,12 +319,12 @@ def _rerun(
 
     reruns = rerun(run_dir, data, rows, command, TERMINAL)
     found = audit(run_dir, reruns=reruns, **known)
-    show(found.result, as_json, _print_replayed)
+    show_document(found.result, as_json, _replayed)
     leave(found)
 
 
-def _print_replayed(result: AuditResult, console: Console) -> None:
-    from dpaudit.reports.terminal import print_higher_levels, print_summary
+def _replayed(result: AuditResult) -> Document:
+    from dpaudit.reports.document import Document
+    from dpaudit.reports.terminal import higher_levels, summary
 
-    print_summary(result, console)
-    print_higher_levels(result, console)
+    return Document("", [*summary(result).blocks, higher_levels(result)])

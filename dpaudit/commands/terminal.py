@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.api.generating import Event
-    from dpaudit.results import Result
-    from dpaudit.results.quality import Quality
+    from dpaudit.api.shown import Serialisable
+    from dpaudit.reports.document import Document
 
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
@@ -33,7 +33,7 @@ PATIENCE = 15.0
 #: What a stream of some other encoding than UTF-8 may lack, and what could drive a terminal.
 _BEYOND_ASCII = re.compile("[^\n\x20-\x7e]")
 #: What a command finds: it can be printed as JSON.
-Found = TypeVar("Found", bound="Result | Quality")
+Found = TypeVar("Found", bound="Serialisable")
 
 
 @dataclass
@@ -54,7 +54,7 @@ def prepare_streams() -> None:
 
     A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
     device's: no file that is opened later may get its number, for libraries write there unasked. Standard output stays
-    None then, by which `output` knows that nobody reads it.
+    None then, by which `_output` knows that nobody reads it.
     """
     for number in range(3):
         try:
@@ -104,6 +104,8 @@ def progress_bars(unit: str) -> Any:
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    from dpaudit.reports.planning import span
+
     with progress_bars(unit) as bars:
         task = bars.add_task(title, total=None)
         begun = told = None
@@ -117,7 +119,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
             if bars.disable and now - told >= PATIENCE:
                 told = now
                 left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, some {left:,.0f} s left")
+                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
 
         yield show
 
@@ -131,7 +133,7 @@ def progress_steps() -> Iterator[Steps]:
 
 
 @contextmanager
-def output() -> Iterator[None]:
+def _output() -> Iterator[None]:
     """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
 
     Where standard output is closed nobody reads it from the start.
@@ -202,12 +204,12 @@ class TerminalMonitor(Monitor):
         return progress_steps()
 
     @contextmanager
-    def generation(self, tokens: int, *, public: bool) -> Iterator[Callable[[Event], None]]:
+    def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
         """Show a bar, or a line for each batch."""
         from dpaudit.commands.generate import GenerationProgress
 
         with progress_bars("tokens") as bars:
-            yield GenerationProgress(bars, self._title, tokens, "done" if public else "on disk")
+            yield GenerationProgress(bars, self._title, tokens)
 
     def titled(self, title: str) -> TerminalMonitor:
         """Return one that begins lines with a run's name."""
@@ -243,7 +245,7 @@ def print_json(text: str) -> None:
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     escaped = DRIVING if codecs.lookup(encoding).name == "utf-8" else _BEYOND_ASCII
-    click.echo(escaped.sub(_escape, text), nl=False)
+    print_line(escaped.sub(_escape, text.rstrip("\n")))
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -251,25 +253,33 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
-def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:
-    """Print what was found on standard output, as JSON or as `print_found` words it."""
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_found(found, stdout())
+def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
+    """Print what was found on standard output, as JSON or as the document that `build` returns."""
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_document(build(found))
 
 
-def stdout() -> Console:
-    """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
-    return _console(stderr=False)
+def print_document(document: Document) -> None:
+    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
+    from dpaudit.reports.writers import terminal
+
+    with _output():
+        terminal.print_document(document, _console(stderr=False))
+
+
+def print_line(text: str) -> None:
+    """Print text on standard output, and a line break."""
+    with _output():
+        click.echo(text)
 
 
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that leaves a closed pipe to `output`; rich's own exits with 1, which is a verdict here."""
+        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

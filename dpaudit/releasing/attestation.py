@@ -52,7 +52,7 @@ _OTHERWISE = (
 def statements(
     public: AuditResult, kind: ClaimKind, commitment: str | None, digests: Mapping[str, str], now: datetime
 ) -> tuple[TestResultStatement, SvrStatement]:
-    """Both statements of a passed audit about the released files.
+    """Return both statements of a passed audit about the released files.
 
     Args:
         public: the audit's result, in its public form: nothing else is attested, but for what follows.
@@ -78,7 +78,7 @@ def statements(
 
 
 def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
-    """What the first statement says of an audit's public form. Arguments are those of `statements`."""
+    """Return what the first statement says of an audit's public form. Arguments are those of `statements`."""
     warned = _named(public, "warn")
     return TestResult(
         result="WARNED" if warned else "PASSED",
@@ -90,18 +90,18 @@ def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> Te
 
 
 def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:
-    """What the summary says of a pass."""
+    """Return what the summary says of a pass."""
     said = ("DPAUDIT_CLAIM_HOLDS", f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}", f"DPAUDIT_EVIDENCE_{evidence}")
     return (*said, *["DPAUDIT_POLICY_MET"] * policy)
 
 
 def verifier(version: str) -> str:
-    """The id of a dpaudit of this version."""
+    """Return the id of a dpaudit of this version."""
     return f"urn:dpaudit:verifier:{version}"
 
 
 def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
-    versions = public.run.model_dump(include={"dpaudit", "dp_accounting"})
+    versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(
@@ -120,7 +120,7 @@ def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None)
 
 
 def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
-    """The claim as a public form has it."""
+    """Return the claim as a public form has it."""
     if public.claim is None:
         return StatedClaim(kind=kind, withheld=str(public.guarantee))
     return StatedClaim.model_validate(public.claim.model_dump())
@@ -131,7 +131,7 @@ def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:
 
 
 def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None) -> bytes:
-    """The attestation file: an envelope a line, signed unless there is no signer."""
+    """Return the attestation file: an envelope a line, signed unless there is no signer."""
     lines = []
     for statement in found:
         payload = json.dumps(statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -160,7 +160,7 @@ class Opened(NamedTuple):
     signed: bytes
 
     def signed_by(self, key: SSlibKey) -> bool:
-        """Whether a signature of this key is there and fits what the envelope holds now.
+        """Return whether a signature of this key is there and fits what the envelope holds now.
 
         Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may be empty.
         """
@@ -174,7 +174,7 @@ class Opened(NamedTuple):
 
 
 def opened(content: bytes) -> tuple[Opened, ...]:
-    """The envelopes of an attestation file. Raises ValueError where it is none."""
+    """Return the envelopes of an attestation file. Raises ValueError where it is none."""
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     lines = content.splitlines()

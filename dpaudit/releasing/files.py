@@ -27,7 +27,7 @@ _Kind = TypeVar("_Kind", bound=Fields)
 
 
 def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[_Kind, bytes]:
-    """What a YAML file says, and its bytes.
+    """Read what a YAML file says, and its bytes.
 
     Args:
         path: the file.

@@ -41,12 +41,12 @@ class RefusedError(Exception):
 
 
 def read_about(path: Path | None) -> About:
-    """What a publisher says of the texts in a YAML file; nothing where there is none. Raises InputError."""
+    """Read what a publisher says of the texts in a YAML file; nothing without one. Raises InputError."""
     return About() if path is None else read_fields(path, About, "a YAML description", _ABOUT)[0]
 
 
 def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> None:
-    """Raises RefusedError where a policy names signers, and this is none of them."""
+    """Raise RefusedError where a policy names signers, and this is none of them."""
     wanted = None if policy is None else policy.policy.signers
     if wanted is None:
         return
@@ -57,7 +57,7 @@ def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> No
 
 
 def require_new(out: Path) -> None:
-    """Raises InputError where something is at the place of a release: it is written once, as a whole."""
+    """Raise InputError where something is at the place of a release: it is written once, as a whole."""
     try:
         os.lstat(out)
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def require_new(out: Path) -> None:
 
 
 def require_split(reader: RunReader, test_share: float) -> None:
-    """Raises InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
+    """Raise InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
     try:
         rows = rows_of(reader.samples(), reader.where(SAMPLES))
     except InputError:
@@ -133,7 +133,7 @@ def write_release(
 
 
 def _seen(samples: Iterator[Sample], digest: hashlib._Hash) -> Iterator[Sample]:
-    """The samples, and the digest of the file that they are all of."""
+    """Yield the samples, and digest the file that they are all of."""
     for sample in samples:
         digest.update(sample.line().encode("utf-8", "surrogatepass"))
         yield sample
@@ -144,7 +144,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
-    """All files, or no folder: they are written beside it, and renamed once they are on the disk.
+    """Write all files, or no folder: they are written beside it, and renamed once they are on the disk.
 
     Everybody may read them, for they are what is published.
     """

@@ -84,7 +84,7 @@ def _there_already(path: Path) -> InputError:
 
 
 def read_signer(path: Path) -> CryptoSigner:
-    """The private key of a file. Raises InputError where it is none, or others may read it."""
+    """Read the private key of a file. Raises InputError where it is none, or others may read it."""
     content, mode = _read(path, _MAKE)
     _require_one(path, content)
     if b"PUBLIC KEY" in content:
@@ -102,7 +102,7 @@ def read_signer(path: Path) -> CryptoSigner:
 
 
 def read_public_key(path: Path) -> SSlibKey:
-    """The public key of a file. Raises InputError where it is none."""
+    """Read the public key of a file. Raises InputError where it is none."""
     content, _ = _read(path, _ASK)
     _require_one(path, content)
     try:
@@ -126,7 +126,7 @@ def _require_one(path: Path, content: bytes) -> None:
 
 
 def _read(path: Path, remedy: str) -> tuple[bytes, int]:
-    """A plain file's bytes and mode; `remedy` is for where there is none."""
+    """Read a plain file's bytes and mode; `remedy` is for where there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
-    """The texts in the run's order.
+    """Return the texts in the run's order.
 
     Raises:
         InputError: the run releases token ids alone, or a text cannot be written as UTF-8.
@@ -42,7 +42,7 @@ def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
 
 
 def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, list[Row]]:
-    """The texts by split, in order. Whole batches are put aside: texts of one are made from the same records.
+    """Return the texts by split, in order. Whole batches are put aside: their texts have records in common.
 
     Of each label, batches go to the test split by a hash of their number, which looks at no text, until it has the
     share; one batch of the label stays at least.
@@ -76,7 +76,7 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
 
 
 def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
-    """Files by their paths: each split as Parquet and as JSON lines, with labels if any text has one."""
+    """Return files by their paths: each split as Parquet and as JSON lines, with labels if any text has one."""
     labelled = has_labels(splits)
     files = {}
     for split, rows in splits.items():
@@ -91,7 +91,7 @@ def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
 
 
 def has_labels(splits: dict[Split, list[Row]]) -> bool:
-    """Whether any text has one."""
+    """Return whether any text has one."""
     return any(row.label is not None for rows in splits.values() for row in rows)
 
 

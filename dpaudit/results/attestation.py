@@ -26,6 +26,8 @@ ATTESTATION_VERSION: Literal[1] = 1
 MAX_WORDS, MAX_NAME = 1 << 12, 1 << 10
 #: Files of a release, and checks of an audit.
 MAX_FILES, MAX_CHECKS = 64, 1 << 10
+#: Packages beside dpaudit that took part.
+MAX_PLUGINS = 1 << 6
 #: Of one envelope: whoever countersigns adds one.
 MAX_SIGNATURES = 16
 
@@ -40,7 +42,7 @@ class Attested(Fields):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
 
     def document(self) -> dict[str, Any]:
-        """This as JSON's values; what is None is left out."""
+        """Return this as JSON's values; what is None is left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -96,11 +98,17 @@ class AuditMade(Attested):
 
 
 class Made(Attested):
-    """Versions of what made the audit. `attestation`: of this format."""
+    """Versions of what made the audit.
+
+    Attributes:
+        attestation: version of this format.
+        plugins: versions of other packages that took part in the run or its audit, by name.
+    """
 
     attestation: FirstVersion = ATTESTATION_VERSION
     dpaudit: Name
     dp_accounting: Name | None = None
+    plugins: Annotated[dict[Name, Name], Field(default_factory=dict, max_length=MAX_PLUGINS)]
 
 
 class PolicyName(Attested):
@@ -211,7 +219,7 @@ class TestResultStatement(Attested):
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
-        """The configuration's entry of this type; None where there is none."""
+        """Return the configuration's entry of this type; None where there is none."""
         return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
 
 

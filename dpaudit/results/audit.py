@@ -35,11 +35,30 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def to_json(self) -> str:
-        """This as strict JSON text: no bare NaN or Infinity."""
+        """Return this as strict JSON text: no bare NaN or Infinity."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-class ClaimResult(Result):
+class ForNeighbours(Result):
+    """Base of what holds for neighbouring data sets alone.
+
+    Attributes:
+        relation: what they differ by.
+        unit: what one unit of that difference is.
+        records_per_user: the most that the unit "user" stands for; None where nothing bounds it.
+    """
+
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None = None
+
+    @property
+    def neighbours(self) -> tuple[Relation, Unit, int | None]:
+        """What neighbouring data sets differ by; users with different numbers of records are different units."""
+        return (self.relation, self.unit, self.records_per_user)
+
+
+class ClaimResult(ForNeighbours):
     """The claim that was tested, in nats.
 
     Attributes:
@@ -48,7 +67,6 @@ class ClaimResult(Result):
         batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
         rho: of zCDP, at the batch level; None for the other kinds.
         delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
-        records_per_user: the most that the unit "user" stands for.
     """
 
     epsilon: Number | None = None
@@ -56,9 +74,6 @@ class ClaimResult(Result):
     rho: Number | None = None
     delta: Number
     kind: ClaimKind
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
 
     @property
     def stated(self) -> float:
@@ -89,7 +104,7 @@ class Amplification(Result):
         return Finding(code=f"levels.{reason}", values=values)
 
 
-class ExPost(Result):
+class ExPost(ForNeighbours):
     """Data-dependent ex-post epsilon, in nats, recomputed from the record. Itself private.
 
     All but `epsilon` is of the batch level: against whoever knows which batch a record was in.
@@ -108,9 +123,6 @@ class ExPost(Result):
         amplification: what lies between the levels.
     """
 
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     epsilon: Number
     theorem1: Number
     exact: Number
@@ -131,7 +143,7 @@ class OtherNeighbours(Result):
     rdp: Number
 
 
-class Approximate(Result):
+class Approximate(ForNeighbours):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
     Attributes:
@@ -157,9 +169,6 @@ class Approximate(Result):
     amplification: Amplification = Amplification()
     delta: Number
     method: str
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     tokens: int
     rho: Number | None = None
     sensitivity: str
@@ -169,7 +178,7 @@ class Approximate(Result):
     others: tuple[OtherNeighbours, ...] = ()
 
 
-class Zcdp(Result):
+class Zcdp(ForNeighbours):
     """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
 
     Attributes:
@@ -180,9 +189,6 @@ class Zcdp(Result):
         advantage: the most by which a test's rate of true positives exceeds that of false ones, by the claimed rho.
     """
 
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     rho: Number
     rebalancing: Number
     tokens: int

@@ -7,13 +7,21 @@ from typing import Literal
 from pydantic import model_validator
 
 from dpaudit.claims import ClaimKind, kind_of_accountant
-from dpaudit.mechanisms import Relation, Unit
-from dpaudit.results.audit import BudgetUse, ClaimResult, Guarantees, Result, TextCounts, Verdict
+from dpaudit.results.audit import (
+    BudgetUse,
+    ClaimResult,
+    ForNeighbours,
+    Guarantees,
+    Result,
+    SampleText,
+    TextCounts,
+    Verdict,
+)
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
 from dpaudit.results.values import Message, Number
 
 
-class RunEpsilon(Result):
+class RunEpsilon(ForNeighbours):
     """One run's epsilon, in nats, with what it cannot be read without.
 
     Attributes:
@@ -25,29 +33,18 @@ class RunEpsilon(Result):
 
     run: str
     kind: ClaimKind
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     epsilon: Number
     theorem1: Number | None
     delta: Number | None
 
-    @property
-    def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """What neighbouring data sets differ by; users with different numbers of records are different units."""
-        return (self.relation, self.unit, self.records_per_user)
 
-
-class RunRho(Result):
+class RunRho(ForNeighbours):
     """The rho of zCDP of a run that claims one, in nats, at the batch level, clusters included.
 
     Rhos for the same neighbours are compared as they are: the smaller one promises more, at every delta.
     """
 
     run: str
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     rho: Number
 
 
@@ -154,7 +151,7 @@ class BudgetCurve(Result):
         return self
 
 
-class BudgetPanel(Result):
+class BudgetPanel(ForNeighbours):
     """Curves that may share an axis: of one kind of epsilon, for one kind of neighbours.
 
     Raises:
@@ -162,9 +159,6 @@ class BudgetPanel(Result):
     """
 
     kind: ClaimKind
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     curves: tuple[BudgetCurve, ...]
 
     @model_validator(mode="after")
@@ -174,13 +168,10 @@ class BudgetPanel(Result):
         return self
 
 
-class Spread(Result):
+class Spread(ForNeighbours):
     """How a run's exact ex-post cost, in nats, is spread over its batches; quartiles are costs of actual batches."""
 
     run: str
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     batches: int
     minimum: Number
     lower_quartile: Number
@@ -244,15 +235,6 @@ class QualityColumn(Result):
         return self
 
 
-class ComparedText(Result):
-    """The beginning of one of a run's texts; `text` is None where the run releases token ids alone."""
-
-    batch: int
-    label: str | None
-    text: str | None
-    characters: int
-
-
 class ComparedRun(Result):
     """One run of a comparison, as its audit found it; one that cannot be read as a whole has no figures.
 
@@ -283,7 +265,7 @@ class ComparedRun(Result):
     tokens: int
     longest_batch: int
     released: TextCounts | None = None
-    samples: tuple[ComparedText, ...] = ()
+    samples: tuple[SampleText, ...] = ()
     claim: ClaimResult | None
     guarantees: Guarantees
     budgets: BudgetUse | None = None

@@ -9,8 +9,14 @@ from pydantic import model_validator
 from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
-from dpaudit.results.likelihood import Spent
 from dpaudit.results.values import Message, Number
+
+
+class Spent(Result):
+    """An epsilon, in nats, with its delta."""
+
+    epsilon: Number
+    delta: Number
 
 
 class Release(Result):

@@ -20,13 +20,13 @@ _NO_LANGUAGES = frozenset({"code", "multilingual"})
 
 @cache
 def licences() -> frozenset[str]:
-    """Identifiers of licences, and `other`."""
+    """Return identifiers of licences, and `other`."""
     return _listed("hub_licences.txt")
 
 
 @cache
 def languages() -> frozenset[str]:
-    """Codes of languages, two letters or three, and what the hub takes beside them."""
+    """Return codes of languages, two letters or three, and what the hub takes beside them."""
     return _listed("hub_languages.txt") | _NO_LANGUAGES
 
 

@@ -1,4 +1,4 @@
-"""What a release folder says of itself beside its audit, as types: who publishes it, and the registry's entry."""
+"""What a release folder says of itself beside its audit, as types: who publishes it, and what was written."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.results.audit import Result
 from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
+from dpaudit.results.values import Message
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
@@ -59,95 +60,6 @@ class About(Fields):
     public_reference: bool = False
 
 
-class Basic(Fields):
-    """Of a deployment: what is published, by whom, for what."""
-
-    name: str
-    data_curators: tuple[str, ...]
-    intended_use: str
-    data_product_type: Literal["Synthetic data"] = "Synthetic data"
-    data_product_region: str
-    description: str
-    publication_date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
-    data_product_sector: str | None = None
-
-
-class Variant(Fields):
-    """Of a deployment: which notion of differential privacy, and what it does not cover."""
-
-    variant_name: Literal["Approximate DP", "Zero-concentrated DP", "Custom"]
-    data_domain: str
-    unprotected_quantities: str
-
-
-class Parameters(Fields):
-    """Epsilon in nats; None where there is none to state. Never of an ex-post claim."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
-
-
-class Loss(Fields):
-    """Of a deployment: its unit, and how much is lost."""
-
-    privacy_unit: str
-    privacy_unit_details: str
-    privacy_parameters: Parameters = Parameters()
-    privacy_parameters_details: str | None = None
-
-
-class Deployed(Fields):
-    """Of a deployment: under which model of trust."""
-
-    model_name: Literal["Central"] = "Central"
-    release_type: Literal["One release"] = "One release"
-    data_source_type: Literal["Static"] = "Static"
-    access_type: Literal["Non-interactive"] = "Non-interactive"
-
-
-class Accounting(Fields):
-    """Of a deployment: how its loss adds up."""
-
-    post_processing: str
-    composition: str
-
-
-class Implementation(Fields):
-    """Of a deployment: what was tuned on what, and how it was made."""
-
-    preprocessing_and_hyperparameter_tuning: str
-    mechanisms: str
-
-
-class Administrative(Fields):
-    """Of a deployment: who wrote its entry."""
-
-    notes: str
-    registry_authors: tuple[str, ...]
-
-
-class Deployment(Fields):
-    """What is registered."""
-
-    basic: Basic
-    dp_variant: Variant
-    privacy_loss: Loss
-    deployment_model: Deployed = Deployed()
-    accounting: Accounting
-    implementation: Implementation
-    administrative: Administrative
-
-
-class RegistryEntry(Fields):
-    """An entry of OpenDP's registry of deployments (opendp/deployments-registry-data), as a draft."""
-
-    url_slug: str
-    status: Literal["Draft"] = "Draft"
-    tier: Literal[1, 2, 3]
-    deployment: Deployment
-
-
 class ReleasedFolder(Result):
     """What `dpaudit release` wrote.
 
@@ -171,7 +83,7 @@ class VerifiedFolder(Result):
 
     Attributes:
         verdict: "pass" where there is no problem.
-        problems: each in a sentence.
+        problems: each by its code, with its values and its sentence.
         guarantee: as attested; empty where that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
@@ -181,7 +93,7 @@ class VerifiedFolder(Result):
     """
 
     verdict: Literal["pass", "fail"]
-    problems: tuple[str, ...]
+    problems: tuple[Message, ...]
     guarantee: str
     evidence: int | None
     created: str

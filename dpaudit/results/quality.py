@@ -65,7 +65,7 @@ class Scores(Fields):
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """The values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
+    """Return the values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
 
@@ -257,7 +257,7 @@ class Downstream(Fields):
     trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=4)]
 
     def of(self, source: Source) -> Trained | None:
-        """What was trained on this source."""
+        """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
 
     @model_validator(mode="after")
@@ -328,8 +328,8 @@ class PerToken(Fields):
 class HeldOutLikelihood(Fields):
     """How probable real texts that no prompt showed are in the run's own batches, and by the public prompt alone.
 
-    Every text is given, token by token, to the first batch of its label, as `dpaudit likelihood` gives it. The means
-    stand over the tokens that the steps' supports have.
+    Every text is given, token by token, to the first batch of its label. The means stand over the tokens that the
+    steps' supports have.
 
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
@@ -401,7 +401,7 @@ class Baseline(Fields):
 
 
 def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
-    """What the records added to each figure that the baseline has, too. `tests`: number of test texts."""
+    """Return what the records added to each figure that the baseline has, too. `tests`: number of test texts."""
     found = []
     if mauve is not None and mauve.public is not None:
         found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))
@@ -414,7 +414,7 @@ def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
 
 
 def _added(measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None) -> Added:
-    """The difference with its spread, as far as figures show it.
+    """Return the difference with its spread, as far as figures show it.
 
     Each figure varies with its seeds. Another generation's texts would change it, too: by about as much as other draws
     of as many real texts change `real`. And an accuracy is one of finitely many test texts.
@@ -495,7 +495,7 @@ class Quality(Fields):
         return self
 
     def to_json(self) -> str:
-        """This as strict JSON text."""
+        """Return this as strict JSON text."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @property
@@ -506,7 +506,7 @@ class Quality(Fields):
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
 
     def without_digests(self) -> Quality:
-        """The same for a report, which needs no digests of private texts."""
+        """Return the same for a report, which needs no digests of private texts."""
         bare, held, given = {"digest": None}, self.held_out, self.likelihood
         return self.model_copy(
             update={
@@ -525,7 +525,7 @@ class Quality(Fields):
         return (self.reference.digest, self.features.identity, settings, packages)
 
     def accuracy_conditions(self, found: Downstream) -> tuple[Any, ...]:
-        """What must agree for two runs' accuracies to be compared."""
+        """Return what must agree for two runs' accuracies to be compared."""
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
         return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))

@@ -22,7 +22,7 @@ _ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory.
 
 
 def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
-    """The evaluation in a report folder; None where there is none.
+    """Read the evaluation in a report folder; None where there is none.
 
     Args:
         folder: a run's report folder.
@@ -50,7 +50,7 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
 
 def _parsed(content: bytes) -> Quality:
-    """An evaluation. Raises ValueError where it is none, before errors about each of very many values fill memory."""
+    """Parse an evaluation. Raises ValueError where it is none, before errors about many values fill memory."""
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
 
@@ -121,14 +121,14 @@ def private_place(path: Path, remedy: str) -> Iterator[None]:
 
 
 def _make_private(folder: Path) -> None:
-    """`mkdir` with parents, of which Python would leave the modes to the umask."""
+    """Make a folder with its parents, of which Python would leave the modes to the umask."""
     if not folder.exists():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _content(path: Path) -> bytes | None:
-    """What a plain file holds: no link is followed, and a size is asked for before anything is read."""
+    """Read a plain file: no link is followed, and a size is asked for before anything is read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         found = os.fstat(handle)

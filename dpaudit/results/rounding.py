@@ -28,22 +28,22 @@ _LARGEST_PLAIN = Decimal("1e15")
 
 
 def bound(value: float, digits: int = DIGITS) -> str:
-    """A figure that promises "at most this": `digits` significant digits, rounded up."""
+    """Return a figure that promises "at most this": `digits` significant digits, rounded up."""
     return _shown(value, digits, ROUND_CEILING)
 
 
 def lower_bound(value: float, digits: int = DIGITS) -> str:
-    """A figure that says "at least this": rounded down."""
+    """Return a figure that says "at least this": rounded down."""
     return _shown(value, digits, ROUND_FLOOR)
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
-    """A figure that was measured and promises nothing: `digits` significant digits, rounded to the nearest."""
+    """Return a figure that was measured and promises nothing: `digits` significant digits, rounded to the nearest."""
     return _shown(value, digits, ROUND_HALF_EVEN)
 
 
 def stated(value: float) -> str:
-    """A figure somebody stated, exactly as stated: never rounded in either direction."""
+    """Return a figure somebody stated, exactly as stated: never rounded in either direction."""
     if not math.isfinite(value):
         return _in_words(value)
     plain = value == int(value) and abs(value) < _LARGEST_PLAIN
@@ -51,12 +51,12 @@ def stated(value: float) -> str:
 
 
 def exactly(number: float) -> str:
-    """A claimed number within a sentence, exactly as claimed, and with an exponent where that is shorter."""
+    """Return a claimed number within a sentence, exactly as claimed, with an exponent where that is shorter."""
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
 def delta_bound(value: float, claimed: float | None = None) -> str:
-    """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
+    """Return a delta that was computed: up to three significant digits, rounded up; more beside a claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     if value < 1 <= number:  # all is lost at one, and not below it
@@ -69,7 +69,7 @@ def _short_exponent(number: str) -> str:
 
 
 def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:
-    """A figure with this many decimals, rounded up unless `rounding` says otherwise.
+    """Return a figure with this many decimals, rounded up unless `rounding` says otherwise.
 
     What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
     """
@@ -79,19 +79,19 @@ def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING,
 
 
 def rounded_up(epsilon: float) -> str:
-    """An epsilon as checks and guarantees state it: six decimals, rounded up."""
+    """Return an epsilon as checks and guarantees state it: six decimals, rounded up."""
     return decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED) if math.isfinite(epsilon) else "infinite"
 
 
 def exponential(epsilon: float) -> str:
-    """e to the power of an epsilon in nats: three significant digits, rounded up."""
+    """Return e to the power of an epsilon in nats: three significant digits, rounded up."""
     # The next number above: the exponential itself is rounded to the nearest, which may be below.
     above = Decimal(epsilon).exp(_EXPONENTIAL_DIGITS).next_plus(_EXPONENTIAL_DIGITS)
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
 
 
 def factor(epsilon: float) -> str:
-    """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
+    """Return e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
     power = f"e^{exactly(epsilon)}"
     if not 0 < epsilon < math.log(_MOST_FACTOR):
         return power
@@ -99,7 +99,7 @@ def factor(epsilon: float) -> str:
 
 
 def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
-    """How many digits it takes for rounding a bound up not to push it past the claim, if any, that it stands beside."""
+    """Return how many digits keep a bound, rounded up, from passing the claim, if any, that it stands beside."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
         return least
     for digits in range(least, _ENOUGH_DIGITS):
@@ -109,7 +109,7 @@ def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> 
 
 
 def digits_against(value: float | None, claimed: float | None) -> int:
-    """How many digits a bound needs that rounding up must not push past its claim.
+    """Return how many digits a bound needs that rounding up must not push past its claim.
 
     A figure that exceeds its claim has six decimals at least, like the check's.
     """
@@ -121,12 +121,12 @@ def digits_against(value: float | None, claimed: float | None) -> int:
 
 
 def bound_against(value: float, claimed: float | None) -> str:
-    """A bound with the digits of `digits_against`."""
+    """Return a bound with the digits of `digits_against`."""
     return bound(value, digits_against(value, claimed))
 
 
 def saving(larger: float, smaller: float) -> str:
-    """By how much the second of two bounds improves on the first, in nats and percent: `0.0470 (5.8%)`."""
+    """Return by how much the second bound improves on the first, in nats and percent: `0.0470 (5.8%)`."""
     saved = larger - smaller
     if not math.isfinite(saved):
         return "not finite"

@@ -60,7 +60,7 @@ SCHEMAS = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of file, as draft 2020-12. Raises KeyError where there is no such kind."""
+    """Return the JSON Schema of a kind of file, draft 2020-12. Raises KeyError where there is no such kind."""
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,
@@ -70,5 +70,5 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def schema_text(name: str) -> str:
-    """The same as the shipped file has it."""
+    """Return the same as the shipped file has it."""
     return json.dumps(json_schema(name), indent=2) + "\n"

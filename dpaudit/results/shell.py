@@ -18,7 +18,7 @@ RUN_DIR = "RUN_DIR"
 
 
 def argument(name: str, otherwise: str) -> str:
-    """A path as an argument of a command: quoted where need be, and for the command none of its options.
+    """Return a path as an argument of a command: quoted where need be, and for the command none of its options.
 
     A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: `otherwise`.
     """
@@ -28,7 +28,7 @@ def argument(name: str, otherwise: str) -> str:
 
 
 def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
-    """The options that give these fields of a claim, each after a space; empty where it is withheld."""
+    """Return the options that give these fields of a claim, each after a space; empty where it is withheld."""
     if claim is None:
         return ""
     values = {name: getattr(claim, name) for name in names}

@@ -148,6 +148,7 @@ class Settings(Section):
     format_version: int
     sensitivity: str | None = None
     created: str
+    made_by: str | None = None
     privacy: PrivacySettings
     mechanism: dict[str, JsonValue] | None = None
     batching: BatchingSettings

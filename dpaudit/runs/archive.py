@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import struct
 import zipfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -61,15 +63,15 @@ class ArraySpec:
     rows: int
     whole: bool = False
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """A chunk's shape with the leading axis."""
         return (self.rows if self.whole else 1, *self.chunk)
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """A chunk's size, decompressed."""
-        return np.dtype(self.dtype).itemsize * int(np.prod(self.chunk_shape, dtype=object))
+        return np.dtype(self.dtype).itemsize * math.prod(self.chunk_shape)
 
     @property
     def codec(self) -> dict[str, Any]:

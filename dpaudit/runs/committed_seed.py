@@ -73,8 +73,8 @@ class CommittedSeed:
     def require_hashes(self, hashes: Sequence[str], where: str) -> None:
         """Raise InputError unless these are the hashes of the seed's parts, in any order."""
         if sorted(hashes) != sorted(self.hashes):
-            problem = "these are not the parts of the seed whose hashes the run has."
-            raise InputError(where, problem, "Name the files that the run began with.")
+            problem = "the hashes of these seed parts are not those that the run recorded."
+            raise InputError(where, problem, "Give the files that the run began with.")
 
 
 def as_uniform(random_bytes: bytes) -> float:
@@ -117,7 +117,7 @@ def _read_part(file: Path) -> bytes:
             if not stat.S_ISREG(found.st_mode):
                 raise InputError(str(file), "this is no plain file.", _MAKE)
             if found.st_mode & 0o077:
-                problem = "others than its owner may read this part of a seed."
+                problem = "users other than the owner may read this part of a seed."
                 remedy = "Run `chmod 600` on it, or make a new part if they read it."
                 raise InputError(str(file), problem, remedy)
             content = opened.read(_MAX_BYTES)
@@ -125,7 +125,7 @@ def _read_part(file: Path) -> bytes:
         raise InputError(str(file), f"cannot be read ({error.strerror}).", _MAKE) from None
     digits = content.strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{64}", digits):
-        problem = f"this is no part of a seed, which has {2 * PART_BYTES} hexadecimal digits and nothing else."
+        problem = f"a part of a seed has {2 * PART_BYTES} hexadecimal digits and nothing else; this file does not."
         raise InputError(str(file), problem, _MAKE)
     part = bytes.fromhex(digits.decode("ascii"))
     if len(set(part)) <= _TOO_FEW:

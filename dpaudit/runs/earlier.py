@@ -36,16 +36,16 @@ def spent_by(reader: RunReader) -> dict[str, float]:
     for assigned in reader.assignment():
         if total.setdefault(assigned.payer, assigned.spent) != assigned.spent:
             where = reader.where(layout.ASSIGNMENT)
-            raise InputError(where, "it contradicts itself on what a user had spent.", RESTORE)
+            raise InputError(where, "its lines disagree about what one user had spent.", RESTORE)
         if assigned.batch is not None:
             places[assigned.batch].append(assigned.payer)
     for batch, payers in places.items():
         with reader.batch(batch) as opened:
             spent = opened.step(len(opened.tokens) - 1).spent
         if spent is None or len(payers) != spent.shape[1]:
-            raise InputError(opened.where, "its contexts are not those of the assignment.", RESTORE)
+            raise InputError(opened.where, "its contexts differ from those in the assignment.", RESTORE)
         if not ((spent[1] >= 0) & (spent[1] <= MAX_NUMBER)).all():
-            raise InputError(opened.where, "what its contexts have spent are no sums.", RESTORE)
+            raise InputError(opened.where, "what its contexts spent is not a valid sum.", RESTORE)
         parts = Counter(payers)
         for payer, own in zip(payers, spent[1].tolist(), strict=True):
             if own:
@@ -69,9 +69,9 @@ def _require_as_finished(reader: RunReader) -> None:
     digests = reader.digests((layout.MANIFEST, *SETTLED, *map(layout.steps_file, reader.batches)))
     for name, digest in digests.items():
         if recorded.get(name) != digest:
-            raise InputError(reader.where(name), "it is not as it was when the run was finished.", RESTORE)
+            raise InputError(reader.where(name), "this file was changed after the run was finished.", RESTORE)
     if reader.manifest.commitment != commitment_of(reader.manifest, digests):
-        raise InputError(reader.name, "it is not as it was when the run began.", RESTORE)
+        raise InputError(reader.name, "data or settings were changed after the run began.", RESTORE)
     missing = set(range(reader.manifest.batches)) - set(reader.batches)
     if missing:
         raise InputError(reader.name, f"{len(missing)} of its batches are missing.", RESTORE)

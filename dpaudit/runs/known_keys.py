@@ -25,6 +25,9 @@ KNOWN_WORDS = (
     "testing", "todo", "token", "xxx"
 )  # fmt: skip
 
+#: Bytes that agree by no chance: one random key in 2^64 has such.
+TELLING_BYTES = 8
+
 
 def known_key(key: bytes, seed: int | None = None) -> str | None:
     """Name where a key comes from that a seed, a word or a keyboard gives; None where it is none of these.
@@ -37,8 +40,12 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
     """
     if key.isascii() and key.decode("ascii").isprintable():
         return "a text"
+    if any(key[size:] == key[:-size] for size in range(1, len(key) - TELLING_BYTES + 1)):
+        return "a block of bytes, repeated"
+    if len(key) - min(len(key.lstrip(b"\0")), len(key.rstrip(b"\0"))) >= TELLING_BYTES:
+        return "something shorter, filled up with zeros"
     if len({(after - before) % 256 for before, after in pairwise(key)}) < 2:
-        return "one byte, repeated, or bytes that count"
+        return "bytes that count"
     found = _keys(len(key)).get(key)
     own = {} if seed is None else {made: source for source, made in _of_seed(seed, len(key))}
     return found or own.get(key)
@@ -49,7 +56,9 @@ def _keys(size: int) -> dict[bytes, str]:
     """Make each known key of this many bytes, and its source."""
     found = {made: source for seed in KNOWN_SEEDS for source, made in _of_seed(seed, size)}
     words = (spelled for word in KNOWN_WORDS for spelled in (word, word.upper(), word.capitalize()))
-    return found | {made: source for word in words for source, made in _digests(word.encode(), repr(word), size)}
+    # `echo` ends a word's line.
+    typed = (f"{word}{end}" for word in words for end in ("", "\n"))
+    return found | {made: source for word in typed for source, made in _digests(word.encode(), repr(word), size)}
 
 
 def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:

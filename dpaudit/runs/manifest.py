@@ -105,6 +105,8 @@ def _on_the_calendar(created: str) -> str:
 
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
+#: One line, without control characters.
+MadeBy = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", max_length=100)]
 Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
@@ -678,7 +680,7 @@ class CanaryCoins(Fields):
 
 
 #: Fields of `Manifest` that are written only where there is something.
-_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries", "redrawn", "stopped_after"})
+_WHERE_THERE_ARE_ANY = frozenset({"made_by", "recorded", "canaries", "redrawn", "stopped_after"})
 
 
 class Manifest(Fields):
@@ -688,6 +690,8 @@ class Manifest(Fields):
         format_version: of the run directory.
         sensitivity: a warning to whoever opens the file.
         created: when generation began, in ISO 8601 with a time zone.
+        made_by: the person or team who made the run, in their own words. Public: every report shows it, also one for
+            readers outside. Nobody checks it; left out where the config says nothing.
         privacy: what neighbouring data sets differ by.
         mechanism: how a token is drawn from a batch.
         batching: how records became contexts and batches.
@@ -718,6 +722,7 @@ class Manifest(Fields):
     format_version: Literal[1] = FORMAT_VERSION
     sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
     created: Created
+    made_by: MadeBy | None = None
     privacy: Privacy = Privacy()
     mechanism: Mechanism
     batching: Batching

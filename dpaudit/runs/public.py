@@ -106,7 +106,7 @@ class PublicTexts(Fields):
             compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
-                problem = f"{name} is not that of the run, so its records are not all that makes a difference."
+                problem = f"{name} differs from the run's, so a comparison would show more than what the records added."
                 raise InputError(where, problem, "Generate public-only texts with the run's own config.")
 
 
@@ -123,13 +123,13 @@ class PublicReader(FolderReader):
         super().__init__(storage)
         if storage.exists(layout.MANIFEST) or storage.exists(layout.STEPS):
             raise InputError(
-                self.name, "this is a run, which was made from private records.", "Name public-only texts."
+                self.name, "this is a run: its texts were made from private records.", "Give public-only texts."
             )
         if not storage.exists(layout.PUBLIC):
-            raise InputError(self.name, "these are no public-only texts: there is no public.json.", _AGAIN)
+            raise InputError(self.name, "these are not public-only texts: public.json is missing.", _AGAIN)
         self.public = self._fields(layout.PUBLIC, PublicTexts)
         if self.digest(layout.SAMPLES) != self.public.samples:
-            problem = "these are other texts than public.json is about."
+            problem = "these are not the texts that public.json describes."
             raise InputError(self.where(layout.SAMPLES), problem, _AGAIN)
 
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.errors import InputError, UnfinishedError
 from dpaudit.mechanisms import Fields
+from dpaudit.plugins import failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
@@ -35,7 +36,7 @@ from dpaudit.runs.text import Decode, Vocabulary
 MAX_LINE_BYTES, MAX_LINE_VALUES = 1 << 22, 1 << 16
 _ENTRY = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
-_NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
+_NAME_TOKENIZER = "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -139,7 +140,12 @@ class RunReader(FolderReader):
                 "Use the dpaudit that wrote the run, or one that reads its version.",
             )
         with _validating(where):
-            self.manifest = Manifest.model_validate_json(text)
+            try:
+                self.manifest = Manifest.model_validate_json(text)
+            except Exception as error:
+                if failure := failure_within(loaded(), error):
+                    raise failure from None
+                raise
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         # What a run has at its end alone is not to be restored before.
@@ -151,9 +157,9 @@ class RunReader(FolderReader):
         """Raises InputError where dpaudit cannot load what made the run, to hold it against its data or its model."""
         if self.manifest.foreign:
             field = "prompt.template" if self.manifest.recorded is None else "recorded"
-            problem = "this is no generator that dpaudit can load, to hold it against data or a model."
+            problem = "dpaudit cannot load this generator, so it cannot recompute the run with data or a model."
             again = "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT"
-            remedy = f"Run the script again that a recorder recorded: {again}"
+            remedy = f"Run the recorded script again: {again}"
             raise InputError(f"{self.where(layout.MANIFEST)}: {field}", problem, remedy)
 
     @cached_property
@@ -217,11 +223,12 @@ class RunReader(FolderReader):
 
     def _journal(self, lines: Iterable[tuple[str, str]]) -> Journal:
         journal, left = Journal(self.manifest), iter(lines)
-        for where, before in left:
+        for where, link in left:
             _, file = next(left, ("", ""))
             match = _ENTRY.match(file)
-            if match is None or journal.entry(match[1], match[2]) != f"{before}\n{file}\n":
-                problem = "this is not a file's digest and name, chained to all that stands before."
+            if match is None or journal.entry(match[1], match[2]) != f"{link}\n{file}\n":
+                before = "all entries before it" if journal.digests else "nonce and commitment of run.json"
+                problem = f"this is not a file's digest and name, chained to {before}."
                 raise InputError(where, problem, RESTORE)
             try:
                 journal.add(match[1], match[2])
@@ -248,7 +255,7 @@ class RunReader(FolderReader):
         try:
             return Vocabulary.of(self._bytes(layout.TOKENIZER))
         except ValueError as error:
-            reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
+            reason = f"this tokenizer cannot be used for decoding ({str(error)[:200]})."
             raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
 
     def decoding_digest(self) -> str | None:
@@ -296,7 +303,7 @@ def read_tokenizer(path: Path) -> str:
         return Vocabulary.of(data).digest
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
-        problem = f"this is no tokenizer that can be decoded with ({str(said)[:200]})."
+        problem = f"this tokenizer cannot be used for decoding ({str(said)[:200]})."
         raise InputError(str(file), problem, _NAME_TOKENIZER) from None
 
 

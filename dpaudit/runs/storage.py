@@ -74,10 +74,10 @@ class Storage(ABC):
         if self.exists(layout.MANIFEST):
             return
         if self.exists(layout.PUBLIC):
-            problem = "these are public-only texts: nothing private went into them, so there is nothing to audit."
+            problem = "these texts are public-only: no private record went into them, so there is nothing to audit."
             remedy = "Use them with `dpaudit evaluate RUN --reference DATA --baseline FOLDER`."
             raise InputError(self.where(), problem, remedy)
-        raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
+        raise InputError(self.where(), "this is not a run directory: run.json is missing.", _NAME_RUN)
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -133,7 +133,9 @@ class Storage(ABC):
     def _require_named(self, name: str) -> None:
         """Refuse a name that the format does not have, before anything is asked about the file."""
         if layout.most_bytes(name) is None:
-            raise InputError(self.where(name), "this is no file of format 1.", "Remove it from the run directory.")
+            raise InputError(
+                self.where(name), "this file does not belong in a run directory.", "Remove it from the run directory."
+            )
 
     def _require_size(self, name: str, size: int) -> None:
         most = layout.most_bytes(name)
@@ -172,7 +174,7 @@ class Storage(ABC):
             holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
         except (ValueError, KeyError, TypeError):
             holder = "another process"
-        remedy = "Wait for it; if that process is dead, delete this file."
+        remedy = "Wait until it ends. If that process is dead, delete this file."
         return InputError(self.where(layout.LOCK), f"{holder} is writing here.", remedy)
 
 
@@ -203,7 +205,7 @@ def writing(where: str) -> Iterator[None]:
         raise
     except OSError as error:
         mend = "Make room" if error.errno in _FULL else "Make it writable"
-        remedy = f"{mend} and give the same command again: what is whole there is kept."
+        remedy = f"{mend} and give the same command again: finished files are kept."
         raise InputError(where, f"cannot be written ({_reason(error)}).", remedy) from None
 
 
@@ -279,7 +281,7 @@ class _Folder(Storage):
                 if error.errno in _NO_FLOCK:
                     return self._create_lock(self._write_lock)
                 problem = "another process is writing here."
-                raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
+                raise InputError(self.where(), problem, "Wait until it ends, or name another directory.") from None
             if self.exists(layout.LOCK):
                 raise self._locked()
             return opened.pop_all().close

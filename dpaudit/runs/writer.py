@@ -191,7 +191,7 @@ class RunWriter:
                 raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
             # Before a token is spent on a run that could not pass.
             if commitment_of(reader.manifest, reader.digests(SETTLED)) != reader.manifest.commitment:
-                problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} is not as it was when the run began."
+                problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} was changed after the run began."
                 raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
             journal = reader.journal()
             lost = _lost_batches(reader, journal)
@@ -277,14 +277,16 @@ class RunWriter:
             raise ValueError(f"a run of {batching.rounds} rounds cannot be stopped after {rounds}")
         where = self._storage.where(layout.STEPS)
         if stopped not in (None, rounds):
-            problem = f"the run was stopped after {stopped} rounds already, not after {rounds}."
-            raise InputError(where, problem, f"Go on with --stop-after {stopped}.")
+            problem = f"the run was already stopped after {stopped} rounds, not after {rounds}."
+            raise InputError(where, problem, f"Continue with --stop-after {stopped}.")
         begun = max((*self.whole, *self._lost), default=-1) // batching.per_round + 1
         if begun > rounds:
             # What was drawn stays: texts may have been looked at, and each cost what it did.
-            problem = f"round {begun} has begun: batches of it are finished, and the run is to stop after {rounds}."
+            problem = f"batches of round {begun} are already finished, so the run cannot stop after {rounds} rounds."
             last = begun == batching.rounds
-            remedy = "It is the last: leave out --stop-after." if last else f"Go on with --stop-after {begun}."
+            remedy = (
+                "Leave out --stop-after: this is the last round." if last else f"Continue with --stop-after {begun}."
+            )
             raise InputError(where, problem, remedy)
         self.manifest = self.manifest.model_copy(update={"stopped_after": rounds})
         self.store = BatchStore(self.location, self.manifest)
@@ -317,7 +319,7 @@ class RunWriter:
         reader = RunReader(self.location)
         entries = [f"{line}\n" for _, line in reader.journal_lines()]
         if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
-            raise InputError(reader.where(layout.JOURNAL), "it was changed while the run was written.", RESTORE)
+            raise InputError(reader.where(layout.JOURNAL), "another process changed this file during the run.", RESTORE)
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
         self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
         for name in (layout.MANIFEST, layout.SAMPLES):
@@ -378,7 +380,7 @@ def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
     more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""
     problem = f"batch {lost[0]} was finished, and its file {found}.{more}"
     remedy = (
-        "Restore it from a copy. To draw it again would be a choice made after looking, for all that others can tell: "
+        "Restore it from a copy. Others cannot tell whether you draw it again because you saw the text: "
         "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so and fails its audit."
     )
     return InputError(reader.where(first), problem, remedy)
@@ -389,5 +391,7 @@ def _sample_lines(reader: RunReader, journal: Journal) -> Iterator[str]:
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             if batch.digest() != journal.digests[layout.steps_file(batch_id)]:
-                raise InputError(batch.where, "it was changed since it was finished.", "Restore it from a copy.")
+                raise InputError(
+                    batch.where, "this file was changed after the batch was finished.", "Restore it from a copy."
+                )
             yield from (sample.line() for sample in batch.samples())

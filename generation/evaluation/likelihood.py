@@ -7,7 +7,6 @@ up. Nothing is drawn or released, and the figures look at private records withou
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,29 +19,19 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, aggregated
-from dpaudit.generation.algorithm import prepare
-from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import equal_levels, ex_post_epsilon
 from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
-from dpaudit.generation.records import Record, read_public_examples, read_records
-from dpaudit.generation.rows import FIELDS
-from dpaudit.generation.sources import DATASET, overlap
+from dpaudit.generation.records import Record
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
-from dpaudit.results import Finding
-from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
 from dpaudit.runs import InputError, Manifest, RunReader
 
-#: The hash's key where a config has none, as if it had been drawn: the same records then meet under every config.
-#: Nothing is released.
-KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
-_TEST = "--test"
+TEST = "--test"
 
 #: Told of tokens that were given to batches, and of how many there are.
 Watch: TypeAlias = Callable[[int, int], None]
@@ -75,30 +64,21 @@ class _Text(NamedTuple):
     lead: int
 
 
-def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
-    """Up to `most` texts of each label from a file: a hash of each text chooses, the same ones for every config.
-
-    What equals a private record or a public example, up to case and white space, is left out.
+def choose_held_out(
+    test: str, found: Sequence[Record], shown: Iterable[str], labels: Sequence[str], most: int
+) -> HeldOut:
+    """Choose up to `most` texts of each label, by a hash of each, that no prompt has shown.
 
     Args:
-        config: all settings; the file has the columns of its data.
-        test: as data.path.
+        test: the file, as messages name it.
+        found: its records.
+        shown: texts of prompts.
+        labels: all of them.
         most: of a label, at least 1.
 
     Raises:
-        InputError: the file is the private data, cannot be read, or has no text of a label.
+        InputError: there is no text of a label.
     """
-    if overlap(test, config.data.path or f"{DATASET}{config.data.dataset}"):
-        raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
-    away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
-    elsewhere = config.data.model_copy(update=away)
-    found = read_records(elsewhere, names={**FIELDS, "path": _TEST}).records
-    shown = [record.text for record in read_records(config.data).records]
-    return _held_out(test, found, [*shown, *sum(read_public_examples(config).values(), ())], config.data.groups, most)
-
-
-def _held_out(test: str, found: Sequence[Record], shown: Iterable[str], labels: Sequence[str], most: int) -> HeldOut:
-    """Of what was `found` in a file, what no prompt has `shown`. Raises InputError where there is none of a label."""
     known = {normalized_text(text) for text in shown}
     new = [record for record in found if normalized_text(record.text) not in known]
     texts: dict[str, tuple[str, ...]] = {}
@@ -110,29 +90,9 @@ def _held_out(test: str, found: Sequence[Record], shown: Iterable[str], labels: 
         if not ranked:
             what = f"text of the label {label!r}" if label else "text"
             remedy = "Name a file with real texts of every label that are no private records."
-            raise InputError(_TEST, f"{test!r} has no held-out {what}.", remedy)
+            raise InputError(TEST, f"{test!r} has no held-out {what}.", remedy)
         texts[label] = tuple(ranked[:most])
     return HeldOut(texts, len(found) - len(new))
-
-
-def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: Watch) -> MechanismLikelihood:
-    """Give held-out texts to up to `batches` batches of each label, the first ones.
-
-    Args:
-        config: all settings.
-        name: what to call it.
-        held_out: see `held_out_texts`.
-        batches: at least 1.
-        watch: see `Watch`.
-
-    Raises:
-        InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
-    """
-    measured = _measured(config)
-    ready = prepare(measured, key=KEY)
-    parts = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches)
-    with _enough_memory():
-        return _Measurement(parts, batches, held_out, watch).result(name, equal_levels(measured, ready.manifest))
 
 
 def measure_run(
@@ -155,16 +115,16 @@ def measure_run(
     records = read_real(manifest, data.reference, "--reference", data)
     with (
         _of_the_option("Give the run's own data with --reference, and have its model where run.json says."),
-        _enough_memory(),
+        enough_memory(),
     ):
         run = rebuild(reader, data.reference, records)
     named = manifest.model
     shown = [*(record.text for record in records), *sum(manifest.prompt.public_examples.values(), ())]
-    found = read_real(manifest, data.test, _TEST, data)
+    found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
-    held_out = _held_out(data.test, found, shown, tuple(labels), most)
-    with _of_the_option("Give other texts with --test, or take more memory."), _enough_memory():
-        figures = _Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
+    held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
+    with _of_the_option("Give other texts with --test, or take more memory."), enough_memory():
+        figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
         model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.stopping.max_tokens),
@@ -185,8 +145,8 @@ def _of_the_option(remedy: str) -> Iterator[None]:
 
 
 @contextmanager
-def _enough_memory() -> Iterator[None]:
-    """Raises InputError where there is not."""
+def enough_memory() -> Iterator[None]:
+    """Raise InputError where memory runs out inside."""
     try:
         yield
     except Exception as error:
@@ -196,15 +156,7 @@ def _enough_memory() -> Iterator[None]:
         raise InputError("model", "memory is too small for one batch's contexts.", remedy) from None
 
 
-def _measured(config: Config) -> Config:
-    """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
-    updates: dict[str, object] = {"claim": None}
-    if config.claim is not None and config.claim.delta and config.claim_kind.beforehand:
-        updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
-    return config.model_copy(update=updates)
-
-
-class _Measurement:
+class Measurement:
     """All texts in the first batches of each label, of a config or of a run."""
 
     def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
@@ -285,31 +237,20 @@ class _Measurement:
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
-    def result(self, name: str, equal: Finding | None) -> MechanismLikelihood:
-        """Return the figures of a config, with what its texts would cost; `equal`: why both levels of that are."""
-        manifest, figures = self._manifest, self.figures()
-        batches = [batch for found in self._chosen.values() for batch in found]
-        filled = [sum(map(bool, batch.contexts)) for batch in batches]
-        claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
-        if self._accountants:
-            dearest = max(accountant.epsilon for accountant in self._accountants)
-            ex_post = Spent(epsilon=ex_post_epsilon(dearest, manifest.clustering), delta=delta)
-        return MechanismLikelihood(
-            name=name,
-            mechanism=self._mechanism,
-            **manifest.privacy.model_dump(include={"relation", "unit", "records_per_user"}),
-            batches=len(batches),
-            fewest=min(filled),
-            most=max(filled),
-            texts=len(self._sums),
-            left_out=self._held_out.left_out,
-            max_tokens=self._most,
-            **figures,
-            approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
-            batch_epsilon=None if claim is None else claim.batch_epsilon,
-            equal=None if claim is None else equal,
-            ex_post=ex_post,
-        )
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches that texts were given to."""
+        return [batch for found in self._chosen.values() for batch in found]
+
+    @property
+    def texts(self) -> int:
+        """How many texts were given to batches."""
+        return len(self._sums)
+
+    @property
+    def dearest(self) -> float | None:
+        """The largest ex-post epsilon of a text, in nats, once all were given; None where nothing bounds it."""
+        return max((accountant.epsilon for accountant in self._accountants), default=None)
 
 
 def per_token(sums: Doubles, tokens: Doubles) -> PerToken:

@@ -11,6 +11,7 @@ from dpaudit.accounting import CLUSTERINGS, ApproximateAccountant
 from dpaudit.generation import expected
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
+from dpaudit.generation.experiments.table_results import Estimate, Estimates, Throughput
 from dpaudit.generation.manifest import (
     declared_batching,
     declared_privacy,
@@ -21,7 +22,6 @@ from dpaudit.generation.manifest import (
 )
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Amplification, Finding
-from dpaudit.results.experiments import Estimate, Estimates, Throughput
 from dpaudit.runs import Clustering, CountsNoise, InputError, NoGain, NotSecret
 from dpaudit.runs.assignment import KEY_BYTES
 
@@ -29,20 +29,32 @@ from dpaudit.runs.assignment import KEY_BYTES
 DELTA_EXPONENT = -1.1
 #: What the paper's accounting rests on: a context comes or goes, and the divisor is fixed.
 _PAPER = ContextChange("add_remove")
+#: What `python -m benchmarks` measured, in a checkout of this repository.
+MEASURED = Path("benchmarks/results/latest.json")
 #: Of SmolLM2-135M, which benchmarks generate with.
 _MEASURED_PARAMETERS = 134.5e6
 _MEASURED_CONTEXTS = 32
 _MEASURED_ROW = f"ours over a bare loop: 2 texts of {_MEASURED_CONTEXTS} contexts"
 
 
-def estimates(table: Table, throughput: Throughput | None) -> Estimates:
-    """What every row of a table takes."""
+def estimates(table: Table, tokens_per_second: float | None) -> Estimates:
+    """Work out what every row of a table takes.
+
+    Args:
+        table: the rows.
+        tokens_per_second: contexts that the model continues by a token in a second; None for what benchmarks measured.
+    """
+    throughput = None
+    if tokens_per_second is not None:
+        throughput = stated_throughput(tokens_per_second)
+    elif MEASURED.exists():
+        throughput = measured_throughput(MEASURED, table.parameters)
     rows = tuple(estimate(row, throughput) for row in table.rows)
     return Estimates(title=table.title, throughput=throughput, rows=rows)
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
-    """What a row takes. Epsilons as the run works out its own claim (`manifest.py`), but from the config alone."""
+    """Work out what a row takes. Epsilons are those that the run would claim, but from the config alone."""
     config, records, privacy = row.config, row.records, row.config.privacy
     tokens, paper_delta = config.decoding.most_tokens, row.records**DELTA_EXPONENT
     counts, centers, centers_delta = _clustering_costs(config.clustering)

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dpaudit.generation.config import Batches, Config, DataConfig, Name, input_error, load_config, read_yaml
 from dpaudit.mechanisms import Fields, Positive, clash
-from dpaudit.results.experiments import Published
+from dpaudit.results import Number
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
 
@@ -43,7 +43,7 @@ class PublishedRow(PublishedQuality):
         clusters: labels that share nothing count as clusters; None where the paper does not say.
     """
 
-    epsilon: Annotated[float, Field(gt=0)]
+    epsilon: Annotated[Number, Field(gt=0)]
     clustering_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     clusters: Batches | None = None
 
@@ -170,7 +170,7 @@ class Row:
     config: Config
     records: int
     held_out: DataConfig | None
-    paper: Published | None
+    paper: PublishedRow | None
     baseline: bool = False
 
 
@@ -181,7 +181,7 @@ class Table:
     title: str
     parameters: float
     evaluation: EvaluationConfig
-    real: dict[str, Published | None]
+    real: dict[str, PublishedQuality | None]
     rows: tuple[Row, ...]
 
     def only(self, names: tuple[str, ...]) -> Table:
@@ -212,16 +212,12 @@ def load_table(path: Path) -> Table:
     rows = []
     for row in settings.rows:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
-        config, paper = load_config(file), _published(row.paper)
+        config = load_config(file)
         held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
-        named = (row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper)
+        named = (row.folder, row.dataset, row.method, file, config, dataset.records, held_out, row.paper)
         rows.append(Row(*named, row.baseline))
-    real = {name: _published(dataset.paper) for name, dataset in settings.datasets.items()}
+    real = {name: dataset.paper for name, dataset in settings.datasets.items()}
     return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
-
-
-def _published(paper: PublishedQuality | None) -> Published | None:
-    return None if paper is None else Published(**paper.model_dump())
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:

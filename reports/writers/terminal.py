@@ -5,7 +5,7 @@ Everything is built as rich Text, never as markup, so that square brackets in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -69,18 +69,6 @@ def print_pair(
         console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
 
 
-def plain_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
-) -> RichTable:
-    """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for name in header:
-        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
 def _plain(words: d.Words) -> str:
     """Return words in a line; commands keep their backticks."""
     return one_line("".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words)))
@@ -104,9 +92,12 @@ def _banner(banner: d.Banner, console: Console) -> None:
 
 
 def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
-    said = f"{one_line(paragraph.lead)} {_plain(paragraph.words)}".lstrip()
+    lead = one_line(paragraph.lead)
+    said = f"{lead} {_plain(paragraph.words)}".lstrip()
     # Commands are not broken, so that they can be copied.
-    console.print(Text(wrapped(said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+    words = Text(wrapped(said, console.width), style=_TONES[paragraph.tone])
+    words.stylize("bold", 0, len(lead))
+    console.print(words, soft_wrap=True)
 
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:

@@ -239,7 +239,7 @@ def test_steps_give_arrays(make_run):
         lower, upper = step.bounds
         assert (lower <= step.aggregate).all()
         assert (step.aggregate <= upper).all()
-    assert batch.costs == batch.inspect().costs
+    assert batch.costs == tuple(step.cost for step in batch.steps)
     assert batch.steps[1].cost == batch.costs[1]
     for missing in (len(batch.steps), -1):
         with pytest.raises(dpaudit.InputError):
@@ -303,7 +303,7 @@ def test_budgets_have_the_levels_that_are_known():
     alone = dpaudit.plan_budget(**PLANNED, tokens=64)
     assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon  # by Renyi accounting
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
-    assert len(repr(both).splitlines()) == 5 and len(repr(alone).splitlines()) == 4
+    assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
 
 
 @pytest.mark.parametrize(
@@ -314,3 +314,56 @@ def test_unusable_budgets_name_the_argument(changes, argument):
     with pytest.raises(dpaudit.InputError) as raised:
         dpaudit.plan_budget(**PLANNED | changes)
     assert raised.value.file == argument
+
+
+#: Of no type that an argument has.
+MISFITS = (None, 1, 1.5, [], b"run")
+
+
+def test_arguments_of_wrong_types_are_input_errors(make_run, tmp_path):
+    run = make_run().path
+    calls = {
+        "run": (
+            dpaudit.audit,
+            dpaudit.open_run,
+            lambda run: dpaudit.compare(run, run),
+            lambda run: dpaudit.compose(run, run),
+        ),
+        "policy": (lambda value: dpaudit.audit(run, policy=value or 0),),
+        "tokenizers": (lambda value: dpaudit.audit(run, tokenizers=[value]),),
+        "seed_files": (lambda value: dpaudit.audit(run, seed_files=[value]),),
+        "commitment": (lambda value: dpaudit.audit(run, commitment=value or 0),),
+        "model": (lambda value: dpaudit.audit(run, model=value or []),),
+        "folder": (lambda value: dpaudit.audit(run).save(value or 0),),
+        "out": (lambda value: dpaudit.release(run, value),),
+        "reference": (lambda value: dpaudit.evaluate(run, value),),
+        "data": (lambda value: dpaudit.audit(run, data=value or 0),),
+    }
+    told = {}
+    for argument, functions in calls.items():
+        for value in MISFITS:
+            for number, function in enumerate(functions):
+                with pytest.raises(dpaudit.InputError) as error:
+                    function(value)
+                told[argument, number, repr(value)] = error.value.where
+    assert {key: where for key, where in told.items() if where != key[0]} == {}
+
+
+def test_no_batch_level_is_below_the_release_level_that_is_asked_for(make_run):
+    run = make_run().path
+    with pytest.raises(dpaudit.InputError) as error:
+        dpaudit.audit(run, epsilon=3.0, batch_epsilon=2.0)
+    assert error.value.where == "batch_epsilon"
+    assert dpaudit.audit(run, epsilon=99.0, batch_epsilon=99.0).verdict == "pass"
+
+
+def test_a_mistyped_reference_is_told_before_torch_is_loaded(make_run):
+    program = f"""import dpaudit
+try:
+    dpaudit.evaluate({str(make_run().path)!r}, "/not/there.csv")
+except dpaudit.InputError as error:
+    assert error.where == "reference"
+else:
+    raise AssertionError
+"""
+    assert not loaded(program) & {"torch", "transformers"}

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.checks.seeds import MOST_BATCHES
 from dpaudit.cli import cli
 from dpaudit.engines import LocalEngine
@@ -94,7 +94,7 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.cli import cli
 
 
@@ -109,7 +109,7 @@ class Killing(BatchAuditor):
 def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_path):
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("dpaudit.auditing.run.BatchAuditor", importlib.import_module("killing_auditor").Killing)
+    monkeypatch.setattr("dpaudit.auditing.batches.BatchAuditor", importlib.import_module("killing_auditor").Killing)
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))
 

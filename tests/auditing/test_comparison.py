@@ -21,14 +21,15 @@ from dpaudit.catalogue import sentence
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.reports import findings
 from dpaudit.reports.compare import (
-    HINDSIGHT,
     Cell,
     ComparisonTable,
     outcomes,
-    print_comparison,
     render_comparison_html,
+    summary,
     tables,
 )
+from dpaudit.reports.wording import say
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import (
     Affordable,
     Afforded,
@@ -302,7 +303,7 @@ def test_cutting_texts_by_cost_is_named_what_it_is() -> None:
     for results, told in (({"short": SHORT, "long": LONG}, True), (mean, False)):
         comparison = compare_runs(results)
         (table,) = [table for table in tables(comparison) if table.title.startswith("Tokens per batch")]
-        assert sum(said == HINDSIGHT for said in (*table.notes, *outcomes(comparison))) == told
+        assert sum(said == say("hindsight") for said in (*table.notes, *outcomes(comparison))) == told
 
 
 def test_theorem_1_stands_beside_no_mean_run() -> None:
@@ -721,7 +722,7 @@ def test_an_unread_run_has_no_figures_at_all() -> None:
 
 def shown(comparison: Comparison) -> str:
     text = io.StringIO()
-    print_comparison(comparison, Console(file=text, width=200, color_system=None))
+    print_document(summary(comparison), Console(file=text, width=200, color_system=None))
     return text.getvalue()
 
 
@@ -729,7 +730,7 @@ def test_the_outcome_comes_first() -> None:
     comparison = compare_runs({"short": SHORT, "long": LONG})
     first, hindsight = outcomes(comparison)
     assert first == "Within run 1's ex-post epsilon (batch level), run 2 affords 3 of 4 tokens."
-    assert hindsight == HINDSIGHT
+    assert hindsight == say("hindsight")
     assert shown(comparison).startswith(first)
     words = re.sub("<.*?>", "", render_comparison_html(comparison)).replace("&#39;", "'")
     assert words.index(first) < words.index("cannot be compared with each other") < words.index("add or remove one")

@@ -25,6 +25,9 @@ from dpaudit.results import JointCost
 from dpaudit.runs import InputError
 from dpaudit.runs.statements import read_statements
 
+FIRST_KEY = "24650f99f58a3693fcce6c3df982e96e0b2a1154b0576d69ca5fdbd0e7c7c135"
+SECOND_KEY = "1233665de3637070cdb8a3b5ff6c78b1b7e481791f7e99404e81f03a048d8933"
+THIRD_KEY = "db1e954b96710592d666e6ab3df2bb3eb3d513f0b2ddcaf57d9a4a9e9f5a1e7d"
 MEAN: dict[str, Any] = {"aggregator": "mean"}
 BUDGETS: dict[str, Any] = {"aggregator": "mean", "budget": 0.05, "max_tokens": 9}
 CENTRES: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "chang"}
@@ -236,7 +239,7 @@ SECRET: dict[str, Any] = {"sizes": (4, 5, 4, 5), "secret": True}
 
 
 def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
-    runs = [make_run(**SECRET, **MEAN, key="0aa0" * 16), make_run(**SECRET, **MEAN, key="0bb0" * 16, seed=1)]
+    runs = [make_run(**SECRET, **MEAN, key=FIRST_KEY), make_run(**SECRET, **MEAN, key=SECOND_KEY, seed=1)]
     cost = composed(*runs)
     alone = [release.approximate for release in cost.releases]
     known = [release.batch_approximate for release in cost.releases]
@@ -254,7 +257,7 @@ def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
 def test_releases_by_one_key_are_composed_in_the_batch(make_run: Any) -> None:
     """Dearer than two keys', and cheaper than for whoever knows the batch; of other batches by that key, as dear."""
     one = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1))
-    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key="0cc0" * 16))
+    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key=THIRD_KEY))
     assert one.approximate.figure and two.approximate.figure and one.batch_approximate.figure
     assert two.approximate.figure.epsilon < one.approximate.figure.epsilon < one.batch_approximate.figure.epsilon
     assert any(note.code == "compose.batch-by-batch" for note in one.notes)
@@ -274,7 +277,7 @@ def test_releases_by_one_key_are_not_amplified_ex_post(make_run: Any) -> None:
         assert cost.ex_post == cost.batch_ex_post
         assert any(note.code in ("compose.batch-by-batch", "compose.key-in-common") for note in cost.notes)
         third = composed(
-            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key="0cc0" * 16)
+            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key=THIRD_KEY)
         )
         for release, batch in ((third.ex_post, third.batch_ex_post), (third.approximate, third.batch_approximate)):
             assert (release.figure is None) == (batch.figure is None)
@@ -282,7 +285,7 @@ def test_releases_by_one_key_are_not_amplified_ex_post(make_run: Any) -> None:
 
 
 def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
-    runs = [make_run(**SECRET, key="0aa0" * 16), make_run(**SECRET, key="0bb0" * 16, seed=1)]
+    runs = [make_run(**SECRET, key=FIRST_KEY), make_run(**SECRET, key=SECOND_KEY, seed=1)]
     cost = composed(*runs)
     for total, level in ((cost.ex_post, "ex_post"), (cost.batch_ex_post, "batch_ex_post")):
         alone = [getattr(release, level).epsilon for release in cost.releases]
@@ -294,6 +297,6 @@ def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
 
 def test_counts_that_are_one_release_are_paid_for_once_at_either_level(make_run: Any) -> None:
     kind = COUNTED | {"sizes": (3, 4, 5, 2), "secret": True, "least_batches": 3}
-    both = composed(make_run(**kind, key="0aa0" * 16), make_run(**kind, key="0bb0" * 16, seed=1))
+    both = composed(make_run(**kind, key=FIRST_KEY), make_run(**kind, key=SECOND_KEY, seed=1))
     assert both.approximate.figure and both.batch_approximate.figure
     assert both.approximate.figure.epsilon < both.batch_approximate.figure.epsilon

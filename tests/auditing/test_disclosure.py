@@ -19,8 +19,9 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.checks import disclosure
 from dpaudit.cli import main
 from dpaudit.reports.machine import render_sarif
-from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.terminal import summary
 from dpaudit.reports.write import write_reports
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, RunSummary
 from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
@@ -160,7 +161,7 @@ def documents(result: AuditResult, folder: Path) -> dict[str, str]:
     """Everything that is written or printed of a result."""
     found = {path.name: path.read_text("utf-8") for path in write_reports(result, folder).values()}
     console = Console(width=80, record=True, file=io.StringIO())
-    print_summary(result, console)
+    print_document(summary(result), console)
     return found | {"sarif": render_sarif(result), "terminal": console.export_text()}
 
 
@@ -280,7 +281,7 @@ def test_a_claim_that_was_asked_for_is_public_and_said_to_be_so(make_run, tmp_pa
         assert public.guarantee.values["epsilon"] == Quantity(value=999.0, unit="nats")
     assert ("empty-bound.factor" in codes(public.caveats)) == (code == 0)
     assert "caveat.claim-given" in codes(public.caveats)
-    assert "caveat.stated-afterwards" not in codes(public.caveats)
+    assert "of-claim.stated-afterwards" not in codes(public.caveats)
     shown = "".join([*capfd.readouterr(), *(path.read_text("utf-8") for path in out.iterdir())])
     assert not leaks(shown, set(private_strings(run)) - {run.path.parent.name}, private_numbers(run, result))
 

@@ -289,8 +289,8 @@ def test_a_claim_is_never_rounded_in_words(make_run):
 
 
 def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
-    assert "caveat.stated-afterwards" in codes(make_run().audit())
-    assert "caveat.stated-afterwards" not in codes(make_run(aggregator="mean").audit())
+    assert "of-claim.stated-afterwards" in codes(make_run().audit())
+    assert "of-claim.stated-afterwards" not in codes(make_run(aggregator="mean").audit())
 
 
 def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run):

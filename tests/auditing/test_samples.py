@@ -11,7 +11,7 @@ import pytest
 from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import shortness
+from dpaudit.checks.release import shortness
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 
@@ -32,7 +32,7 @@ def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
     assert [(shown.batch, shown.number) for shown in result.samples] == [(each.id, each.number) for each in released]
     for shown, sample, batch in zip(result.samples, released, result.batches, strict=True):
         assert (shown.text, shown.label, shown.tokens) == (sample.text, sample.label, len(sample.tokens))
-        costs, steps = shown.costs, open_run(run.path).batches[batch.id].inspect().costs
+        costs, steps = shown.costs, open_run(run.path).batches[batch.id].costs
         assert costs.exact == tuple(step.exact for step in steps)
         assert costs.ends[-1] == len(sample.text)
         kept = without_stop(sample.tokens, reader.manifest.stopping.sequences)
@@ -50,8 +50,8 @@ def test_the_likeliest_others_are_those_of_the_step(make_run):
     run = make_run(sizes=(4, 5))
     for shown in run.audit().samples:
         for token in shown.costs.dearest:
-            step = open_run(run.path).batches[shown.batch].steps[token.at].inspect()
-            others = [other for other in step.top if other.token != step.sampled.token][:3]
+            step = open_run(run.path).batches[shown.batch].steps[token.at]
+            others = [other for other in step.top(10) if other.token != step.sampled.token][:3]
             assert [other.text.strip() for other in token.likeliest] == [other.text for other in others]
             for told, other in zip(token.likeliest, others, strict=True):
                 assert told.probability == pytest.approx(other.probability, rel=1e-5)
@@ -60,7 +60,7 @@ def test_the_likeliest_others_are_those_of_the_step(make_run):
 def test_texts_of_one_batch_have_their_own_tokens(make_run):
     run = make_run(sizes=(6, 7), tokens_per_batch=9)
     shown = [sample for sample in run.audit().samples if sample.batch == 0]
-    steps = open_run(run.path).batches[0].inspect().costs
+    steps = open_run(run.path).batches[0].costs
     assert len(shown) > 1
     assert [cost for sample in shown for cost in sample.costs.exact] == [step.exact for step in steps]
 

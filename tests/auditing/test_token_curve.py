@@ -28,7 +28,7 @@ costs = st.one_of(
 def curve_of(batches: list[list[float]], positions: int = 4096) -> TokenCurve | None:
     sums = CurveSums(positions)
     for batch in batches:
-        sums.take(batch)
+        sums.merge(0, batch)
     return sums.result([Cost(1.0, 1.0, 1.0)] * (positions + 1))
 
 
@@ -93,7 +93,7 @@ def test_what_is_kept_for_quantiles_does_not_grow_with_the_run() -> None:
     sums = CurveSums(1 << 17)
     size = sums._histograms.nbytes
     for length in (10, MOST_GROUPS, 100_000):
-        sums.take(np.full(length, 0.25))
+        sums.merge(0, np.full(length, 0.25))
     curve = sums.result([Cost(1.0, 1.0, 1.0)] * (sums.positions + 1))
     assert curve is not None
     assert curve.band is not None

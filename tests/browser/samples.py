@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.generation.experiments.cluster_page import files
 from dpaudit.reports.audit_document import render_html
-from dpaudit.reports.clusters import render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.results import AuditResult
+from tests.generation.experiments.test_cluster_page import comparison as clusterings
 from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, median_run
-from tests.reports.test_clusters_report import comparison as clusterings
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
 #: 100 kB each: without a space to break at, from right to left, and of signs that are several code points each.
@@ -69,5 +69,5 @@ def pages(folder: Path) -> Mapping[str, Callable[[], str]]:
         "public": lambda: render_html(public_form(clean())),
         "budgets": lambda: render_html(budgets_run()),
         "comparison": comparison,
-        "clusters": partial(render_clusters_html, clusterings()),
+        "clusters": lambda: str(files(clusterings())["clusters.html"]),
     }

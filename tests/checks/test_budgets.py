@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.checks import registered
-from dpaudit.checks.facts import StepView
+from dpaudit.checks.steps import StepView
 from dpaudit.runs import RunReader
 
 KIND: dict[str, Any] = {"aggregator": "mean", "sizes": (5, 4), "budget": 0.9, "divisor": 4.0}
@@ -21,7 +21,7 @@ def objection(check: str, run: Any, spent: Any, budget: float) -> str | None:
     with RunReader(run.path).batch(0) as batch:
         step = replace(batch.step(0), spent=spent)
         view = StepView(manifest.model_copy(update={"mechanism": mechanism}), batch.header, step)
-        return registered()[check].objection(view)  # type: ignore[attr-defined]
+        return registered()[check].function(view)
 
 
 def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:

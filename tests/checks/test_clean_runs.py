@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpaudit.checks import registered
-from dpaudit.checks.facts import StepView
+from dpaudit.checks.steps import StepView
 from dpaudit.results.rounding import exactly
 from dpaudit.runs import DecodingRules, RunReader
 
@@ -335,7 +335,7 @@ def test_a_support_has_as_many_tokens_as_the_rules_leave(make_run):
         with run.batch(0) as batch:
             token = 9 if problem == {"token": 9, "rule": "least_tokens"} else 1
             step = replace(batch.step(0), support=np.array(support), token=token)
-            found = check.objection(StepView(run.manifest, batch.header, step, forbidden))
+            found = check.function(StepView(run.manifest, batch.header, step, forbidden))
         assert (None if found is None else found.values) == problem
 
 

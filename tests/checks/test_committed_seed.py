@@ -15,8 +15,8 @@ from scipy import stats
 
 from dpaudit.auditing import audit_run
 from dpaudit.catalogue import is_public
-from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
+from dpaudit.checks.draws import DrawnStep
 from dpaudit.generation.sampling import CommittedStream, sample
 from dpaudit.runs import CommittedSeed, InputError, Manifest, RunReader
 
@@ -89,7 +89,7 @@ def test_a_number_at_an_end_passes_within_the_allowance_and_not_beyond(make_run,
     moved = 1 + allowance * beyond * (-1 if upper else 1)
     ends = (number / 2, number * moved) if upper else (number * moved, 1.0)
     draws = SeededDraws(SEED, manifest)
-    draws.take(0, [ends])
+    draws.merge(0, [ends])
     assert bool(draws.wrong) == (beyond > 1)
 
 

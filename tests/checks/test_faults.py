@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpaudit.accounting import LowerBound
+from dpaudit.accounting import LowerBound, zcdp_epsilon
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.auditing import audit_run
 from dpaudit.checks import registered
+from dpaudit.claims import ZcdpClaim
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results import Finding, Place, Quantity
 from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
@@ -503,7 +504,7 @@ def joined_by(cell: int) -> Callable[[Any], None]:
     def plant(run):
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
         digests = (keyed.digest("a", f"another record {number}") for number in itertools.count())
-        newcomer = next(d for d in digests if run.spec.goes(d, 0, cell))
+        newcomer = next(filter(run.spec.goes(0, cell), digests))
         of_cell(lambda lines, _: lines.append([newcomer, "0", str(cell)]) or lines.sort(), cell)(run)
 
     return plant
@@ -1812,9 +1813,24 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
 
 
 plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **ROUNDS, **MEAN)
-plain("record_of_another_group_in_every_round",
-      assigned(lambda lines: lines[0].__setitem__(1, str(1 - int(lines[0][1])))),
-      "partition.disjoint", **ROUNDS)  # fmt: skip
+
+
+@fault("partition.disjoint", **ROUNDS)
+def record_of_another_group_in_every_round(run):
+    """Of a record that some round shows: where all its batches are left out, nobody can see its group."""
+    batching = RunReader(run.path).manifest.batching
+    keys = [KeyedHash(bytes.fromhex(batching.key)).of_round(number) for number in range(batching.rounds)]
+
+    def is_shown(digest: str) -> bool:
+        return any(key.batch(digest, batching.batches_per_label) < batching.generate_per_label for key in keys)
+
+    def move(lines: list[list[str]]) -> None:
+        line = next(line for line in lines if is_shown(line[0]))
+        line[1] = str(1 - int(line[1]))
+
+    assigned(move)(run)
+
+
 plain(
     "slot_that_no_round_gives",
     assigned(lambda lines: lines[0].__setitem__(2, "0")),
@@ -2012,6 +2028,19 @@ def test_an_attack_on_her_own_batch_says_nothing_of_the_release_level(make_run, 
         run.edit_manifest({"claim.batch_epsilon": batch_epsilon})
         run.rehash()
         found = attacked(bound=LowerBound(DELTA, 0.95, epsilon, epsilon, ()))
+        assert failed(audit_run(run.path, replay=found)) == fails
+
+
+def test_an_attack_refutes_a_rho_by_the_epsilon_that_it_gives(make_run, failed):
+    """Of a claim without a delta, at the kind's own."""
+    run = make_run(**MEAN)
+    claimed_rho(lambda run: rho_of(run) * 1.01)(run)
+    run.edit_manifest({"claim.delta": 0.0})
+    run.rehash()
+    delta = ZcdpClaim.tested_delta(0.0)
+    most = zcdp_epsilon(rho_of(run) * 1.01, delta)
+    for epsilon, fails in ((most * 0.99, set()), (most * 1.01, {"replay.lower-bound"})):
+        found = attacked(bound=LowerBound(delta, 0.95, epsilon, epsilon, ()))
         assert failed(audit_run(run.path, replay=found)) == fails
 
 

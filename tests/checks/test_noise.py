@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from dpaudit.checks import noise
-from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseFacts, NoiseTally, Repeats, _not_declared
+from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseEvidence, NoiseTally, Repeats, _not_declared
 
 
 def tally(quantiles: np.ndarray) -> NoiseTally:
@@ -106,7 +106,7 @@ def test_honest_noise_alarms_in_no_view() -> None:
     """Among some thousand steps of a few numbers and of one, and no pattern that is looked for is there by chance."""
     random = np.random.default_rng(6)
     for size in (1, 2, 9):
-        found, before = NoiseFacts(), None
+        found, before = NoiseEvidence(), None
         for _ in range(3000 // size):
             before = found.take("noise", random.random(size), before)
         assert len(found.tallies) == (2 if size == 1 else 3)
@@ -118,7 +118,7 @@ def test_honest_noise_alarms_in_no_view() -> None:
 
 def test_each_view_tells_its_pattern() -> None:
     random = np.random.default_rng(7)
-    common, drifting, shrunk = NoiseFacts(), NoiseFacts(), NoiseFacts()
+    common, drifting, shrunk = NoiseEvidence(), NoiseEvidence(), NoiseEvidence()
     before: dict[str, np.ndarray | None] = dict.fromkeys(("common", "drifting", "thresholds", "distances"))
     last = random.normal(size=3)
     for step in range(400):
@@ -138,7 +138,7 @@ def test_each_view_tells_its_pattern() -> None:
 def test_what_tests_say_is_held_against_their_chances() -> None:
     """By Ville's inequality honest ones seldom have evidence; ones that mostly say the likelier have it soon."""
     random = np.random.default_rng(8)
-    honest, agreeing, never = NoiseFacts(), NoiseFacts(), NoiseFacts()
+    honest, agreeing, never = NoiseEvidence(), NoiseEvidence(), NoiseEvidence()
     for chance in random.random(1000):
         honest.take_outcome(random.random() < chance, chance)
         agreeing.take_outcome((chance > 0.5) if random.random() < 0.5 else random.random() < chance, chance)

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import DrawnStep
+from dpaudit.checks.draws import Draw, DrawnStep
 from dpaudit.checks.randomness import (
     LAGS,
     PLACES,
     STRETCH,
     TEXTS,
     VIEWS,
-    Draw,
     IndependenceTest,
     _Intervals,
     _log_ratios,

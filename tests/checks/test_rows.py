@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.checks.facts import UniformRows
+from dpaudit.checks.record import UniformRows
 from dpaudit.mechanisms import ANCHOR, TELLING, Mechanism
 from dpaudit.results import Finding, Place
 
@@ -35,23 +35,23 @@ def rows(size: int = 40, empty: int = 1) -> np.ndarray:
 def test_rows_that_are_empty_at_every_step_are_counted():
     for contribution in ("logits", "differences", "raw-differences"):
         public = NOISE.normal(0, 1, 40).astype(np.float32)
-        uniform = UniformRows(3)
+        uniform = UniformRows(7, 3)
         for _ in range(4):
-            uniform.add(view(contribution, rows(), public))
-        assert uniform.problem(7) == Finding(
+            uniform.step(view(contribution, rows(), public))
+        assert uniform.result() == Finding(
             code="record.unscored-contexts", values={"place": Place(batch=7), "unscored": 1, "contexts": 3}
         ), contribution
-        uniform.add(view(contribution, rows(empty=0), public))
-        assert uniform.problem(7) is None, "a model may know nothing of one word"
+        uniform.step(view(contribution, rows(empty=0), public))
+        assert uniform.result() is None, "a model may know nothing of one word"
 
 
 def test_an_empty_public_row_is_told():
     for contribution in ("differences", "raw-differences"):
-        uniform = UniformRows(3)
-        uniform.add(view(contribution, rows(empty=0), np.zeros(40, dtype=np.float32)))
-        assert uniform.problem(0) == Finding(code="record.unscored-public", values={"place": Place(batch=0)})
-        uniform.add(view(contribution, rows(empty=0), np.arange(40, dtype=np.float32) / 40))
-        assert uniform.problem(0) is None
+        uniform = UniformRows(7, 3)
+        uniform.step(view(contribution, rows(empty=0), np.zeros(40, dtype=np.float32)))
+        assert uniform.result() == Finding(code="record.unscored-public", values={"place": Place(batch=7)})
+        uniform.step(view(contribution, rows(empty=0), np.arange(40, dtype=np.float32) / 40))
+        assert uniform.result() is None
 
 
 def test_where_nothing_tells_nothing_is_said():
@@ -61,10 +61,10 @@ def test_where_nothing_tells_nothing_is_said():
         view("logits", rows(), public, grid=0.5),
         view("raw-differences", rows(), public + np.float32(30)),  # the clip takes all of it
     ):
-        uniform = UniformRows(3)
-        uniform.add(step)
-        assert uniform.problem(0) is None
-    uniform = UniformRows(3)
-    assert uniform.problem(0) is None, "no step was read"
-    uniform.add(SimpleNamespace(mechanism=None, arrays={}, step=SimpleNamespace(contexts=None)))
-    assert uniform.problem(0) is None
+        uniform = UniformRows(7, 3)
+        uniform.step(step)
+        assert uniform.result() is None
+    uniform = UniformRows(7, 3)
+    assert uniform.result() is None, "no step was read"
+    uniform.step(SimpleNamespace(mechanism=None, arrays={}, step=SimpleNamespace(contexts=None)))
+    assert uniform.result() is None

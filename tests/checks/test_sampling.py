@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import FAMILIES, GREEDY, NO_TOKENS, DrawnStep, Family
+from dpaudit.checks.alternatives import FAMILIES, GREEDY, Family
+from dpaudit.checks.draws import NO_TOKENS, DrawnStep
 from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, Detectable, RunSampling, SamplingTest
 
 TEMPERATURE = 1.5
@@ -74,7 +75,7 @@ def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
 def run_of(*batches: SamplingTest) -> RunSampling:
     run = RunSampling(TEMPERATURE, len(batches))
     for number, batch in enumerate(batches):
-        run.take(number, batch)
+        run.merge(number, batch)
     return run
 
 
@@ -266,7 +267,7 @@ def test_what_is_shown_of_single_batches_holds_for_the_least_of_them() -> None:
 
 def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() -> None:
     run = RunSampling(TEMPERATURE, 3)
-    run.take(0, SamplingTest())
+    run.merge(0, SamplingTest())
     assert run.steps == 0
     assert not run.alarms()
 
@@ -280,7 +281,7 @@ def test_batches_share_the_transforms_rate_of_false_alarms() -> None:
     odd, even, run = SamplingTest(), SamplingTest(), RunSampling(TEMPERATURE, 100)
     odd.steps, odd._counts[0] = 9, 9
     even.steps, even._counts[:] = 4 * BINS, 4
-    run.take(0, odd)
-    run.take(1, even)
+    run.merge(0, odd)
+    run.merge(1, even)
     assert odd.evidence()[-1] > THRESHOLD
     assert not run.alarms()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpaudit.auditing import audit_run
-from dpaudit.checks.randomness import Draw
+from dpaudit.checks.draws import Draw
 from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest
 from dpaudit.results import Finding
 from dpaudit.runs import Sampling

@@ -53,8 +53,10 @@ UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-#: `make` sets environments up: .ci/run runs these itself, of the demo a quick one.
-RUN_BY_CI = {"make demo\n", "make test\n"}
+#: `make` sets environments up: .ci/run runs the tests itself.
+RUN_BY_CI = {"make test\n"}
+#: Minutes of generation: `make test-slow` tries the quick demo at full size.
+RUN_BY_HAND = {"make demo\n"}
 
 GENERATES = "minutes of generation; tests/generation and `make demo` run the like"
 EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs the like"
@@ -69,16 +71,15 @@ MACHINES = "needs a store or machines; tests/engines runs the like on a cluster 
 CI = "sets environments up; .ci/run does it, and tests/packaging"
 #: First lines of the blocks that are not run here, with the reason.
 UNRUN = {
-    "dpaudit clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
+    "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
-    "dpaudit figures laptop/agnews/*/run": TABLES,
+    "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
     "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
-    "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
@@ -87,14 +88,14 @@ UNRUN = {
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
-    "dpaudit table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
-    "dpaudit table examples/paper/results.yaml --out results": TABLES,
+    "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
+    "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
     "dpaudit verify RUN --commitment HEX --head HEX --seed-file": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
-    "dpaudit likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
-    "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
+    "dpaudit lab likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
+    "dpaudit lab likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
     "dpaudit verify texts --key release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
@@ -137,7 +138,9 @@ def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
     texts = [
         (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)) for match in found
     ]
-    return [(language, text) for language, text in texts if language in languages and text not in RUN_BY_CI]
+    return [
+        (language, text) for language, text in texts if language in languages and text not in RUN_BY_CI | RUN_BY_HAND
+    ]
 
 
 def executed(document: Path) -> bool:

@@ -24,10 +24,11 @@ import dpaudit.runs
 from dpaudit.checks import registered
 from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
+from dpaudit.generation.experiments.cluster_results import ClusterComparison
+from dpaudit.generation.experiments.likelihood_results import Likelihoods
 from dpaudit.mechanisms import Mechanism
-from dpaudit.results import AuditResult, ClusterComparison, Comparison, JointCost
+from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
-from dpaudit.results.likelihood import Likelihoods
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest

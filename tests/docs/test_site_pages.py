@@ -26,7 +26,7 @@ def test_links_lead_to_the_same_thing_in_the_site() -> None:
         ("docs/claims.md", "claims.md", "../../outside.md", "../../outside.md"),
         ("docs/claims.md", "claims.md", "https://example.org/docs/claims.md", "https://example.org/docs/claims.md"),
         ("docs/claims.md", "claims.md", "#anchor", "#anchor"),
-        ("docs/reference/config.md", "reference/config.md", "../inspect.md", "../inspect.md"),
+        ("docs/reference/config.md", "reference/config.md", "../start.md", "../start.md"),
     ):
         assert with_site_links(origin, page, f"[text]({link})") == f"[text]({expected})"
     assert site_path("CONTRIBUTING.md") == "contributing.md"
@@ -109,17 +109,17 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
 
 
 def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
-    row = "| a fault | `claim.epsilon`, `claim.kind` | what `record.range` says |"
+    row = "| `claim.epsilon`, `claim.kind` | a fault |"
     links = "[`claim.epsilon`](reference/checks.md#claim.epsilon), [`claim.kind`](reference/checks.md#claim.kind)"
-    assert with_links_to_checks(row) == f"| a fault {{: #fault-a-fault }} | {links} | what `record.range` says |"
+    assert with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
     for page in DOCS.glob("*.md"):
         (tmp_path / page.name).write_text(page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8")
-    few = "| second | `claim.kind` |  |\n| third, Again | `claim.kind` |  |\n| fourth | `claim.kind` |  |\n"
-    (tmp_path / "faults.md").write_text(f"{row}\n{few}", encoding="utf-8")
+    (tmp_path / "faults.md").write_text(f"{row}\n| `claim.kind` | second; third; fourth |\n", encoding="utf-8")
     page = catalogue(tmp_path)
-    assert "- **Shown on**: runs with a planted fault: [a fault](../faults.md#fault-a-fault)\n" in page
-    first = "[second](../faults.md#fault-second); [third, Again](../faults.md#fault-third-again); "
-    assert f"{first}[fourth](../faults.md#fault-fourth) and 1 more\n" in page
+    only = "[a fault](../faults.md#fails-claim-epsilon-claim-kind)"
+    assert f"- **Shown on**: runs with a planted fault: {only}\n" in page
+    first = "; ".join(f"[{name}](../faults.md#fails-claim-kind)" for name in ("second", "third", "fourth"))
+    assert f"{first} and 1 more\n" in page
     assert "### claim.kind {: #claim.kind }" in page
     assert "(../mathematics.md#the-sampling-test)" in page
 

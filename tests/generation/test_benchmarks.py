@@ -89,9 +89,11 @@ def test_the_arithmetic_of_the_scaling_page_gives_its_results() -> None:
     checked = 0
     for line in scaling.PAGE.read_text(encoding="utf-8").splitlines():
         if " × " in line:
-            _, _, arithmetic, result, _ = (cell.strip() for cell in line.split("|"))
+            _, _, arithmetic, result, many, _ = (cell.strip() for cell in line.split("|"))
             times, *over = arithmetic.split(" ÷ ")
             value = math.prod(map(number, times.split(" × "))) / math.prod(map(number, over))
             assert value == pytest.approx(number(result), rel=0.05), line
-            checked += 1
+            times_more = scaling.MANY.value / scaling.PAPER.value
+            assert number(many) == pytest.approx(number(result) * times_more, rel=0.05), line
+            checked += 2
     assert checked >= 20

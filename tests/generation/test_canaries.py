@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.checks.canaries import FoundCanaries
 from dpaudit.generation import canaries as made_up
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.canaries import WORDS
@@ -140,7 +141,7 @@ def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypa
             scores = (np.median(values, axis=0) if len(values) else np.zeros(rows.shape[1])) / mechanism.temperature
             logs.append(scores[step.token] - np.log(np.exp(scores).sum()))
         loss += logs[0] - logs[1]
-    found = BatchAuditor(str(tmp_path / "run"), None)(batch).canary
+    found = BatchAuditor(str(tmp_path / "run"), None)(batch).evidence[FoundCanaries]
     assert found.added == pytest.approx(loss, abs=1e-5)
     assert not found.among
 

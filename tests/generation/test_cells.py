@@ -302,7 +302,7 @@ def test_how_many_records_are_shown_is_in_no_public_report(tmp_path: Path, make_
 
 @pytest.mark.parametrize(("examples", "shown"), [(2, 0.368), (3, 0.271), (4, 0.224)])
 def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(examples: int, shown: float) -> None:
-    """As docs/budgets.md says: (k - 1)^(k - 1) e^(1 - k) / (k - 1)! of them."""
+    """As docs/mathematics.md says: (k - 1)^(k - 1) e^(1 - k) / (k - 1)! of them."""
     records = [Record("a", str(number)) for number in range(20_000)]
     found = []
     for mean in (examples - 1.5, examples - 1, examples - 0.5, examples):

@@ -236,7 +236,7 @@ def test_a_part_that_was_exchanged_midway_is_refused(
         if isinstance(event, RunCommitted):
             files[1].write_text(hashlib.sha256(b"another").hexdigest())
 
-    with pytest.raises(InputError, match="not the parts"):
+    with pytest.raises(InputError, match="not those that the run recorded"):
         generate(config, tmp_path / "run", exchange)
     assert not RunReader(tmp_path / "run").batches
     with pytest.raises(InputError, match="seed_hashes"):

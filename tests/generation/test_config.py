@@ -181,6 +181,14 @@ def test_a_mistake_is_named_with_field_value_and_what_is_allowed(tmp_path: Path,
         assert_told(tmp_path, settings(**{section: fields}), field, given, allowed)
 
 
+def test_takes_one_line_about_who_makes_the_run(tmp_path: Path, settings: Settings) -> None:
+    made_by = {"made_by": "The records team"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings() | made_by))
+    assert load_config(tmp_path / "config.yaml").made_by == "The records team"
+    for wrong in ("two\nlines", "x" * 101, "a \u2028 line", ""):
+        assert_told(tmp_path, settings() | {"made_by": wrong}, "made_by", "", "")
+
+
 @pytest.mark.parametrize("word", ["no", "yes", "unknown"])
 @pytest.mark.parametrize("quote", ["", "'", '"'])
 def test_words_that_yaml_takes_for_booleans_are_words(

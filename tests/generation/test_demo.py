@@ -1,13 +1,19 @@
 """The demo's configs: two runs that differ in the aggregator alone, at epsilons worth claiming."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
+from dpaudit.generation.config import Config
 from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
-from dpaudit.runs import SecretBatches
+from dpaudit.runs import RunReader, SecretBatches
+
+#: Batches of a label that leave a batch some four contexts: a forward pass is most of a demo's time.
+MANY_BATCHES = 112
 
 
 def test_the_demos_runs_differ_in_the_aggregator_and_the_sizes_of_batches_alone() -> None:
@@ -47,3 +53,35 @@ def test_the_demos_mean_claims_at_most_epsilon_1_for_readers_of_24_texts_or_more
     accountant = ReleaseAccountant(replace(one, rounds=batching.rounds), one, secret)
     assert len(config.data.groups) * batching.generate_per_label * batching.rounds >= 24
     assert accountant.epsilon(config.decoding.most_tokens, 1e-5) <= 1
+
+
+def in_little(config: Config) -> Config:
+    """One batch of a few contexts, and of one text of eight tokens."""
+    batching = config.batching.model_copy(
+        update={"batches_per_label": MANY_BATCHES, "generate_per_label": 1, "rounds": 1}
+    )
+    decoding = config.decoding.model_copy(update={"max_tokens": config.decoding.least_tokens})
+    return config.model_copy(update={"batching": batching, "decoding": decoding})
+
+
+@pytest.mark.model
+def test_demo_generates_audits_and_compares(
+    dpaudit: Callable[..., tuple[int, str, str]], tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command from end to end; the demo itself is in `make test-slow`."""
+    configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
+    monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda quick: configs)
+    code, out, err = dpaudit("demo", "--quick", "--json", "--out", "demo")
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["verdicts"] == {"mean": "pass", "central": "pass"}
+    assert all((tmp_path / file).exists() for file in (said["comparison"], *said["reports"].values()))
+    for name in configs:
+        assert [len(sample.tokens) for sample in RunReader(tmp_path / "demo" / name).samples()] == [8]
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_whole_demo_passes(dpaudit: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = dpaudit("demo", "--json", "--out", "demo")
+    assert (code, json.loads(out)["verdicts"]) == (0, {"mean": "pass", "central": "pass"})

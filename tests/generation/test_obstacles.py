@@ -179,7 +179,7 @@ def test_generate_refuses_before_the_model_and_says_what_would_do(
     for arguments in (["--out", "run"], ["--dry-run"]):
         code, out, err = dpaudit("generate", "own.yaml", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        for part in ("own.yaml: record.contexts: ", "(mechanism.divisor)", "Say true", "--unverified"):
+        for part in ("own.yaml: record.contexts: ", "(mechanism.divisor)", "Set true", "--unverified"):
             assert part in err
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--unverified")[2]
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--public-only")[2]
@@ -217,7 +217,7 @@ def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
     unfinish(run)
     first.unlink()
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
-    assert (code, "were finished: batches 0" in " ".join(err.split())) == (0, True)
+    assert (code, "drawn again: 0." in " ".join(err.split())) == (0, True)
     assert json.loads((run / "run.json").read_text())["redrawn"] == [0]
     failed = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failed >= {"integrity.redrawn"}
@@ -241,15 +241,15 @@ def test_all_rows_of_a_table_are_looked_at_before_the_first_runs(
     table = {"title": "T", "parameters": 1e4, "datasets": {"D": {"records": 10}}}
     table["rows"] = [{"config": f"{name}.yaml", "dataset": "D", "method": name} for name in rows]
     (tmp_path / "table.yaml").write_text(yaml.safe_dump(table))
-    code, out, err = dpaudit("table", "table.yaml", "--out", "out", "--no-evaluation")
+    code, out, err = dpaudit("lab", "table", "table.yaml", "--out", "out", "--no-evaluation")
     assert (code, out, err.count("\n")) == (2, "", 1)
     for part in ("mean.yaml: record.contexts: ", "2 rows could not pass", "--unverified"):
         assert part in err
     assert not (tmp_path / "out").exists()
-    code, out, _ = dpaudit("table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified")
+    code, out, _ = dpaudit("lab", "table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified")
     assert code == 1
     assert "large: " in out and "says fail: claim.delta" in out
-    assert dpaudit("table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[0] == 0
+    assert dpaudit("lab", "table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[0] == 0
 
 
 def test_a_small_delta_is_a_power_of_ten() -> None:

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
+from dpaudit.claims import ZcdpClaim
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
@@ -276,6 +277,8 @@ def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(generated: Make
         return attacked(run, data_file, claim=claim.model_copy(update={"delta": asked})).bound.delta
 
     assert attacked(run, data_file).bound.delta == 0.03
+    rho = Claim(kind="zcdp", rho=9.0, relation="add_remove", unit="record")
+    assert attacked(run, data_file, claim=rho).bound.delta == ZcdpClaim.tested_delta(0.0) > 0
     assert delta(0.2) == 0.2
     assert delta(1.0) < 1
 

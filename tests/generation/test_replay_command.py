@@ -88,7 +88,7 @@ def test_amounts_are_passed_on_where_they_are_given(
 
 def test_the_help_tells_the_defaults(dpaudit: Command) -> None:
     out = " ".join(dpaudit("replay", "--help")[1].split())
-    for words, default in (("random steps", STEPS), ("random contexts", LEFT_OUT), ("and canary", TRIALS)):
+    for words, default in (("random steps", STEPS), ("random contexts", LEFT_OUT), ("without it", TRIALS)):
         assert f"{words} [default: {default}]" in out
 
 

@@ -114,14 +114,14 @@ def test_rejects_a_stop_before_batches_that_are_there(tmp_path: Path, make_confi
     config, run = make_config(**asked()), tmp_path / "run"
     generate(config, run, stop_after=2)
     unfinish(run)
-    with pytest.raises(InputError, match="stopped after 2 rounds already"):
+    with pytest.raises(InputError, match="already stopped after 2 rounds"):
         generate(config, run, stop_after=1)
     run = tmp_path / "other"
     generate(config, run)
     unfinish(run)
     with pytest.raises(InputError) as refused:
         generate(config, run, stop_after=1)
-    assert "round 3 has begun" in str(refused.value) and "leave out --stop-after" in refused.value.remedy
+    assert "round 3 are already finished" in str(refused.value) and "Leave out --stop-after" in refused.value.remedy
     for rounds in (ROUNDS, 7):
         with pytest.raises(InputError, match="--stop-after"):
             generate(config, tmp_path / "new", stop_after=rounds)

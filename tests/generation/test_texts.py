@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
+from dpaudit.api.inspecting import look_into_batch
 from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
 from dpaudit.generation import passes
@@ -238,16 +239,19 @@ def spans_of(run: Path, batch: int) -> Iterator[range]:
 def test_inspecting_a_batch_tells_its_texts_apart(made: Callable[..., Path]) -> None:
     run = made()
     for batch, texts in texts_of(run).items():
-        spans, found = list(spans_of(run, batch)), open_run(run).batches[batch].inspect()
-        assert [(text.first, text.tokens, text.stop, text.text) for text in found.texts] == [
-            (span.start, len(span), text.stop, text.text) for span, text in zip(spans, texts, strict=True)
+        spans, found = list(spans_of(run, batch)), open_run(run).batches[batch]
+        assert found.starts == tuple(span.start for span in spans)
+        assert look_into_batch(run, batch).figures["texts"] == [
+            {
+                "first": span.start,
+                "tokens": len(span),
+                "stop": text.stop,
+                "end": (text.tokens[-1],) if text.stop == "end-token" else (),
+                "text": text.text,
+            }
+            for span, text in zip(spans, texts, strict=True)
         ]
-        assert all(text.end == ((sample.tokens[-1],) if text.stop == "end-token" else ())
-                   for text, sample in zip(found.texts, texts, strict=True))  # fmt: skip
         for span in spans:
-            first, begun = (
-                open_run(run).batches[batch].steps[span.start].inspect(),
-                open_run(run).batches[batch].steps[span.stop - 1].inspect(),
-            )
-            assert first.begins and first.prefix == ""
-            assert begun.begins == (len(span) == 1)
+            first, last = found.steps[span.start], found.steps[span.stop - 1]
+            assert first.first and first.prefix == ""
+            assert last.first == (len(span) == 1)

@@ -122,7 +122,7 @@ def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_pat
     code, said = dpaudit("compare", made / NAME, made / "median", "--out", tmp_path / "comparison.html")
     assert code == 0, said
     assert NAME in (tmp_path / "comparison.html").read_text()
-    code, said = dpaudit("figures", made / NAME, "--out", tmp_path / "figures")
+    code, said = dpaudit("compare", made / NAME, "--figures", tmp_path / "figures")
     assert code == 0, said
 
 

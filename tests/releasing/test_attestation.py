@@ -60,6 +60,17 @@ def test_both_statements_say_what_the_public_report_says(passed: AuditResult) ->
             jsonschema.validate(statement.document() | {"new": 1}, json_schema("attestation"))
 
 
+def test_names_the_plug_ins_that_took_part(passed: AuditResult) -> None:
+    public = public_form(passed)
+    took_part = {"a-package": "1.2"}
+    with_them = public.model_copy(update={"run": public.run.model_copy(update={"plugins": took_part})})
+    for result, expected in ((public, public.run.plugins), (with_them, took_part)):
+        found, _ = statements(result, "approximate", COMMITMENT, FILES, NOW)
+        tool = found.configured(Tool)
+        assert tool is not None and tool.annotations.plugins == expected
+        jsonschema.validate(found.document(), json_schema("attestation"))
+
+
 def test_a_withheld_claim_has_no_figure(make_run: Callable[..., Run]) -> None:
     public = public_form(make_run().audit())
     found, _ = statements(public, "ex-post", None, FILES, NOW)

@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,18 @@ from dpaudit.auditing import Question
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.releasing.keys import read_public_key, read_signer
 from dpaudit.releasing.verify import verify_folder
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Message
 from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE
 from dpaudit.runs import InputError
 
 Releases = Callable[..., tuple[Path, AuditResult]]
 Command = Callable[..., tuple[int, str, str]]
 Change = Callable[[Path], object]
+Problems = Callable[..., tuple[Message, ...]]
+
+
+def codes(problems: Iterable[Message]) -> list[str]:
+    return [problem.code for problem in problems]
 
 
 def payloads(folder: Path) -> list[dict[str, Any]]:
@@ -69,7 +74,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @pytest.fixture
-def problems(keys: Path) -> Callable[..., tuple[str, ...]]:
+def problems(keys: Path) -> Problems:
     def find(folder: Path, **options: Any) -> tuple[str, ...]:
         return verify_folder(folder, read_public_key(keys / "key.pub"), **options).problems
 
@@ -87,13 +92,11 @@ def test_a_folder_verifies_as_it_was_written(released: Releases, keys: Path, tmp
             assert (found.evidence, found.guarantee, found.ignored) == (2, str(public_form(result).guarantee), ())
 
 
-def test_an_unsigned_folder_verifies_without_a_key_alone(
-    released: Releases, problems: Callable[..., tuple[str, ...]]
-) -> None:
+def test_an_unsigned_folder_verifies_without_a_key_alone(released: Releases, problems: Problems) -> None:
     folder, _ = released(release={"signer": None})
     assert verify_folder(folder, None).verdict == "pass"
     assert verify_folder(folder, None).signer is None
-    assert problems(folder) == ("Nobody signed the attestation.",)
+    assert codes(problems(folder)) == ["released.unsigned"]
 
 
 def write_lines(folder: Path, lines: list[str]) -> None:
@@ -160,7 +163,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "an edited attestation": (
         lambda folder: attest(folder, [payloads(folder)[0] | {"subject": payloads(folder)[0]["subject"][:1]},
                                        payloads(folder)[1]]),
-        "The signature is stale",
+        "signature is stale",
     ),
     "no signature": (lambda folder: attest(folder, payloads(folder), keep=False), "Nobody signed"),
     "a lowered level": (lambda folder: at_level(folder, 1), "attestation says level 1, and the report"),
@@ -170,14 +173,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_change_has_a_sentence_of_its_own(
-    released: Releases, problems: Callable[..., tuple[str, ...]], dpaudit: Command, keys: Path, name: str
+    released: Releases, problems: Problems, dpaudit: Command, keys: Path, name: str
 ) -> None:
     folder, _ = released()
     change, said = CHANGES[name]
     change(folder)
     found = problems(folder)
-    assert any(said in problem for problem in found), found
-    assert all(problem.isprintable() and problem.endswith(".") for problem in found)
+    assert any(said in problem.words for problem in found), found
+    assert all(problem.words.isprintable() and problem.words.endswith(".") for problem in found)
     code, out, err = dpaudit("verify", folder, "--key", keys / "key.pub")
     assert code == 1
     assert out.count("FAIL ") >= len(found)  # the command asks for a level, too
@@ -187,11 +190,11 @@ def test_each_change_has_a_sentence_of_its_own(
     assert verify_folder(folder, None).problems == found, "bytes are looked at whoever signed"
 
 
-def test_a_foreign_signature(released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path) -> None:
+def test_a_foreign_signature(released: Releases, problems: Problems, keys: Path) -> None:
     folder, _ = released(release={"signer": read_signer(keys / "other")})
-    (said,) = problems(folder)
-    assert said.startswith("The signature is foreign: it is of the key ")
-    assert read_public_key(keys / "other.pub").keyid in said
+    (found,) = problems(folder)
+    ours, others = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
+    assert (found.code, dict(found.values)) == ("released.other-key", {"keys": others, "wanted": ours})
 
 
 def resign(folder: Path, change: Callable[[list[dict[str, str]], Envelope], object]) -> None:
@@ -204,7 +207,7 @@ def resign(folder: Path, change: Callable[[list[dict[str, str]], Envelope], obje
     (folder / ATTESTATION).write_text("".join(lines))
 
 
-def test_envelopes_of_others_are_read(released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path) -> None:
+def test_envelopes_of_others_are_read(released: Releases, problems: Problems, keys: Path) -> None:
     """A key's name is a hint that may be empty or missing; others may have signed, too."""
     other = read_signer(keys / "other")
 
@@ -229,16 +232,14 @@ def test_envelopes_of_others_are_read(released: Releases, problems: Callable[...
     resign(folder, countersign)
     assert verify_folder(folder, other.public_key).verdict == "pass"
     resign(folder, lambda signatures, _: signatures.pop(0))
-    assert "The signature is foreign" in problems(folder)[0]
+    assert problems(folder)[0].code == "released.other-key"
     resign(folder, lambda signatures, _: signatures[0].update(keyid=""))
-    assert "No signature is of the key" in problems(folder)[0]
+    assert problems(folder)[0].code == "released.no-signature"
     resign(folder, lambda signatures, _: signatures.extend([signatures[0]] * 16))
-    assert "cannot be read" in problems(folder)[0]
+    assert problems(folder)[0].code == "released.unreadable"
 
 
-def test_a_summary_that_names_no_policies_is_read(
-    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
-) -> None:
+def test_a_summary_that_names_no_policies_is_read(released: Releases, problems: Problems, keys: Path) -> None:
     """As folders of earlier versions have it."""
     folder, _ = released()
     found = payloads(folder)
@@ -247,38 +248,34 @@ def test_a_summary_that_names_no_policies_is_read(
     assert problems(folder) == ()
 
 
-def test_a_foreign_signature_under_our_name(
-    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
-) -> None:
+def test_a_foreign_signature_under_our_name(released: Releases, problems: Problems, keys: Path) -> None:
     folder, _ = released(release={"signer": read_signer(keys / "other")})
     ours, theirs = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
     (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().replace(theirs, ours))
-    assert problems(folder) == ("The signature is stale: the attestation was changed after the key had signed it.",)
+    assert codes(problems(folder)) == ["released.stale-signature"]
 
 
-def test_an_attestation_of_another_release(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+def test_an_attestation_of_another_release(released: Releases, problems: Problems) -> None:
     (one, _), (other, _) = released(), released(aggregator="median", sizes=(3, 4, 5))
     shutil.copy(other / ATTESTATION, one / ATTESTATION)
     found = problems(one)
-    assert any("of texts (jsonl/train.jsonl) was changed" in problem for problem in found)
-    assert any("different claims" in problem for problem in found)
+    assert any(problem.values.get("name") == "jsonl/train.jsonl" for problem in found)
+    assert "released.other-claim" in codes(found)
     for name in ("report.html", "report.json", "report.md", "junit.xml"):
         (one / "report" / name).write_text("x")
-    assert any("fits no file" in problem for problem in problems(one))
+    assert "released.other-release" in codes(problems(one))
 
 
 def test_a_level_that_the_signer_changed_contradicts_the_report(
-    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
+    released: Releases, problems: Problems, keys: Path
 ) -> None:
     folder, _ = released()
     at_level(folder, 4, read_signer(keys / "key"))
-    (said,) = problems(folder)
-    assert "level was changed" in said and "says level 4" in said and "folder level 2" in said
+    (found,) = problems(folder)
+    assert (found.code, dict(found.values)) == ("released.level-changed", {"attested": 4, "reported": 2})
 
 
-def test_a_signer_cannot_say_other_things_than_the_report(
-    released: Releases, problems: Callable[..., tuple[str, ...]], keys: Path
-) -> None:
+def test_a_signer_cannot_say_other_things_than_the_report(released: Releases, problems: Problems, keys: Path) -> None:
     def claim(found: dict[str, Any], summary: dict[str, Any]) -> None:
         entry(found, "claim")["annotations"]["epsilon"] = 0.5
 
@@ -373,7 +370,7 @@ def test_a_signer_cannot_say_other_things_than_the_report(
         found = payloads(folder)
         change(*found)
         attest(folder, found, read_signer(keys / "key"))
-        assert any(expected in problem for problem in problems(folder)), (change.__name__, problems(folder))
+        assert any(expected in problem.words for problem in problems(folder)), (change.__name__, problems(folder))
 
 
 def in_the_hubs_cache(folder: Path, cache: Path) -> Path:
@@ -472,19 +469,17 @@ ASTRAY: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
-def test_no_link_leads_out_of_the_hubs_cache(
-    released: Releases, problems: Callable[..., tuple[str, ...]], tmp_path: Path
-) -> None:
+def test_no_link_leads_out_of_the_hubs_cache(released: Releases, problems: Problems, tmp_path: Path) -> None:
     folder, _ = released()
     for name, (change, said) in ASTRAY.items():
         at = in_the_hubs_cache(folder, tmp_path / name / "datasets--a--b")
         change(at)
         found = problems(at if at.exists() else at.parents[1] / "shots" / at.name)
-        assert any(said in problem for problem in found), (name, found)
+        assert any(said in problem.words for problem in found), (name, found)
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_no_further(
-    released: Releases, problems: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    released: Releases, problems: Problems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import dpaudit.releasing.verify as verify
 
@@ -495,12 +490,12 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further(
         return open("/dev/zero", "rb") if path.name == "README.md" else plain(path)
 
     monkeypatch.setattr(verify, "_plain", replaced)
-    (said,) = problems(folder)
-    assert "The card (README.md) was changed" in said
+    (found,) = problems(folder)
+    assert (found.code, found.values["name"]) == ("released.changed", "README.md")
     larger = folder / "report" / "report.md"
     monkeypatch.setattr(verify, "_plain", plain)
     monkeypatch.setattr(verify, "_most", lambda name: larger.stat().st_size - (name == "report/report.md"))
-    assert any("report.md) was changed" in problem for problem in problems(folder))
+    assert any(problem.values.get("name") == "report/report.md" for problem in problems(folder))
 
 
 def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
@@ -518,7 +513,7 @@ def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path
         (Question(unit="user"), "The claim is for the unit record, and user is asked for."),
     ):
         found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
-        assert (len(found.problems) == 1 and said in found.problems[0]) if said else found.verdict == "pass"
+        assert (len(found.problems) == 1 and said in found.problems[0].words) if said else found.verdict == "pass"
     gate = ("--key", keys / "key.pub", "--relation", "add_remove", "--unit", "record")
     assert dpaudit("verify", folder, *gate, "--epsilon", "1000")[0] == 0
     code, out, _ = dpaudit("verify", folder, *gate, "--epsilon", "0.5")
@@ -535,7 +530,7 @@ def test_a_claim_is_asked_for_at_either_level(released: Releases, keys: Path) ->
         (Question(epsilon=claim.epsilon * 0.999), "The claim states epsilon "),
     ):
         found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
-        assert (len(found.problems) == 1 and said in found.problems[0]) if said else found.verdict == "pass"
+        assert (len(found.problems) == 1 and said in found.problems[0].words) if said else found.verdict == "pass"
 
 
 def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) -> None:
@@ -548,16 +543,16 @@ def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) ->
         Question(unit="record"),
     ):
         (said,) = verify_folder(withheld, None, question=question).problems
-        assert "claim is withheld" in said and said.endswith(f": {question.asked[0]}.")
+        assert (said.code, said.values["asked"]) == ("released.claim-withheld", question.asked)
         assert verify_folder(given, None, question=question).verdict == "pass"
     assert verify_folder(withheld, None).verdict == "pass"
 
 
-def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Problems) -> None:
     folder, _ = released()
     assert problems(folder, level=2) == ()
-    (said,) = problems(folder, level=3)
-    assert "on evidence level 2" in said and "level 3 is asked" in said
+    (found,) = problems(folder, level=3)
+    assert (found.code, dict(found.values)) == ("released.low-evidence", {"evidence": 2, "level": 3})
 
 
 def test_a_commitment_tells_of_which_run_the_texts_are(released: Releases, dpaudit: Command, keys: Path) -> None:
@@ -586,12 +581,13 @@ def test_a_policy_is_asked_for_by_its_digest(
     assert dpaudit("release", run, "--out", "free", "--key", keys / "key")[0] == 0
     gate = ("--key", keys / "key.pub", "--policy")
     assert dpaudit("verify", "texts", *gate, "ours.yaml")[0] == 0
-    code, out, _ = dpaudit("verify", "texts", *gate, "other.yaml")
-    assert code == 1 and "another policy: to ours (" in out and f"{keyid} is none" in out
-    code, out, _ = dpaudit("verify", "free", *gate, "ours.yaml")
-    assert code == 1 and "was held to no policy" in out
-    code, out, _ = dpaudit("verify", "texts", "--unsigned", "--policy", "ours.yaml")
-    assert code == 1 and "no signature was asked for" in out
+    for arguments, wanted in (
+        (("texts", *gate, "other.yaml"), ["released.other-policy", "released.signer-unknown"]),
+        (("free", *gate, "ours.yaml"), ["released.no-policy"]),
+        (("texts", "--unsigned", "--policy", "ours.yaml"), ["released.signer-unasked"]),
+    ):
+        code, out, _ = dpaudit("verify", *arguments, "--json")
+        assert (code, [problem["code"] for problem in json.loads(out)["problems"]]) == (1, wanted)
 
 
 def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
@@ -745,17 +741,17 @@ def test_a_folder_that_nobody_can_read(tmp_path: Path, keys: Path) -> None:
     for number in range(1100):
         (many / str(number)).touch()
     (said,) = verify_folder(many, None).problems
-    assert "more than 1,000 files" in said
+    assert (said.code, said.values["most"]) == ("released.too-many-files", 1000)
 
 
-def test_a_file_of_any_size_takes_no_time(released: Releases, problems: Callable[..., tuple[str, ...]]) -> None:
+def test_a_file_of_any_size_takes_no_time(released: Releases, problems: Problems) -> None:
     """Holes take no room in an archive, and hours to read."""
     folder, _ = released()
     for name in ("more.bin", "README.md", "data/train.parquet"):
         with (folder / name).open("ab") as file:
             file.truncate(1 << 42)
-    assert set(problems(folder)) == {
-        "more.bin was added: the attestation does not name it.",
-        "The card (README.md) was changed: it is not the one that was audited and released.",
-        "A table of texts (data/train.parquet) was changed: it is not the one that was audited and released.",
+    assert {(problem.code, problem.values["name"]) for problem in problems(folder)} == {
+        ("released.added", "more.bin"),
+        ("released.changed", "README.md"),
+        ("released.changed", "data/train.parquet"),
     }

@@ -42,6 +42,7 @@ from dpaudit.results import (
     TokenBand,
     TokenCosts,
     TokenCurve,
+    Zcdp,
 )
 from tests.settings import settings
 
@@ -445,6 +446,33 @@ def budgets_run(**changes: Any) -> AuditResult:
     return mean_run(**{"guarantees": guarantees, "budgets": budget_use(), **changes})
 
 
+def rho_run(**changes: Any) -> AuditResult:
+    """A mean run with budgets that claims a rho, and says who made it."""
+    run, rho = budgets_run(), 0.11
+    zcdp = Zcdp(
+        relation="add_remove",
+        unit="record",
+        rho=0.1082561,
+        rebalancing=0.0,
+        tokens=48,
+        any_length=True,
+        advantage=0.19,
+    )
+    tree = entry("pipeline", zcdp.rho, kind="zcdp", children=(entry("generation", zcdp.rho, kind="zcdp"),), rule="sum")
+    assert run.run.settings is not None
+    made_by = run.run.settings.model_copy(update={"made_by": "The records team <records@example.org>"})
+    return budgets_run(
+        **{
+            "guarantee": said("Generating these texts was 0.11-zCDP for adding or removing one record."),
+            "claim": ClaimResult(rho=rho, delta=4.4e-4, kind="zcdp", relation="add_remove", unit="record"),
+            "guarantees": run.guarantees.model_copy(update={"zcdp": zcdp}),
+            "ledger": (tree, *run.ledger),
+            "run": run.run.model_copy(update={"settings": made_by}),
+            **changes,
+        }
+    )
+
+
 def approximate_only_run() -> AuditResult:
     """A mean run whose record bounds nothing: no cost by batch or token, and no losses."""
     none = dict.fromkeys(("theorem1", "exact", "rise", "fall", "leave_one_out_max"))
@@ -552,6 +580,7 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "failed": failed_run,
     "mean": mean_run,
     "budgets": budgets_run,
+    "rho": rho_run,
     "secret": secret_run,
     "secret median": secret_median_run,
     "attacked": attacked_run,

@@ -19,11 +19,11 @@ from dpaudit.reports.document import Definitions
 from dpaudit.reports.engineers import kind_sections
 from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.reports.figures import taking_part
-from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.wording import section_title
 from dpaudit.results import AuditResult, BudgetUse
 from tests.reports.conftest import budget_use, budgets_run, mean_run
 
-TITLE = SECTIONS["budgets"]
+TITLE = section_title("budgets")
 SHARES = re.compile(r"\d%")
 
 
@@ -138,7 +138,7 @@ def test_there_is_no_figure_without_a_draw() -> None:
 
 def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
     result = budgets_run()
-    files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg",), "dpaudit figures runs/run")
+    files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg",), "dpaudit compare runs/run")
     mean = "not its (ε, δ) guarantee"
     assert mean in files["run-growth.svg"].decode()
     figure = files["run-budgets.svg"].decode()
@@ -152,7 +152,7 @@ def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
 def test_only_a_private_report_of_budgets_has_the_section(samples: dict[str, Callable[[], AuditResult]]) -> None:
     for name, build in samples.items():
         shown = TITLE in render_html(build())
-        assert shown == bool(section(build())) == (name == "budgets"), name
+        assert shown == bool(section(build())) == (name in ("budgets", "rho")), name
     public = budgets_run(audience="public")
     assert TITLE not in render_html(public) and not section(public)
 

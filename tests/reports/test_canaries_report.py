@@ -13,14 +13,15 @@ from rich.console import Console
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.engineers import kind_sections
-from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.terminal import summary
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, CanaryGuesses
 from dpaudit.results.rounding import lower_bound
 
 
 def in_terminal(result: AuditResult) -> str:
     file = io.StringIO()
-    print_summary(result, Console(file=file, width=400))
+    print_document(summary(result), Console(file=file, width=400))
     return file.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import re
@@ -43,7 +42,7 @@ OF_A_RUN = ("batch-histogram", "token-curve", "growth", "directions", "losses")
 
 
 def drawn(*runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)) -> dict[str, bytes]:
-    return figure_files([named(*run) for run in runs], formats, "dpaudit figures runs/a --out figures")
+    return figure_files([named(*run) for run in runs], formats, "dpaudit compare runs/a --figures figures")
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +294,7 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
     make_run: Any, dpaudit: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "new/figures"
-    code, printed, err = dpaudit("figures", make_run().path, "--out", out, "--name", "a")
+    code, printed, err = dpaudit("compare", make_run().path, "--figures", out, "--name", "a")
     assert code == 0
     assert "Internal." in err
     assert sorted(printed.split()) == sorted(str(path) for path in out.iterdir())
@@ -309,11 +308,9 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
 def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
     run = make_run()
     stem = Path(run.path).name
-    arguments = ("figures", run.path, "--out", tmp_path / "out", "--format", "svg", "--json")
-    _, printed, err = dpaudit(*arguments)
-    found = json.loads(printed)
-    assert (found["audience"], err) == ("internal", "")
-    first = {path: Path(path).read_bytes() for path in found["files"]}
+    arguments = ("compare", run.path, "--figures", tmp_path / "out", "--format", "svg")
+    printed = dpaudit(*arguments)[1]
+    first = {path: Path(path).read_bytes() for path in printed.split()}
     (tmp_path / "out/mine.svg").write_text("mine")
     (tmp_path / f"out/{stem}-token-curve.svg").write_text("old")
     assert dpaudit(*arguments)[0] == 0
@@ -325,7 +322,7 @@ def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Co
 def test_a_link_in_a_figures_place_is_not_followed(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / f"out/{CAPTIONS}").symlink_to(tmp_path / "elsewhere")
-    code, _, err = dpaudit("figures", make_run().path, "--out", tmp_path / "out")
+    code, _, err = dpaudit("compare", make_run().path, "--figures", tmp_path / "out")
     assert code == 2 and CAPTIONS in err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [CAPTIONS]
 
@@ -347,9 +344,8 @@ def test_a_run_that_cannot_be_read_leaves_no_figure(
         bad = make_run(seed=1)
         bad.steps_file(0).write_bytes(b"PK")
         bad = bad.path
-    code, printed, err = dpaudit("figures", run.path, bad, "--out", out)
-    assert (code, printed) == (2, "")
-    assert err.startswith("dpaudit: ")
+    code, _, err = dpaudit("compare", run.path, bad, "--figures", out)
+    assert code == 2 and err.startswith("dpaudit: ")
     assert not out.exists()
 
 
@@ -358,7 +354,7 @@ def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: 
     run = make_run()
     run.edit_manifest({"claim.epsilon": run.exact * 0.99})
     run.rehash()
-    assert dpaudit("figures", run.path, "--out", tmp_path / "out", "--format", "svg")[0] == 1
+    assert dpaudit("compare", run.path, "--figures", tmp_path / "out", "--format", "svg")[0] == 1
     assert (tmp_path / f"out/{CAPTIONS}").exists()
 
 
@@ -367,7 +363,7 @@ def test_a_run_without_batch_costs_is_refused_by_its_path(
 ) -> None:
     monkeypatch.setattr("dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]())
     make_run().path.rename(tmp_path / "mean")
-    code, printed, err = dpaudit("figures", tmp_path / "mean", "--out", tmp_path / "out")
+    code, printed, err = dpaudit("compare", tmp_path / "mean", "--figures", tmp_path / "out")
     assert (code, printed) == (2, "")
     assert "mean: this run has no ex-post cost" in err and "(epsilon, delta)" in err
     assert not (tmp_path / "out").exists()
@@ -376,20 +372,20 @@ def test_a_run_without_batch_costs_is_refused_by_its_path(
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
 def test_each_run_has_one_name(dpaudit: Command, tmp_path: Path, names: list[str]) -> None:
     options = [word for name in names for word in ("--name", name)]
-    code, _, err = dpaudit("figures", "one", "two", "--out", tmp_path / "out", *options)
+    code, _, err = dpaudit("compare", "one", "two", "--figures", tmp_path / "out", *options)
     assert code == 2 and "2 runs" in err
 
 
 def test_runs_that_no_figure_can_tell_apart_are_refused(dpaudit: Command, tmp_path: Path) -> None:
-    assert "named twice" in dpaudit("figures", "one", "one", "--out", tmp_path / "out")[2]
-    assert str(MOST_RUNS) in dpaudit("figures", *range(MOST_RUNS + 1), "--out", tmp_path / "out")[2]
+    assert "named twice" in dpaudit("compare", "one", "one", "--figures", tmp_path / "out")[2]
+    assert str(MOST_RUNS) in dpaudit("compare", *range(MOST_RUNS + 1), "--figures", tmp_path / "out")[2]
 
 
 @pytest.mark.parametrize("place", ["", "steps", "steps/new", "figures", "run.json/x"])
 def test_figures_inside_a_run_are_refused(make_run: Any, dpaudit: Command, place: str) -> None:
     run = make_run()
     before = sorted(Path(run.path).rglob("*"))
-    code, printed, _ = dpaudit("figures", run.path, "--out", Path(run.path) / place)
+    code, printed, _ = dpaudit("compare", run.path, "--figures", Path(run.path) / place)
     assert (code, printed) == (2, "")
     assert sorted(Path(run.path).rglob("*")) == before
 
@@ -402,7 +398,7 @@ from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.results import AuditResult
 
 result = AuditResult.model_validate_json(Path(sys.argv[1]).read_text("utf-8"))
-files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg", "pdf"), "dpaudit figures runs/run")
+files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg", "pdf"), "dpaudit compare runs/run")
 print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 """
 

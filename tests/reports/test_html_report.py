@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import itertools
 import re
 import subprocess
@@ -11,14 +12,17 @@ import sys
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpaudit.catalogue import message
+from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.catalogue import message, sentence
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
 from dpaudit.reports.reproducing import claim_origin, commands
-from dpaudit.reports.wording import SEVERAL_CONTEXTS
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding, Message, Place
 from dpaudit.results.rounding import bound, stated
 from tests.reports.conftest import run_summary
@@ -244,6 +248,19 @@ def test_who_accepts_the_run_signs_for_its_files(samples: Samples) -> None:
     assert signed_off(public) == signed_off(samples["unreadable"]()) == ()
 
 
+def test_reports_for_both_audiences_say_who_made_the_run(make_run: Callable[..., Any], undrawn: None) -> None:
+    run = make_run(aggregator="mean")
+    team = "<b>Records team"
+    run.edit_manifest({"made_by": team})
+    run.rehash()
+    result = run.audit()
+    for shown in (result, public_form(result)):
+        assert shown.run.settings is not None and shown.run.settings.made_by == team
+        page = render_html(shown)
+        assert "Made by" in page.partition('id="not-checked"')[0]
+        assert team not in page and html.escape(team) in page
+
+
 def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
     """`in` finds what every object inherits: a batch labelled constructor was none of the words, and yet found."""
     assert " in WORDS" not in SCRIPT
@@ -416,10 +433,10 @@ def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples
     assert found is not None
     replaced = median.guarantees.model_copy(update={"ex_post": found.model_copy(update={"relation": "replace"})})
     for result in (user, median.model_copy(update={"guarantees": replaced})):
-        assert Page(render_html(result)).words.count(SEVERAL_CONTEXTS) == 2  # batches and worst contexts
-        assert render_markdown(result).count(SEVERAL_CONTEXTS) == 2
+        assert Page(render_html(result)).words.count(say("several-contexts")) == 2  # batches and worst contexts
+        assert render_markdown(result).count(say("several-contexts")) == 2
     for result in (median, samples["infinite"](), of_users(user, 1)):
-        assert SEVERAL_CONTEXTS not in Page(render_html(result)).words
+        assert say("several-contexts") not in Page(render_html(result)).words
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -569,3 +586,23 @@ def test_colours_meet_wcag_aa() -> None:
         texts.append(("ink", "panel"))
         assert [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == [], name
         assert _contrast(colours["figure-bar"], colours["page"]) >= 3
+
+
+def test_headlines_say_what_a_run_was_held_to(make_run):
+    """The run's own number, one that the caller asked about, or one that nothing in the run bounds."""
+    run = make_run()
+    told = {
+        "headline.asked-exceeded": audit_run(run.path, Question(epsilon=1e-3)),
+        "headline.no-figure": audit_run(run.path, Question(rho=0.1)),
+    }
+    for code, result in told.items():
+        assert findings.headline(result) == sentence(Finding(code=code))
+
+
+def test_pages_vouch_for_texts_only_where_they_were_checked(make_run):
+    run = make_run()
+    assert say("samples-confirmed") in render_html(run.audit())
+    run.edit_samples(lambda lines: lines[0].update(text=f"{lines[0]['text']}."))
+    run.rehash()
+    page = render_html(run.audit())
+    assert say("samples-refuted") in page and say("samples-confirmed") not in page

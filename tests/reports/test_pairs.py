@@ -202,8 +202,8 @@ COSTS = st.floats(0, 1e5) | st.floats(0, 2) | st.sampled_from([math.inf, math.na
 def test_no_median_leaves_its_own_band(batches: list[list[float]], longest: int) -> None:
     sums = CurveSums(longest)
     for values in batches:
-        sums.take(values)
-    sums.take([0.5] * longest)
+        sums.merge(0, values)
+    sums.merge(0, [0.5] * longest)
     curve = sums.result([Cost(0.0, 0.0, 0.0)] * (longest + 1))
     assert curve is not None and curve.band is not None
     for low, median, high in zip(curve.band.low, curve.band.median, curve.band.high, strict=True):

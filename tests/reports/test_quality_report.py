@@ -14,8 +14,10 @@ from rich.console import Console
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.compare import render_comparison_html, tables
-from dpaudit.reports.quality import about, details, rows, shown
-from dpaudit.reports.terminal import print_quality, print_summary
+from dpaudit.reports.quality import about, build, details, rows, shown
+from dpaudit.reports.terminal import summary
+from dpaudit.reports.wording import say
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, QualityColumn, RunScore
 from dpaudit.results.quality import (
     Added,
@@ -110,7 +112,7 @@ def test_figures_have_their_spread_where_there_is_one() -> None:
 
 def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    print_summary(evaluated, console)
+    print_document(summary(evaluated), console)
     page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
     for text in (page, markdown, terminal):
         said = " ".join(text.split())
@@ -130,7 +132,7 @@ def test_a_result_for_readers_outside_never_shows_it(evaluated: AuditResult) -> 
 
 def test_what_is_printed_fits_and_is_escaped() -> None:
     console = Console(file=io.StringIO(), width=60, color_system=None)
-    print_quality(quality(), console)
+    print_document(build(quality()), console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Internal." in text and "\u202e" not in text
     assert max(map(len, text.splitlines())) <= 60
@@ -277,17 +279,19 @@ def test_every_report_says_what_the_records_added(
 ) -> None:
     found = quality(public=public, tested=tested)
     console = Console(file=io.StringIO(), width=160, color_system=None)
-    print_quality(found, console)
+    print_document(build(found), console)
     result = with_quality(median, found)
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
         assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
-    print_summary(result, console)
+    print_document(summary(result), console)
     assert "public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditResult) -> None:
-    assert "Public only" not in render_html(evaluated) and "records added" not in render_markdown(evaluated)
+    assert "Public only" not in render_html(evaluated)
+    markdown = render_markdown(evaluated)
+    assert say("not-evaluated") in markdown and markdown.count("records added") == 1
 
 
 def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean: AuditResult) -> None:
@@ -333,7 +337,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
     """Without a baseline, too: the public prompt alone stands beside it."""
     found = quality().model_copy(update={"likelihood": likelihood})
     console = Console(file=io.StringIO(), width=240, color_system=None)
-    print_quality(found, console)
+    print_document(build(found), console)
     result = with_quality(median, found)
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())

@@ -14,7 +14,8 @@ import pytest
 
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
+from dpaudit.reports.machine import render_sarif
+from dpaudit.reports.write import NoPlainFileError, write_files, write_reports
 from dpaudit.results import AuditResult, RunSummary
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
@@ -94,8 +95,8 @@ def refused_in(tmp_path: Path, result: AuditResult, kind: str, name: str) -> Non
     before = (tmp_path / name).lstat()
     write: dict[str, Callable[[], object]] = {
         "report.md": lambda: write_reports(result, tmp_path),
-        "findings.sarif": lambda: write_sarif(result, tmp_path / name),
-        "comparison.html": lambda: write_comparison(compare_runs({"a": result}), tmp_path / name),
+        "findings.sarif": lambda: write_files({name: render_sarif(result)}, tmp_path),
+        "comparison.html": lambda: write_files({name: render_comparison_html(compare_runs({"a": result}))}, tmp_path),
     }
     with pytest.raises(NoPlainFileError, match="no plain file") as refused:
         write[name]()
@@ -118,7 +119,7 @@ def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: P
 
 
 def test_findings_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
-    write_sarif(samples["failed"](), tmp_path / "new" / "findings.sarif")
+    write_files({"findings.sarif": render_sarif(samples["failed"]())}, tmp_path / "new")
     assert _mode(tmp_path / "new" / "findings.sarif") == 0o600
     assert json.loads((tmp_path / "new" / "findings.sarif").read_text("utf-8"))["version"] == "2.1.0"
 
@@ -126,7 +127,7 @@ def test_findings_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None
 def test_a_comparison_is_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
     comparison = compare_runs({name: samples[name]() for name in ("median", "mean")})
     page = tmp_path / "new" / "comparison.html"
-    write_comparison(comparison, page, {"median": "median/report.html"})
+    write_files({page.name: render_comparison_html(comparison, {"median": "median/report.html"})}, page.parent)
     assert _mode(page) == 0o600
     assert page.read_text("utf-8") == render_comparison_html(comparison, {"median": "median/report.html"})
 

@@ -51,6 +51,7 @@ OTHER = {
     "software": {"dpaudit": "0"},
     "recorded": Recorded(generator="other 1.0"),
     "canaries": CanaryCoins(count=15, digest="00" * 32),
+    "made_by": "The records team",
     "claim_stated": "beforehand",
     "nonce": "00" * 32,
 }

@@ -463,7 +463,7 @@ class TestReading:
         monkeypatch.setitem(sys.modules, "s3fs", None)
         for address, problem in {
             "nowhere://bucket/run": "cannot be opened",
-            "memory://bucket/nothing": "no run directory",
+            "memory://bucket/nothing": "run.json is missing",
             "file:///no/such/folder": "no such directory",
             "s3://bucket/run": "cannot be opened",
         }.items():
@@ -663,4 +663,4 @@ class TestCommands:
         for _, url in urls():
             for command in ("report", "verify"):
                 code, _, err = dpaudit(command, f"{url}/nothing")
-                assert code == 2 and "no run directory" in err and "Traceback" not in err
+                assert code == 2 and "run.json is missing" in err and "Traceback" not in err

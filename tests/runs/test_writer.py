@@ -116,7 +116,7 @@ def test_a_run_whose_beginning_was_changed_cannot_be_resumed(make_run, path, nam
     )
     for old, new in changes:
         (path / name).write_text(whole.replace(old, new))
-        with pytest.raises(InputError, match=r"not as it .* run began"):
+        with pytest.raises(InputError, match=r"changed after .* began"):
             RunWriter.resume(path)
     (path / name).write_text(whole)
     RunWriter.resume(path).close()

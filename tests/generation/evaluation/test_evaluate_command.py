@@ -213,9 +213,9 @@ def test_what_is_no_baseline_of_the_run_is_named(
 ) -> None:
     colder = RunReader(run.path).manifest.mechanism.model_copy(update={"temperature": 0.25})
     for baseline, said in (
-        (make_baseline("{}", mechanism=colder), "mechanism.temperature is not that of the run"),
-        (run.path, "this is a run, which was made from private records"),
-        (tmp_path / "none", "no public.json"),
+        (make_baseline("{}", mechanism=colder), "mechanism.temperature differs"),
+        (run.path, "this is a run"),
+        (tmp_path / "none", "public.json is missing"),
     ):
         code, out, err = command("--baseline", baseline)
         assert (code, out) == (2, "") and said in err
@@ -233,8 +233,8 @@ def test_what_cannot_be_used_is_named(command: Command, run: Any) -> None:
         (["--scaling", "nan"], "--scaling"),
         (["--embedding", "/nowhere"], "--embedding"),
         (["--classifier", "/nowhere"], "--classifier"),
-        (["--test", "/nowhere.csv"], "--test"),
-        (["--test", "/nowhere.csv", "--test-share", "0.5"], "--test-share is of the reference"),
+        (["--test", "/nowhere.csv"], "test: "),
+        (["--test", "/nowhere.csv", "--test-share", "0.5"], "--test-share does not go"),
         (["--steps", "2"], "--steps: this is of fine-tuning, for which nothing asks"),
         (["--text", "body"], "--text"),
         (["--label", "topic"], "--label"),
@@ -249,7 +249,7 @@ def test_what_is_no_run_or_no_reference(command: Command, tmp_path: Path) -> Non
     code, out, err = command(where=tmp_path / "none")
     assert (code, out) == (2, "") and "none" in err
     code, out, err = command(real=tmp_path / "none.csv")
-    assert (code, out) == (2, "") and "--reference" in err
+    assert (code, out) == (2, "") and "reference: " in err
 
 
 def test_a_package_that_is_missing_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit likelihood` on files."""
+"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit lab likelihood` on files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from dpaudit.cli import main
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
-from dpaudit.generation.evaluation.likelihood import HeldOut, held_out_texts, measure, per_token
+from dpaudit.generation.evaluation.likelihood import HeldOut, per_token
+from dpaudit.generation.experiments.likelihood_results import MechanismLikelihood
+from dpaudit.generation.experiments.likelihoods import held_out_texts, measure
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.mechanisms import ContextChange, PublicPart
-from dpaudit.results.likelihood import MechanismLikelihood
 from dpaudit.runs import InputError
 
 MakeConfig = Callable[..., Config]
@@ -227,7 +228,7 @@ def command(tmp_path: Path, settings: Callable[..., dict[str, Any]], test_file: 
     def run(*options: str, configs: tuple[str, ...] = ("median", "anchored"), test: Path = test_file) -> int:
         paths = [str(tmp_path / f"{name}.yaml") for name in configs]
         try:
-            main(["likelihood", *paths, "--test", str(test), "--texts", "2", *options])
+            main(["lab", "likelihood", *paths, "--test", str(test), "--texts", "2", *options])
         except SystemExit as left:
             return int(str(left.code or 0))
         return 0

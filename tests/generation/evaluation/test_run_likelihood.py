@@ -15,8 +15,9 @@ import pytest
 from dpaudit.cli import main
 from dpaudit.generation import passes
 from dpaudit.generation.config import Config
-from dpaudit.generation.evaluation.likelihood import held_out_texts, measure, measure_run
+from dpaudit.generation.evaluation.likelihood import measure_run
 from dpaudit.generation.evaluation.texts import RealData
+from dpaudit.generation.experiments.likelihoods import held_out_texts, measure
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import template

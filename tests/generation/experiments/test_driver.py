@@ -17,14 +17,14 @@ from click.testing import CliRunner
 from dpaudit.api.evaluating import Evaluation
 from dpaudit.auditing import audit_run
 from dpaudit.cli import cli, main
-from dpaudit.generation.algorithm import generate, require_made_with
+from dpaudit.generation.algorithm import generate
 from dpaudit.generation.events import BatchDone
 from dpaudit.generation.experiments.driver import BASELINE, RUN, Stages, run_table
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, load_table
+from dpaudit.generation.experiments.table_page import files
+from dpaudit.generation.experiments.table_results import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.generation.models import CACHE_VARIABLE
-from dpaudit.reports.experiments import render_table_markdown, table_csv
 from dpaudit.results import AuditResult
-from dpaudit.results.experiments import Audited, Evaluated, Measured, RowResult, TableResult
 from dpaudit.results.quality import Downstream, Mauve, Quality, scores
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
@@ -78,33 +78,44 @@ def table_file(tmp_path: Path, settings: Callable[..., dict[str, Any]]) -> Path:
     return path
 
 
-class Recorder:
+class Recorder(Stages):
     """Stages that remember what was asked of them. A row of `broken` fails while it is generated."""
 
     def __init__(self, *broken: str, evaluated: bool = True, quality: Quality | None = None) -> None:
+        super().__init__(evaluated=evaluated, unverified=True)
         self.asked: list[tuple[str, str]] = []
         self.broken, self.quality = broken, quality
-        self.stages = Stages(self._generate, self._compare, self._audit, self._evaluate if evaluated else None)
 
-    def _generate(self, row: Row, run: Path) -> None:
+    def generate(self, row: Row, run: Path) -> None:
         self.asked.append(("generate", row.name))
         if row.name in self.broken:
             raise RuntimeError("a private text")
         generate(row.config, run)
 
-    def _compare(self, row: Row, run: Path) -> None:
+    def compare(self, row: Row, run: Path) -> None:
         self.asked.append(("compare", row.name))
-        require_made_with(row.config, run)
+        super().compare(row, run)
 
-    def _audit(self, run: Path) -> AuditResult:
+    def audit(self, run: Path) -> AuditResult:
         self.asked.append(("audit", run.parent.name))
         return audit_run(run)
 
-    def _evaluate(self, row: Row, run: Path, settings: EvaluationConfig) -> Quality:
+    def evaluate(self, row: Row, run: Path, settings: EvaluationConfig) -> Quality:
         self.asked.append(("evaluate", run.parent.name))
         if self.quality is None:
             raise InputError("--reference", "there are no texts.", "Give some.")
         return self.quality
+
+
+class Generating(Stages):
+    """Stages that generate by a function of the row and its run directory, and audit."""
+
+    def __init__(self, make: Callable[[Row, Path], None]) -> None:
+        super().__init__(evaluated=False, unverified=True)
+        self._make = make
+
+    def generate(self, row: Row, run: Path) -> None:
+        self._make(row, run)
 
 
 @pytest.fixture
@@ -150,7 +161,7 @@ def quality() -> Quality:
 
 
 def run(path: Path, out: Path, recorder: Recorder, *only: str) -> TableResult:
-    return run_table(load_table(path), out, recorder.stages, lambda *told: None, only)
+    return run_table(load_table(path).only(only), out, recorder, lambda *told: None)
 
 
 @pytest.fixture(scope="module")
@@ -277,9 +288,8 @@ def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Pat
         def lacking(row: Row, where: Path) -> None:
             raise error
 
-        recorder = Recorder(evaluated=False)
-        broken = Stages(lacking, recorder.stages.compare, recorder.stages.audit, None)
-        found = run_table(load_table(table_file), tmp_path / "out", broken, lambda *told: None, ("rows/mean",))
+        rows = load_table(table_file).only(("rows/mean",))
+        found = run_table(rows, tmp_path / "out", Generating(lacking), lambda *told: None)
         failure = found.rows[0].failure
         assert failure is not None and (failure.kind, failure.message) == ("unusable", told)
 
@@ -295,14 +305,14 @@ def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) 
     def second(row: Row, where: Path) -> None:
         open_storage(out).lock()
 
-    at_once = Stages(second, recorder.stages.compare, recorder.stages.audit, None)
-    failure = run_table(load_table(table_file), out, at_once, lambda *told: None, ("gone",)).rows[0].failure
+    rows = load_table(table_file).only(("gone",))
+    failure = run_table(rows, out, Generating(second), lambda *told: None).rows[0].failure
     assert failure is not None and "process is writing" in failure.message
     open_storage(out).lock()()  # it was given back
 
 
 def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
-    table, only = load_table(table_file), ("rows/median",)
+    rows = load_table(table_file).only(("rows/median",))
 
     def stopped(row: Row, where: Path) -> None:
         def stop(event: Any) -> None:
@@ -312,10 +322,9 @@ def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path,
         generate(row.config, where, stop)
 
     recorder = Recorder(evaluated=False)
-    broken = Stages(stopped, recorder.stages.compare, recorder.stages.audit, None)
     with pytest.raises(KeyboardInterrupt):
-        run_table(table, tmp_path / "out", broken, lambda *told: None, only)
-    found = run_table(table, tmp_path / "out", recorder.stages, lambda *told: None, only)
+        run_table(rows, tmp_path / "out", Generating(stopped), lambda *told: None)
+    found = run_table(rows, tmp_path / "out", recorder, lambda *told: None)
     assert recorder.asked == [("generate", "rows/median"), ("audit", "median")]
     assert found.rows[0].audited is not None and found.rows[0].audited.verdict == "pass"
 
@@ -339,7 +348,7 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
         real_trained=3,
         warnings=("few texts",),
     )
-    assert "public only" not in render_table_markdown(TableResult(title="T", versions={}, real={}, rows=(row,))).lower()
+    assert "public only" not in files(TableResult(title="T", versions={}, real={}, rows=(row,)))["table.md"].lower()
     audit = audit_run(out / "rows" / "median" / RUN)
     ex_post = audit.guarantees.ex_post
     assert ex_post is not None and row.audited is not None
@@ -361,9 +370,9 @@ def test_a_public_baseline_stands_below_its_row(table_file: Path, out: Path, qua
     evaluated = found.rows[0].evaluated
     assert evaluated is not None and evaluated.public_mauve == Measured(mean=figure.mean, std=figure.std)
     assert (evaluated.public_accuracy, evaluated.public_trained) == (evaluated.public_mauve, 2)
-    below = [line for line in render_table_markdown(found).splitlines() if "public only, n = 4/2" in line]
+    below = [line for line in files(found)["table.md"].splitlines() if "n = 4/2" in line]
     assert len(below) == 1 and ".400±.141" in below[0]
-    cells = dict(zip(*list(csv.reader(table_csv(found).splitlines())), strict=True))
+    cells = dict(zip(*list(csv.reader(files(found)["table.csv"].splitlines())), strict=True))
     assert (cells["public_mauve"], cells["public_accuracy_texts"]) == ("0.4", "2")
 
 
@@ -379,7 +388,7 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
         measured.append((run.parent.name, baseline))
         return Evaluation(run, quality, run)
 
-    monkeypatch.setattr("dpaudit.api.research.evaluate", evaluate)
+    monkeypatch.setattr("dpaudit.generation.experiments.driver.evaluate", evaluate)
     made = []
     for _ in range(2):
         assert command(table_file, "--out", out)[0] == 0
@@ -414,7 +423,7 @@ def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) ->
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli, ["table", *map(str, arguments)])
+    result = CliRunner().invoke(cli, ["lab", "table", *map(str, arguments)])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -445,12 +454,12 @@ def test_a_table_that_cannot_be_written_was_printed(
 ) -> None:
     (out / "table.md").mkdir()
     with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), "--out", str(out), "--no-evaluation"])
+        main(["lab", "table", str(table_file), "--out", str(out), "--no-evaluation"])
     said = capsys.readouterr()
     assert (
         left.value.code == 2
         and "Median" in said.out
-        and "table.md: what is" in said.err
+        and "table.md: cannot be written" in said.err
         and "no plain file" in said.err
     )
 
@@ -460,7 +469,7 @@ def test_a_second_command_in_the_folder_is_refused(
 ) -> None:
     release = open_storage(tmp_path / "out").lock()
     with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), "--out", str(tmp_path / "out")])
+        main(["lab", "table", str(table_file), "--out", str(tmp_path / "out")])
     release()
     assert left.value.code == 2 and "another process is" in capsys.readouterr().err
 
@@ -469,7 +478,7 @@ def test_a_table_is_not_written_into_a_run_directory(
     table_file: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["table", str(table_file), "--out", str(out / "rows" / "median" / RUN / "sub")])
+        main(["lab", "table", str(table_file), "--out", str(out / "rows" / "median" / RUN / "sub")])
     assert left.value.code == 2 and "a run directory" in capsys.readouterr().err
 
 
@@ -488,10 +497,9 @@ def test_what_cannot_be_asked(table_file: Path, capsys: pytest.CaptureFixture[st
     for arguments, told in [
         ((), "Name a folder with --out"),
         (("--only", "rows/mode", "--dry-run"), "there is no row 'rows/mode'"),
-        (("--out", "x", "--tokens-per-second", "3"), "--tokens-per-second is for --dry-run"),
     ]:
         with pytest.raises(SystemExit) as left:
-            main(["table", str(table_file), *arguments])
+            main(["lab", "table", str(table_file), *arguments])
         assert left.value.code == 2
         assert told in capsys.readouterr().err
 

@@ -1,0 +1,131 @@
+"""What grouping records by clusters costs one unit of the claim, before any token is drawn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from dpaudit.accounting import (
+    CLUSTERINGS,
+    ApproximateAccountant,
+    noise_covers,
+    rebalancing_epsilon,
+    rebalancing_events,
+    rounded_sum,
+)
+from dpaudit.claims import ZcdpClaim
+from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
+from dpaudit.results import Finding
+from dpaudit.runs import Claim, Clustering, Manifest
+
+
+@dataclass(frozen=True)
+class GroupingCost:
+    """What is spent before any token is drawn; 0 throughout for a run without a clustering.
+
+    Attributes:
+        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
+        delta: of the centres.
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
+        unbounded: why one of them is infinite; empty where none is.
+    """
+
+    counts: float = 0.0
+    centers: float = 0.0
+    delta: float = 0.0
+    events: tuple[float, ...] = ()
+    unbounded: tuple[Finding, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """Both together, rounded up."""
+        return rounded_sum(self.counts, self.centers)
+
+    def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
+        """Of a run's draws and its clusters together; None for a mechanism whose cost only the data shows."""
+        bounded = None if math.isinf(self.counts) else change
+        return ApproximateAccountant.of(
+            mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
+        )
+
+    def rho_accountant(self, manifest: Manifest, change: ContextChange | None) -> ApproximateAccountant | None:
+        """Return what works rho of zCDP out, of all rounds; None for a mechanism that has no rho.
+
+        Of a run that is stopped by what its texts say all rounds count.
+        """
+        if ZcdpClaim.id not in manifest.mechanism.kinds:
+            return None
+        accountant = self.accountant(manifest.mechanism, change)
+        return None if accountant is None else replace(accountant, rounds=manifest.batching.rounds)
+
+
+def rests_on_counts(clustering: Clustering) -> bool:
+    """Whether counts of private records decided which centres are kept, or how many batches a cluster has."""
+    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+
+
+def counts_are_noised(clustering: Clustering) -> bool:
+    """Whether every count is declared to have had its noise before anything was chosen by it."""
+    return clustering.counts is not None and clustering.counts.noised == "before-selection"
+
+
+def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
+    """What the manifest's clustering costs one unit of the claim: counts and centres by the scales of their noise."""
+    clustering = manifest.clustering
+    if clustering.method == "none":
+        return GroupingCost()
+    records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
+    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    if noise is not None and records is not None and counts_are_noised(clustering):
+        counts = rebalancing_epsilon(noise.scale, claim.relation, records)
+        if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+            counts = min(counts, noise.epsilon)  # rounding up may pass the declared figure by its last bit
+    if math.isinf(counts):
+        reasons.append(Finding(code="rebalancing.counts-unbounded"))
+    origin, centers = clustering.origin, math.inf
+    if origin != CLUSTERINGS[clustering.method].origin or origin == "private":
+        reasons.append(Finding(code="rebalancing.centers-unpaid"))
+    elif origin == "public":
+        centers = 0.0
+    elif records != 1:
+        reasons.append(Finding(code="rebalancing.one-record-hidden", values={"unit": claim.unit}))
+    else:
+        try:
+            centers = noised_centers_epsilon(clustering, claim.relation)
+        except ValueError as error:
+            reasons.append(Finding(code="rebalancing.no-cost", values={"problem": str(error)}))
+    events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
+    return GroupingCost(counts, centers, clustering.delta or 0.0, events, tuple(reasons))
+
+
+def unit_records(manifest: Manifest, unit: Unit) -> int | None:
+    """How many records one unit of a claim has at most; None where nothing bounds it."""
+    if unit == "user":
+        return manifest.privacy.records_per_user
+    return manifest.batching.examples_per_context if unit == "context" else 1
+
+
+@lru_cache(maxsize=8)
+def _centers_epsilon(method: str, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation) -> float:
+    kind = CLUSTERINGS[method]
+    try:
+        found = kind.epsilon(dict(settings), delta, relation)
+    except ValueError:
+        raise
+    except Exception as error:  # of a plug-in
+        raise ValueError(f"the method {method} says none ({type(error).__name__})") from None
+    if not found >= 0:
+        raise ValueError(f"the method {method} says {found}")
+    return found
+
+
+def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
+    """What noised centres cost one record, from the scales of noise that the run states, in nats.
+
+    Raises:
+        ValueError: it states none that bound anything.
+    """
+    return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)
