@@ -120,20 +120,18 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
         losses += [
             (left.batch, abs(left.regenerated), left.tolerance) for left in run.replay.left_out if _tells(run, left)
         ]
-    # Any loss is within an infinite bound.
-    bounded = [each for each in losses if math.isfinite(costs.batch_cost(each[0]).exact)]
-    if losses and not bounded:
+    bounds = {batch: costs.batch_cost(batch).exact for batch, _, _ in losses}
+    if losses and set(bounds.values()) == {math.inf}:
         return Outcome("skip", "no-cost")
-    losses = bounded
+    losses = [each for each in losses if bounds[each[0]] != math.inf]  # any loss is within an infinite bound
     if not losses:
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")
         return Outcome("skip", "no-losses", notes=(replay_remedy(run.manifest),))
-    beyond = [(batch, loss) for batch, loss, slack in losses if not loss <= costs.batch_cost(batch).exact + slack]
+    beyond = [(batch, loss) for batch, loss, slack in losses if not loss <= bounds[batch] + slack]
     if beyond:
         batch, loss = beyond[0]
-        bound = costs.batch_cost(batch).exact
-        first: dict[str, Value] = {"place": Place(batch=batch), "loss": _nats(loss), "bound": _nats(bound)}
+        first: dict[str, Value] = {"place": Place(batch=batch), "loss": _nats(loss), "bound": _nats(bounds[batch])}
         return Outcome("fail", "exceeded", {"losses": len(beyond), **first})
     tried, filled = {batch for batch, _, _ in losses}, {b for b, header in run.headers.items() if header.contexts}
     values: dict[str, Value] = {"tried": len(tried), "largest": _nats(max(loss for _, loss, _ in losses))}

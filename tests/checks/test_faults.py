@@ -13,17 +13,20 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpaudit.accounting import LowerBound, zcdp_epsilon
+from dpaudit.accounting import Cost, LowerBound, zcdp_epsilon
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
 from dpaudit.auditing import audit_run
 from dpaudit.checks import registered
+from dpaudit.checks.costs import Costs
+from dpaudit.checks.neighbors import Losses, removals_stay_within_bounds
 from dpaudit.claims import ZcdpClaim
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results import Finding, Place, Quantity
@@ -2011,6 +2014,23 @@ def test_no_loss_goes_beyond_its_batchs_bound(make_run, failed):
     }.items():
         found = with_left_out(recorded=loss, regenerated=loss, tolerance=1e-9)
         assert failed(audit_run(run.path, replay=found)) == fails
+
+
+def test_a_bound_that_is_no_number_is_exceeded_and_an_infinite_one_holds_nothing():
+    class Seen(dict):
+        """As much of a run as the check looks at."""
+
+        replay, no_contexts, headers, manifest = None, False, {}, SimpleNamespace(foreign=False)
+
+    losses = SimpleNamespace(largest={0: 1.0})
+    for bound, expected in (
+        (math.nan, ("fail", "exceeded")),
+        (math.inf, ("skip", "no-cost")),
+        (2.0, ("pass", "within")),
+    ):
+        costs = SimpleNamespace(ex_post=object(), batch_cost=lambda _, bound=bound: Cost(bound, bound, bound))
+        found = removals_stay_within_bounds(Seen({Costs: costs, Losses: losses}))
+        assert (found.status, found.code) == expected
 
 
 def test_an_attack_on_her_own_batch_says_nothing_of_the_release_level(make_run, failed):
