@@ -27,6 +27,8 @@ CLUSTERING: Final = "dpaudit.clustering"
 GROUPS: Final = (MECHANISMS, CHECKS, RECORDERS, CLUSTERING)
 #: The distribution whose own plug-ins are part of this program.
 OWN: Final = "dpaudit"
+#: What code of another package may raise, other than an interruption.
+FAILURES: Final = (Exception, SystemExit)
 #: Of another package's error message.
 _MOST_CHARACTERS = 200
 
@@ -153,7 +155,7 @@ def _places() -> list[str]:
 def _load(plug_in: PlugIn) -> Any:
     try:
         found = metadata.EntryPoint(plug_in.name, plug_in.value, plug_in.group).load()
-    except (Exception, SystemExit) as error:  # of another package's code, which may raise anything
+    except FAILURES as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         return plug_in.unusable(f"it cannot be imported ({said}).")
     _LOADED.append(plug_in)

@@ -228,7 +228,7 @@ def test_a_check_that_a_worker_cannot_load_is_not_made(
     plug_check(plug, code=STEP_CHECK, body="return None")
     run = make_run().path
     assert audit_run(run).verdict == "pass"
-    monkeypatch.setattr(batches, "looking_here", frozenset)  # as in a process without the package
+    monkeypatch.setattr(batches, "loaded_here", frozenset)  # as in a process without the package
     found = audit_run(run)
     (other,) = (check for check in found.checks if check.id == "acme.it")
     assert (found.verdict, other.status, other.code) == ("not_verified", "skip", "unusable")
@@ -355,6 +355,7 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
     ("method", "body"),
     [
         *((method, "raise KeyError('a private text')") for method in ("range_problem", "sensitivity", "eta", "box")),
+        *((method, "raise SystemExit") for method in ("range_problem", "sensitivity", "eta", "box")),
         ("range_problem", "return 'no problem'"),
         ("eta", "return 'no number'"),
         ("aggregate", "return 'no vector'"),

@@ -5,7 +5,7 @@ Nothing here knows which evidence there is: checks say what they gather, and rep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +19,11 @@ from dpaudit.auditing.caveats import EqualContexts
 from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.auditing.samples import DearTokens
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.checks.registry import Gathered, absent, gathered, held_apart
-from dpaudit.checks.registry import looking as looking_here
+from dpaudit.checks.registry import Gathered, absent_checks, gathered, held_apart, loaded_here
 from dpaudit.checks.steps import BatchView, RunView, StepView
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
-from dpaudit.plugins import PlugIn, failure_of
+from dpaudit.plugins import FAILURES, PlugIn, failure_of
 from dpaudit.results import Finding
 from dpaudit.runs import BatchHeader, InputError, RunReader
 from dpaudit.runs.layout import STEPS, steps_file
@@ -78,16 +77,17 @@ class BatchAuditor:
         """Open the run at a location; `change` is what the ex-post cost is for, None where nothing bounds it."""
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
+        self._gathered, self._loaded = all_gathered(), loaded_here()
 
     def __call__(self, batch_id: int) -> BatchFound:
         """Read one batch to its end, or to where that fails."""
-        found = BatchFound(batch_id, looked=looking_here())
+        found = BatchFound(batch_id, looked=self._loaded)
         looking = _Looking(found)
         try:
             with self._reader.batch(batch_id) as opened:
                 found.digest, found.header, found.length = opened.digest(), opened.header, len(opened.tokens)
                 batch = BatchView(self._view, opened)
-                looking.begin(batch)
+                looking.begin(batch, self._gathered)
                 for position in range(found.length):
                     view = batch.step(position)
                     found.steps += 1
@@ -96,7 +96,7 @@ class BatchAuditor:
                         looking.step(view)
         except InputError as error:
             found.unreadable = input_problem(error, steps_file(batch_id))
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
             failure = failure_of(self._reader.manifest.plug_ins, error)
             if failure is None:
                 raise
@@ -113,8 +113,8 @@ class _Looking:
         self._own: list[tuple[Gathered, BatchEvidence]] = []
         self._others: list[tuple[Gathered, BatchEvidence]] = []
 
-    def begin(self, batch: BatchView) -> None:
-        for each in all_gathered():
+    def begin(self, batch: BatchView, kinds: Iterable[Gathered]) -> None:
+        for each in kinds:
             with held_apart(each, self._found.unmade):
                 looking = each.kind.open(batch)
                 if looking is not None:
@@ -139,7 +139,8 @@ class _Looking:
 
 def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:
     """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
-    for each in all_gathered():
+    kinds = all_gathered()
+    for each in kinds:
         with held_apart(each, run.unmade):
             run.begin(each.kind)
     try:
@@ -150,12 +151,12 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
     make_auditor = partial(BatchAuditor, run.reader.location, run.change)
     with closing((engine or _engine_for(run.reader)).map(make_auditor, batches)) as found:
         for done, batch in enumerate(found, start=1):
-            _merge(run, batch)
+            _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
 
 
-def _merge(run: AuditedRun, batch: BatchFound) -> None:
+def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> None:
     """Take in what one batch says."""
     if batch.unreadable is not None:
         run.unreadable[steps_file(batch.id)] = batch.unreadable
@@ -166,8 +167,8 @@ def _merge(run: AuditedRun, batch: BatchFound) -> None:
     run.digests[steps_file(batch.id)] = batch.digest
     run.steps += batch.steps
     run.unmade |= batch.unmade
-    run.absent.update(absent(batch.looked))
-    for each in all_gathered():
+    run.absent.update(absent_checks(batch.looked))
+    for each in kinds:
         if each.kind in batch.evidence and each.kind not in run.unmade:
             with held_apart(each, run.unmade):
                 run[each.kind].merge(batch.id, batch.evidence[each.kind])

@@ -38,7 +38,7 @@ from dpaudit.checks.registry import Outcome
 from dpaudit.checks.release import Texts
 from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.engines import Engine
-from dpaudit.plugins import CHECKS, failure_of, plug_ins
+from dpaudit.plugins import CHECKS, FAILURES, failure_of, plug_ins
 from dpaudit.results import Asked, AuditResult, BatchResult, ClaimResult, Empirical, Finding, Guarantees, TextCounts
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
@@ -153,7 +153,7 @@ def audit_run(
     try:
         gather(run, engine, progress)
         result = _result(run, evidence, question.asked)
-    except Exception as error:
+    except FAILURES as error:
         failure = failure_of(manifest.plug_ins, error)
         if failure is None:
             raise

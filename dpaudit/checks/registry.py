@@ -23,7 +23,7 @@ from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.checks.steps import BatchView, StepView
-from dpaudit.plugins import PlugIn
+from dpaudit.plugins import FAILURES, PlugIn
 from dpaudit.results import CheckResult, Finding, Place, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
@@ -119,7 +119,7 @@ class Check(ABC, Generic[Function]):
             outcome = self.outcome(run) if lacking is None else unusable(lacking)
             # Whatever level was asked for, a run does not pass without it.
             return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
             return self.in_words(replace(unusable(failure_in(self.plug_in, error)), evidence=0), context)
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
@@ -230,13 +230,12 @@ class Objections(BatchEvidence, Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> Objections:
         found = cls()
-        # What another package's check does to a view's arrays, our own have looked at them by then.
-        for check in sorted(registered().values(), key=lambda check: check.plug_in is not None):
+        for check in registered().values():
             if isinstance(check, StepCheck):
                 try:
                     if not check.inapplicable_reason(batch.manifest):
                         found._checks.append(check)
-                except (Exception, SystemExit) as error:
+                except FAILURES as error:
                     found.unmade[check.id] = failure_in(check.plug_in, error)
         return found
 
@@ -254,7 +253,7 @@ class Objections(BatchEvidence, Evidence):
                     self.unshown[check.id] += 1
                 elif problem := check.function(view):
                     yield check.id, problem
-            except (Exception, SystemExit) as error:
+            except FAILURES as error:
                 self.unmade.setdefault(check.id, failure_in(check.plug_in, error))
 
     @override
@@ -287,7 +286,7 @@ def gathered() -> tuple[Gathered, ...]:
     return tuple(Gathered(*each) for each in found.items())
 
 
-def looking() -> frozenset[PlugIn]:
+def loaded_here() -> frozenset[PlugIn]:
     """Return the plug-ins whose checks this process can make."""
     return frozenset(
         check.plug_in
@@ -296,7 +295,7 @@ def looking() -> frozenset[PlugIn]:
     )
 
 
-def absent(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
+def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
     """Yield checks of plug-ins, by id, that look at batches and did not where these plug-ins alone could be loaded."""
     for check in registered().values():
         looks = isinstance(check, StepCheck) or check.gathers
@@ -322,7 +321,7 @@ def held_apart(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iter
     """Note what goes wrong in a plug-in's evidence, and go on."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         if each.plug_in is None:
             raise
         unmade.setdefault(each.kind, failure_in(each.plug_in, error))

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.errors import InputError, UnfinishedError
 from dpaudit.mechanisms import Fields
-from dpaudit.plugins import failure_within, loaded
+from dpaudit.plugins import FAILURES, failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
@@ -142,7 +142,7 @@ class RunReader(FolderReader):
         with _validating(where):
             try:
                 self.manifest = Manifest.model_validate_json(text)
-            except Exception as error:
+            except FAILURES as error:
                 if failure := failure_within(loaded(), error):
                     raise failure from None
                 raise
