@@ -91,8 +91,8 @@ def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
     blocks: list[Block] = [*_promise(result)]
-    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.claim_caveats(result)]
-    for place, caveat in enumerate(findings.empty_bounds(result)):
+    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")]
+    for place, caveat in enumerate(findings.caveats(result, "empty-bound")):
         blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
     if failed := findings.checks_with(result, "fail", "error"):
         blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
@@ -101,7 +101,7 @@ def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
         lead, *rest = added or ("", say("not-evaluated"))
         blocks.append(Paragraph(" ".join(rest), "plain" if added else "quiet", lead=lead))
     blocks.append(Definitions(list(_facts(result)), "facts"))
-    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
+    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-model")]
     asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
     blocks.append(Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet"))
     return Verdict(result.verdict, findings.headline(result), blocks)
@@ -177,7 +177,7 @@ def _not_checked(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Bl
         yield Definitions([_unmade(group, anchors) for group in groups], "settings")
     else:
         yield Paragraph("Every check that applies to this run was made.")
-    if caveats := findings.other_caveats(result):
+    if caveats := findings.caveats(result, "caveat"):
         yield Section(wording.TRUSTED, [Items(list(map(one_line, caveats)))])
 
 

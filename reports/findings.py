@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
@@ -183,6 +183,11 @@ def unmade(result: AuditResult) -> tuple[Unmade, ...]:
     return tuple(sorted(found, key=lambda group: not group.needed))
 
 
+def still_to_make(result: AuditResult) -> tuple[Unmade, ...]:
+    """Return the unmade checks that can be made now: none of a run that has to be mended first to be read."""
+    return () if result.verdict == "error" else unmade(result)
+
+
 def _reason(check: CheckResult) -> str:
     """Return what checks have in common that one command makes, or that were not made for the same reason."""
     if check.made_with:
@@ -313,7 +318,9 @@ def _headline(result: AuditResult) -> Finding:
     if result.verdict == "error":
         return Finding(code="headline.error")
     if result.verdict == "pass":
-        bound: dict[str, Value] = {"bound": Finding(code="headline.empty-bound")} if empty_bounds(result) else {}
+        bound: dict[str, Value] = {}
+        if caveats(result, "empty-bound"):
+            bound = {"bound": Finding(code="headline.empty-bound")}
         unstated = "headline.pass-withheld" if is_public(result) else "headline.pass-without-claim"
         return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
     if result.verdict == "not_verified":
@@ -326,24 +333,15 @@ def _headline(result: AuditResult) -> Finding:
     return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
-def empty_bounds(result: AuditResult) -> list[Message]:
-    """Return the caveats that say that a guarantee rules out next to nothing."""
-    return [caveat for caveat in result.caveats if caveat.family == "empty-bound"]
+def caveats(result: AuditResult, family: Literal["empty-bound", "of-claim", "of-model", "caveat"]) -> list[Message]:
+    """Return the caveats of a family.
 
-
-def model_caveats(result: AuditResult) -> list[Message]:
-    """Return what no check sees of the model."""
-    return [caveat for caveat in result.caveats if caveat.family == "of-model"]
-
-
-def claim_caveats(result: AuditResult) -> list[Message]:
-    """Return where the number comes from that the run is held to."""
-    return [caveat for caveat in result.caveats if caveat.family == "of-claim"]
-
-
-def other_caveats(result: AuditResult) -> list[Message]:
-    """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
-    return [caveat for caveat in result.caveats if caveat.family == "caveat"]
+    Args:
+        result: of the audit.
+        family: "empty-bound" says that a guarantee rules out next to nothing, "of-claim" who settled its number,
+            "of-model" what no check sees of the model, and "caveat" what else is taken on trust.
+    """
+    return [caveat for caveat in result.caveats if caveat.family == family]
 
 
 def caution(result: AuditResult) -> str:

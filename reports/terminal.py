@@ -109,8 +109,7 @@ def _failed(result: AuditResult) -> Iterator[Block]:
 
 def _checks(result: AuditResult) -> Iterator[Block]:
     """Yield how many checks came out how, what a pass still needs, and the command that makes the others."""
-    # What is unreadable has to be mended before any other check can be made.
-    groups = [] if result.verdict == "error" else findings.unmade(result)
+    groups = findings.still_to_make(result)
     by_command = [check for group in groups if not group.needed for check in group.checks if check.made_with]
     options = options_making(by_command, result.evidence)
     make = f" To make {counted(len(by_command), 'more check')}:" if options else ""

@@ -171,7 +171,7 @@ def draw_figures(
     from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
     from dpaudit.reports.write import write_files
 
-    place, runs = Path(folder), []
+    place, runs = places.path_of(folder, "folder"), []
     require_drawable(audits, names, place)
     for found, name in zip(audits, names or [places.folder_name(each.run) for each in audits], strict=True):
         path, result = str(found.run), found.result

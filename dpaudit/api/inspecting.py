@@ -78,7 +78,7 @@ def look_into_run(
         audited = audit_run(run_dir, progress=progress, engine=engine, tokenizers=known)
     batches = tuple(map(_uncosted, run.batches)) if audited is None else audited.batches
     checks, found = ((), NOTHING) if audited is None else (audited.checks, audited.guarantees)
-    problems = [check for check in checks if check.status in ("fail", "error", "warn") or _is_unmade(check)]
+    problems = [check for check in checks if check.status in ("fail", "error", "warn") or check.required(EVIDENCE)]
     claim = None if audited is None else audited.claim
     said = [*_settings(run, len(batches)), *_claimed(audited), *map(_problem, problems)]
     blocks: list[Block] = [Definitions(said), *_batches(batches, claim, found.ex_post, run.manifest)]
@@ -261,11 +261,6 @@ def _at_both_levels(found: ExPost | Approximate, digits: int) -> str:
     if not are_apart(None, found):
         return f"{release} nats (both levels)"
     return f"{release} nats (release level), {batch} nats (batch level)"
-
-
-def _is_unmade(check: CheckResult) -> bool:
-    """Return whether a check was not made that an audit's pass needs."""
-    return check.status == "skip" and check.applicable and check.evidence <= EVIDENCE
 
 
 def _problem(check: CheckResult) -> Entry:

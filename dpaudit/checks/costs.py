@@ -102,14 +102,10 @@ class Costs(Evidence):
     @cached_property
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
-        secrecy, exact = self._run.secrecy, self.ex_post_cost.exact
-        reason, relation, places = (
-            not_ex_post(self._run.claim, self._run.change),
-            self._run.claim.relation,
-            self._run.places,
-        )
-        release = readers_cost(self._run.manifest, secrecy, relation, self._run.change, places, exact, self.batch_cost)
-        return Levels(release, exact, amplification_of(self._run.manifest, secrecy, reason, self._run.manifest.rounds))
+        run, manifest, exact = self._run, self._run.manifest, self.ex_post_cost.exact
+        relation, reason = run.claim.relation, not_ex_post(run.claim, run.change)
+        release = readers_cost(manifest, run.secrecy, relation, run.change, run.places, exact, self.batch_cost)
+        return Levels(release, exact, amplification_of(manifest, run.secrecy, reason, manifest.rounds))
 
     @property
     def ex_post_levels(self) -> Levels:

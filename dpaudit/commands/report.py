@@ -173,15 +173,13 @@ def verify(
         # A gate's output lands in logs: the texts are not released yet.
         print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
-        from dpaudit.reports.findings import unmade
+        from dpaudit.reports.findings import still_to_make
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
             print_document(failures(result))
-        # What is unreadable has to be mended first.
-        groups = () if result.verdict == "error" else unmade(result)
-        lacking = (f"not made: {group.described}" for group in groups)
+        lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)

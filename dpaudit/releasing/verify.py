@@ -253,7 +253,7 @@ def _attested(held: _Held) -> _Attested:
 
 def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> list[Message]:
     """Return what is wrong with the signatures of the statements, once where both have the same fault."""
-    found: dict[str, Message] = {}
+    found: list[Message] = []
     for each in envelopes:
         named = [signature.keyid for signature in each.signatures if signature.keyid]
         if each.signed_by(key):
@@ -266,8 +266,9 @@ def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> list[Me
             problem = _problem("other-key", keys=_shown(", ".join(named)), wanted=key.keyid)
         else:
             problem = _problem("no-signature", wanted=key.keyid)
-        found[problem.words] = problem
-    return list(found.values())
+        if problem not in found:
+            found.append(problem)
+    return found
 
 
 def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
