@@ -65,8 +65,11 @@ def test_a_real_model_passes(example, tmp_path):
     assert outcome(tmp_path / "run") == ("pass", set())
 
 
-def generated(example, folder, path, aggregation, behind=(), **arguments):
-    """The example's run with another aggregation, processors behind the recorder, other arguments of `generate`."""
+def generated(example, folder, path, aggregation, behind=(), *, ends=True, **arguments):
+    """The example's run with another aggregation, processors behind the recorder, other arguments of `generate`.
+
+    It has no token that `ends` a text, where the test needs one of a certain length.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -74,6 +77,9 @@ def generated(example, folder, path, aggregation, behind=(), **arguments):
     model = AutoModelForCausalLM.from_pretrained(folder)
     placed = hashed_records(TEXTS, batches=1, generated=1)
     manifest = example["manifest"](placed, "tiny", model.config.vocab_size, tokenizer.eos_token_id)
+    if not ends:
+        manifest = manifest.model_copy(update={"stopping": manifest.stopping.model_copy(update={"sequences": ()})})
+        model.generation_config.eos_token_id = None
     prompts = tokenizer(list(placed.batches[0]), return_tensors="pt", padding=True)
     with Recorder.create(path, manifest, placed.assignment) as recorder:
         with recorder.batch(0, contexts=len(TEXTS)) as batch:
@@ -138,7 +144,7 @@ def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
         )
     ):
         with pytest.raises(ValueError, match=message):
-            generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
+            generated(example, folder, tmp_path / str(number), example["aggregation"], ends=False, **arguments)
         assert outcome(tmp_path / str(number))[0] == "error"
     with pytest.raises(ValueError, match="other logits processors"):
         generated(example, folder, tmp_path / "other", example["aggregation"], (lambda ids, scores: scores.roll(1, 1),))
