@@ -34,7 +34,10 @@ PLACES = ("global", "install", ":env:")
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """Variables for uv from what `pip config list` prints: lines such as `global.find-links='/wheels'`."""
+    """Return variables for uv from the output of `pip config list`.
+
+    Its lines are such as `global.find-links='/wheels'`.
+    """
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     values = {name: str(ast.literal_eval(value)) for name, _, value in lines}
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip, too, takes the newest version wherever it is

@@ -1,1 +1,1 @@
-"""What dpaudit costs, measured: `python -m benchmarks` prints every ratio with machine, versions and date."""
+"""The measured cost of dpaudit: `python -m benchmarks` prints ratios, machine and versions."""

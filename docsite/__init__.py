@@ -1,1 +1,1 @@
-"""What the documentation's site has beside docs/: links, the catalogue of checks, fields. Not part of the package."""
+"""The site's additions to docs/: links, the catalogue of checks, fields. Not in the package."""

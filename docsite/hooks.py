@@ -56,14 +56,17 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def site_path(path: str) -> str:
-    """The page of the site that shows a file of the repository, or a folder; both paths are relative."""
+    """Return the page of the site that shows a file or a folder of the repository.
+
+    Both paths are relative.
+    """
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.

@@ -1,4 +1,4 @@
-"""How contexts used budgets of their own, in words, in a table and thinned for a figure. Private, all of it."""
+"""The use of contexts' own budgets, in words, a table and a thinned figure. All private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FINEST = 0.001
 
 
 def described(use: BudgetUse) -> str:
-    """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
+    """Describe the contexts' number, allowance and spending, and the worst-case cost."""
     one = use.contexts == 1
     may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
     most = f"rho\u00a0{bound(use.budget)}"
@@ -30,7 +30,7 @@ def described(use: BudgetUse) -> str:
 
 
 def took_part(use: BudgetUse) -> str:
-    """The shares of contexts that took part, by position, in words; empty where no draw was made."""
+    """Describe the shares of contexts that took part, by position; "" without draws."""
     if not use.position:
         return ""
     (first, last), (first_fewest, last_fewest) = (
@@ -48,16 +48,20 @@ def took_part(use: BudgetUse) -> str:
 
 
 def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Rows of COLUMNS, closer at the first positions, where contexts drop out; the first and the last among them."""
+    """Return rows of COLUMNS, closer at the first positions, where contexts drop out.
+
+    The first and the last are among them.
+    """
     return [
         (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
     ]
 
 
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
-    """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
+    """Return the points of a figure: positions, mean shares and least shares, MOST_DRAWN at most.
 
-    Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
+    If there are more, neighbours share a point at the last of them: the mean share, and the least
+    one.
     """
     count = len(use.position)
     step = max(1, -(-count // MOST_DRAWN))
@@ -74,14 +78,14 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
 
 
 def _places(count: int) -> list[int]:
-    """At most MOST_ROWS of so many places, each about as many times further on as the one before."""
+    """Return at most MOST_ROWS of `count` places, at distances that grow by a factor."""
     if count <= MOST_ROWS:
         return list(range(count))
     return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})
 
 
 def _share(share: float) -> str:
-    """A share in percent, by which nobody and everybody can be told from few and most."""
+    """Return a share in percent, in which none and all differ from few and most."""
     if 0 < share < _FINEST:
         return f"under {100 * _FINEST:g}%"
     if 1 - _FINEST < share < 1:
@@ -90,7 +94,7 @@ def _share(share: float) -> str:
 
 
 def _first_below(use: BudgetUse, share: float) -> int | None:
-    """The first position at which a smaller share took part, over all batches."""
+    """Return the first position at which a smaller share took part, over all batches."""
     return next((place for place, active in zip(use.position, use.active, strict=True) if active < share), None)
 
 
@@ -111,7 +115,7 @@ def _left_out(use: BudgetUse) -> str:
 
 
 def _worst_case(use: BudgetUse) -> str:
-    """By how much accounting for the most that any context can move is dearer, and why."""
+    """Say how much more worst-case accounting would have charged, and why."""
     if not math.isfinite(use.worst_case):
         return "Worst-case accounting would bound nothing."
     said = (

@@ -1,7 +1,8 @@
-"""One document model for all pages and screens: a title and blocks, which writers turn into HTML, Markdown and text.
+"""The one document model of all pages and screens: a title and blocks.
 
-Words in blocks are plain text: what stands between backticks is code. They may hold anything, also text that somebody
-chose to do harm; every writer escapes them.
+Writers turn it into HTML, Markdown and text. Words in blocks are plain text, with code between
+backticks. They may hold anything, also text that somebody chose to do harm; every writer escapes
+them.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class Node(NamedTuple):
 
     @property
     def unlisted(self) -> str:
-        """How many children are not listed; empty where all are."""
+        """The number of children that are not listed, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
     @property
@@ -225,7 +226,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """How a figure comes about."""
+    """The composition of a figure."""
 
     root: Node
 
@@ -277,7 +278,10 @@ class Statement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a check came out. `status_name` says it in a word or a few; `anchor` is what links lead to."""
+    """The outcome of a check.
+
+    `status_name` says it in a word or a few; `anchor` is the target of links.
+    """
 
     id: str
     anchor: str

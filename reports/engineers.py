@@ -244,7 +244,7 @@ def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
-    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    """Return the words behind the name of a figure of the batch level; "" for equal levels."""
     return " (batch level)" if found.amplification.groups else ""
 
 

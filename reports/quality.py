@@ -1,4 +1,4 @@
-"""How good a run is, beside its budgets: MAUVE and accuracy, with what real texts reach, and held-out likelihood."""
+"""The quality of a run beside its budgets: MAUVE, accuracy and held-out likelihood."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class ReleasedTexts:
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What each mark begins at; empty where nothing is marked."""
+        """The threshold of each mark; empty if nothing is marked."""
         return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
 
     @property
     def left_out(self) -> str:
-        """How many texts are not shown, and of which tokens no more is told than marks; empty where all is shown."""
+        """The number of texts that are not shown, and tokens with marks only; "" if none."""
         of_all = sum(batch.texts for batch in self._result.batches)
         said = []
         if self._samples and of_all > len(self):

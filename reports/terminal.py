@@ -1,4 +1,4 @@
-"""What commands print of audits, as documents: a summary, what failed, the demo's runs and the catalogue of checks."""
+"""Documents for the terminal about audits: summary, failures, demo runs and list of checks."""
 
 from __future__ import annotations
 

@@ -152,7 +152,10 @@ class Audit(Shown[AuditResult]):
 
     @cached_property
     def report(self) -> AuditResult:
-        """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
+        """The result as `save` writes it, with the run's evaluation if there is one.
+
+        The public form has no evaluation.
+        """
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality

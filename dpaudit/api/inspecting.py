@@ -1,4 +1,4 @@
-"""What `dpaudit inspect` shows of a run, a batch or a step: a document, and the same figures as JSON.
+"""Views of a run, a batch or a step for `dpaudit inspect`: a document, and its figures as JSON.
 
 Bounds are rounded outward, and tokens stand in quotes. All of it is as private as the records.
 """
@@ -43,12 +43,13 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 class Look(NamedTuple):
-    """What a look into a run gives.
+    """A view into a run.
 
     Attributes:
         document: for a terminal.
         figures: all of it by name, unrounded.
-        deeper: the options of `dpaudit inspect` that look into the first row of the table; empty where there are none.
+        deeper: the options of `dpaudit inspect` that open the first row of the table; empty where
+            there are none.
     """
 
     document: Document

@@ -1,4 +1,4 @@
-"""How a call shows its progress and its warnings: quietly in Python, with bars on the command line."""
+"""Progress and warnings of a call: quiet in Python, with bars on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reports and files are written, and where they must not be."""
+"""The places of reports and files, and places where they must not be."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ _BEGINNING = 1 << 10
 
 
 def last_part(location: Location) -> str:
-    """What to call a run."""
+    """Return a run's name: the last part of its location."""
     return location.name if isinstance(location, Path) else location.rpartition("/")[2]
 
 
 def folder_name(location: Location) -> str:
-    """What to call a run: a path such as . has a name only once it is resolved."""
+    """Return a run's name; a path such as . is resolved first."""
     return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
 
 
 def reports_of(run_dir: Location) -> Path:
-    """The default folder for reports: in the run directory, or here where that is elsewhere."""
+    """Return the default folder for reports: in the run directory, or here for a remote run."""
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
 
 
 def report_folder(run_dir: Location, audience: str) -> Path:
-    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    """Return the default folder for reports.
+
+    A run from elsewhere must not steer where they are written.
+    """
     folder = reports_of(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
@@ -51,7 +54,10 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 
 
 def holds_reports(folder: Path) -> bool:
-    """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
+    """Return whether reports of an earlier audit are there.
+
+    They must not outlive it when the run can no longer be read.
+    """
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
@@ -121,7 +127,7 @@ def spare_releases(out: Path, remedy: str) -> None:
 
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
-    """What is written inside goes to `path`, which `option` named: an error says so."""
+    """Name the path and the option that gave it, if writing to it fails."""
     from dpaudit.reports.write import NoPlainFileError
 
     try:

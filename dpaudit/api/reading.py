@@ -1,4 +1,7 @@
-"""Run directories from Python: runs, batches, steps and texts, each read when it is asked for. Judges nothing."""
+"""Run directories from Python: runs, batches, steps and texts, read when they are asked for.
+
+Nothing is judged.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +213,7 @@ class Batch:
 
     @property
     def costs(self) -> tuple[StepCost, ...]:
-        """What each token cost, in nats: exact, rise, fall and theorem1 of every step."""
+        """The cost of each token, in nats: exact, rise, fall and theorem1 of every step."""
         return self._whole.costs
 
     @property
@@ -220,12 +223,12 @@ class Batch:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """What leaving out each context would change, in nats, for the largest changes; None where none is recorded."""
+        """The largest losses from leaving out a context, in nats; None if none is recorded."""
         return self._whole.losses
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to, in order of steps."""
+        """The objections of step checks, in order of steps."""
         return self._whole.objections
 
     def __repr__(self) -> str:
@@ -234,7 +237,7 @@ class Batch:
 
 
 class _Whole(NamedTuple):
-    """What the steps of a batch hold together."""
+    """The common parts of a batch's steps."""
 
     costs: tuple[StepCost, ...]
     cost: Costs
@@ -243,7 +246,7 @@ class _Whole(NamedTuple):
 
 
 def _which(known: Sequence[int]) -> str:
-    """What --batch may name, in a sentence; an unfinished run has gaps."""
+    """Say what --batch may name; an unfinished run has gaps."""
     if not known:
         return "Generate the run first."
     if len(known) == 1:

@@ -1,4 +1,4 @@
-"""One step of a run: the sampled token, what it was sampled from, and what it cost."""
+"""One step of a run: the sampled token, the distribution it was sampled from, and its cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIX, LONGEST = 60, 200
 
 
 class Neighbours(Result):
-    """What the ex-post costs are for: the unit of the claim, or of the settings where there is no claim.
+    """The neighbours of ex-post costs: the unit of the claim, or of the settings without a claim.
 
     Attributes:
         contexts: how many contexts that difference changes; None where nothing bounds it.
@@ -83,12 +83,12 @@ class AllowedToken(Result):
 
 
 class Objection(Result):
-    """What a check of single steps objects to.
+    """An objection of a step check.
 
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: what it objects to, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.catalogue`).
         message: the problem in words, for people.
     """
 
@@ -99,7 +99,7 @@ class Objection(Result):
 
 
 class StepBudgets(Result):
-    """How much of their own budgets a batch's contexts have spent after a step.
+    """The spending of a batch's contexts after a step, where they have budgets of their own.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
@@ -113,7 +113,7 @@ class StepBudgets(Result):
 
 
 class StepSource:
-    """What the steps of one batch share: its open file, its accountant, the run's tokenizer and the step checks."""
+    """The common parts of one batch's steps: file, accountant, tokenizer and step checks."""
 
     def __init__(self, reader: RunReader, opened: BatchReader) -> None:
         self.neighbours = neighbours(reader.manifest)
@@ -143,7 +143,11 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Reads the step's record. Raises InputError when it cannot be decoded."""
+        """Read the step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -185,12 +189,18 @@ class RunStep:
 
     @property
     def movable(self) -> int | None:
-        """How many allowed tokens a neighbour's aggregate can differ at; None where nothing bounds it."""
+        """The number of allowed tokens at which a neighbour's aggregate can differ.
+
+        It is None if unbounded.
+        """
         return None if self.bounds is None else int((self.bounds[0] != self.bounds[1]).sum())
 
     @cached_property
     def cost(self) -> StepCost:
-        """What the sampled token cost, in nats; its figures are None where the record bounds nothing."""
+        """The cost of the sampled token, in nats.
+
+        Its figures are None if the record bounds nothing.
+        """
         with np.errstate(all="ignore"):
             return StepCost(
                 step=self.position,
@@ -218,7 +228,7 @@ class RunStep:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """What leaving out each context would change, in nats, for the largest changes; None where none is recorded."""
+        """The largest losses from leaving out a context, in nats; None if none is recorded."""
         sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
         return sums.result()
@@ -230,7 +240,7 @@ class RunStep:
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to here."""
+        """The objections of step checks here."""
         with np.errstate(all="ignore"):
             return tuple(
                 Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
@@ -239,7 +249,7 @@ class RunStep:
 
     @property
     def budgets(self) -> StepBudgets | None:
-        """What contexts have spent after the step; None where they have no budgets of their own."""
+        """The spending of contexts after the step; None without budgets of their own."""
         budget, own, step = self._view.mechanism.budget, self._view.budgets, self._view.step
         if budget is None or own is None or step.spent is None or step.active is None:
             return None

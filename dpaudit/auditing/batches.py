@@ -45,7 +45,7 @@ def all_gathered() -> tuple[Gathered, ...]:
 
 @dataclass
 class BatchFound:
-    """What one batch's file says. Its size does not grow with the vocabulary.
+    """The content of one batch's file. Its size does not grow with the vocabulary.
 
     Attributes:
         id: the batch.
@@ -54,7 +54,7 @@ class BatchFound:
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        evidence: what was found, by the evidence that takes it in.
+        evidence: the findings, by the evidence that takes them in.
         unmade: why some could not be gathered.
         looked: the plug-ins whose checks looked at it.
     """
@@ -71,7 +71,10 @@ class BatchFound:
 
 
 class BatchAuditor:
-    """Reads batches of one run. What it says of a batch depends on that batch's file and on run.json alone."""
+    """The audit of one run's batches.
+
+    Its result for a batch depends on that batch's file and on run.json alone.
+    """
 
     def __init__(self, location: str, change: ContextChange | None) -> None:
         """Open the run at a location; `change` is what the ex-post cost is for, None where nothing bounds it."""
@@ -106,7 +109,7 @@ class BatchAuditor:
 
 
 class _Looking:
-    """What looks at one batch: dpaudit's own evidence, and that of plug-ins, each of which is held apart."""
+    """The evidence gathered from one batch: dpaudit's own, and plug-ins', each kept apart."""
 
     def __init__(self, found: BatchFound) -> None:
         self._found = found
@@ -175,7 +178,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
 
 
 def _engine_for(reader: RunReader) -> Engine:
-    """All cores, but no more of them than there is work for."""
+    """Return an engine of all cores, but no more of them than there is work for."""
     workers = min(cores(), len(reader.batches))
     if not is_url(reader.location):  # else sizes would have to be asked for over the network
         size = 0

@@ -167,11 +167,12 @@ class _ExPostRun:
 
 @dataclass(frozen=True)
 class _ApproximateRun:
-    """Of the batch level, as what a number of tokens buys is.
+    """A run at the batch level, like the number of tokens that an epsilon buys.
 
     Attributes:
-        accountant: of all rounds; None where the run states no settings that its guarantee could be worked out from.
-        shares: over how many stopping points delta is split.
+        accountant: of all rounds; None where the run states no settings that its guarantee could be
+            worked out from.
+        shares: the number of stopping points that delta is split over.
     """
 
     figure: RunEpsilon

@@ -192,12 +192,12 @@ def _nats(value: float) -> Quantity:
 
 
 def _release(run: AuditedRun) -> Iterator[TooSmall]:
-    """The claim of the release level, where it is too small."""
+    """Yield the claim of the release level, if it is too small."""
     return (short for short in too_small(run) if short.level == "release")
 
 
 def _with_secret(manifest: Manifest) -> Manifest:
-    """The manifest, had its batches been drawn in secret."""
+    """Return the manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
     batching = manifest.batching.model_copy(update=said)
@@ -205,7 +205,7 @@ def _with_secret(manifest: Manifest) -> Manifest:
 
 
 def _with_independent(manifest: Manifest) -> Manifest:
-    """The manifest, had its records been hashed one by one, in secret, and had they budgets of their own."""
+    """Return the manifest, had its records been hashed one by one, in secret, with own budgets."""
     said: dict[str, Any] = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
     if manifest.batching.rule == "paper-slices":
         said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
@@ -215,7 +215,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
 
 
 def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float | None:
-    """Epsilon of the release level, were the batches these; None where nothing gives one."""
+    """Return epsilon of the release level, were the batches these; None if nothing gives one."""
     costs = run[Costs]
     if not run.kind.beforehand:
         cost = ex_post_release(manifest, secret, run.places, costs.batch_cost)
@@ -229,7 +229,10 @@ _Groups = tuple[tuple[int, int], ...]
 
 
 def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
-    """Numbers of batches and of generated ones that are not those of one record's group, or not public."""
+    """Yield numbers of batches and of generated ones that are not those of one record's group.
+
+    Numbers that are not public count, too.
+    """
     batching, clustering = run.manifest.batching, run.manifest.clustering
     if clustering.method == "none":
         labels, batches = len(batching.labels), batching.batches_per_label

@@ -34,13 +34,16 @@ class _BatchIntervals(BatchEvidence):
 
 
 class SeededDraws(Evidence):
-    """Holds a run's tokens to the uniforms of its committed seed, where it was given, a batch at a time.
+    """A comparison of a run's tokens with the uniforms of its committed seed, if it was given.
+
+    It is made a batch at a time.
 
     Attributes:
-        steps: how many were held to theirs.
+        steps: how many were compared.
         wrong: how many tokens are not those of their uniforms.
         first: where the first of these is; None where all are.
-        allowance: by how much, relatively, a uniform may lie beyond its token's interval (`rounding_allowance`).
+        allowance: by how much, relatively, a uniform may lie beyond its token's interval
+            (`rounding_allowance`).
         foreign: how many parts of the given seed are none of the run's.
     """
 

@@ -1,4 +1,4 @@
-"""What a run costs by its record and by its settings, at both levels: the figures that claims are held against."""
+"""The costs of a run by its record and by its settings, at both levels, to test claims with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INFINITE = Cost(math.inf, math.inf, math.inf)
 
 
 class _BatchCost(NamedTuple):
-    """What one batch cost.
+    """The cost of one batch.
 
     Attributes:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
@@ -89,7 +89,10 @@ class Costs(Evidence):
         return not self.unbounded and not run.cut_short and len(run.headers) == run.manifest.batches
 
     def batch_cost(self, batch: int) -> Cost:
-        """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""
+        """Return the ex-post cost of one batch in nats when the whole change falls on it.
+
+        It is infinite if a step has no bound.
+        """
         if self.ex_post is None or batch in self.unbounded or batch in self._run.cut_short:
             return INFINITE
         return self.ex_post.batch_cost(batch)
@@ -135,12 +138,12 @@ class Costs(Evidence):
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works rho out; None for a mechanism that has none."""
+        """The accountant of rho; None for a mechanism without one."""
         return self.grouping.rho_accountant(self._run.manifest, self._run.change)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:
-        """It at both levels; None likewise."""
+        """The approximate cost at both levels; None likewise."""
         if self.release is None:
             return None
         return approximate_levels(self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy)

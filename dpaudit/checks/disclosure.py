@@ -103,9 +103,10 @@ def _model(model: ModelSettings) -> ModelSettings:
 
 
 def _prompt(prompt: PromptSettings) -> PromptSettings:
-    """A template of the user's own stays inside, and so does its digest, which would confirm a guess of it.
+    """Leave out a template of the user's own, and its digest, which would confirm a guess of it.
 
-    Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
+    Nobody checks that no private example stands in it. Its end mark can be read off the sequences
+    that stop a text.
     """
     own = prompt.text is not None
     return prompt.only("template", "max_example_tokens", "end", "one_line", *["digest"] * (not own))
@@ -179,7 +180,10 @@ def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
 
 
 def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
-    """The first field that holds the sizes of all batches of a round, or of some in a row; None where none does."""
+    """Return the first field that holds the sizes of all batches of a round, or of some in a row.
+
+    It is None if none does.
+    """
     sizes = [run.headers[batch].contexts for batch in sorted(run.headers)]
     length = min(MOST_SIZES, run.manifest.batching.per_round)
     if length < FEWEST_SIZES:
@@ -199,12 +203,15 @@ def in_common(shared: SharedText) -> Finding:
 
 
 def acts_on_every_text(check: CheckResult) -> bool:
-    """Whether a failure of disclosure.sensitive is about the texts themselves, whatever is published beside them."""
+    """Return whether a failure of disclosure.sensitive is about the texts themselves.
+
+    It then stands whatever is published beside them.
+    """
     return _IN_EVERY_TEXT in check.notes
 
 
 def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Every text, number and list of numbers with the name of its field, and every name that the run chose itself."""
+    """Yield every text, number and list of numbers after its field's name, and chosen names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _values(inner, f"{field}.{name}" if field else name)
@@ -218,7 +225,7 @@ def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _spellings(value: Any) -> Iterator[str]:
-    """The hexadecimal digits that a reader could take a text, a number or a list of numbers for."""
+    """Yield the hexadecimal digits that a reader could take a value for."""
     if isinstance(value, str):
         yield value.lower()
         yield from (_hexadecimal(int(digits)) for digits in _DECIMAL.findall(value) if len(digits) <= MOST_DIGITS)
@@ -235,12 +242,15 @@ def _spellings(value: Any) -> Iterator[str]:
 
 
 def _hexadecimal(number: int) -> str:
-    """A number's digits, after the zeros that numbers drop: some digest of many begins with them."""
+    """Return a number's hexadecimal digits, after the zeros that numbers drop.
+
+    Some digest of many begins with them.
+    """
     return "0" * (TELLING - 1) + f"{abs(number):x}"
 
 
 def _digits(said: list[tuple[str, Any]]) -> dict[str, str]:
-    """Field by every run of so many hexadecimal digits that it could be the beginning of a digest."""
+    """Return the field by every run of enough hexadecimal digits to begin a digest."""
     return {
         run[start : start + TELLING]: field
         for field, value in said

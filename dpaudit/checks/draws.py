@@ -1,4 +1,4 @@
-"""How a step's token was drawn: the declared distribution, and where the random number behind the token lies."""
+"""The draw of a step's token: the declared distribution, and the place of its random number."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class DrawnStep:
     def of(
         cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
     ) -> DrawnStep | None:
-        """A step whose text has the tokens `before`, indices along S; None where a score is no number."""
+        """Return a step whose text has the tokens `before`, indices along S.
+
+        It is None if a score is no number.
+        """
         lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
         if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
             return None
@@ -89,7 +92,7 @@ class DrawnStep:
 
     @cached_property
     def place(self) -> int:
-        """How many tokens of the sampled one's level have a smaller index."""
+        """The number of tokens of the sampled one's level with a smaller index."""
         return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
 
     @cached_property
@@ -108,7 +111,7 @@ class DrawnStep:
 
     @cached_property
     def rank(self) -> int:
-        """How many tokens come before the sampled one by probability, and by index where that is equal."""
+        """The number of tokens before the sampled one by probability, then by index."""
         return int(self.counts[: self.level].sum()) + self.place
 
     @cached_property
@@ -119,13 +122,13 @@ class DrawnStep:
         return found, max(1.0 - float(found.sum()), 0.0) + _REST
 
     def mass_of(self, tokens: Doubles) -> Doubles:
-        """Probability of the `tokens` most probable ones, from 1 to S."""
+        """Return the probability of the `tokens` most probable ones, from 1 to S."""
         at = np.searchsorted(self.ends, tokens)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
 
 def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
-    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
+    """Return the distinct values of an aggregate [S], highest first, and their tokens: both [L].
 
     Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
     """
@@ -148,7 +151,7 @@ class Draw(NamedTuple):
 
     @classmethod
     def of(cls, step: DrawnStep, token: int) -> Draw:
-        """A step's draw; `token` is the sampled one's id."""
+        """Return a step's draw; `token` is the sampled one's id."""
         chance = float(step.each[step.level])
         highest = float(step.aggregate.max())
         earlier = step.aggregate[: step.token].astype(np.float64)

@@ -99,7 +99,7 @@ AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 @dataclass(frozen=True)
 class SeenPublic:
-    """What a step took from the public prompt: its place in the batch, what it must follow from, and its SHA-256."""
+    """The public part of a step: its place, what it must follow from, and its SHA-256."""
 
     position: int
     after: AfterPublic
@@ -116,7 +116,7 @@ class SeenPublic:
 
 
 class _BatchParts(BatchEvidence):
-    """What one batch's first steps took from the public prompt."""
+    """The public parts of one batch's first steps."""
 
     def __init__(self) -> None:
         self.seen: list[SeenPublic] = []
@@ -129,7 +129,7 @@ class _BatchParts(BatchEvidence):
 
 @dataclass
 class TakenPublic:
-    """What steps after the same label and tokens took from the public prompt.
+    """The public parts of steps after the same label and tokens.
 
     Attributes:
         batch, digest: of the first of them.

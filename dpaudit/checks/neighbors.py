@@ -41,7 +41,7 @@ def _nats(value: float) -> Quantity:
 
 @dataclass(frozen=True)
 class BatchLosses:
-    """What one batch's tokens cost its contexts.
+    """The losses of one batch's contexts.
 
     Attributes:
         contexts: how many contexts have a loss.
@@ -53,7 +53,10 @@ class BatchLosses:
 
 
 class ContextSums(BatchEvidence):
-    """Adds up the losses of one batch's contexts, a step at a time. A step without exact losses leaves it none."""
+    """The losses of one batch's contexts, summed a step at a time.
+
+    A step without exact losses leaves none.
+    """
 
     def __init__(self, batch: int, contexts: int) -> None:
         """`contexts`: how many contexts the batch has."""
@@ -144,7 +147,10 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
 
 
 def _tells(run: AuditedRun, left: LeftOut) -> bool:
-    """Whether a regenerated loss says anything: one that only a coarse rounding excuses does not."""
+    """Return whether a regenerated loss says anything.
+
+    One that only a coarse rounding excuses does not.
+    """
     bound, loss = run[Costs].batch_cost(left.batch).exact, abs(left.regenerated)
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
@@ -225,7 +231,10 @@ def logits_agree(run: AuditedRun) -> Outcome:
 
 
 def rounding_hides(difference: float, run: AuditedRun) -> bool:
-    """Whether values that differ by so many logit units, perhaps by rounding, are too far apart to show anything."""
+    """Return whether values differ by so many logit units that they show nothing.
+
+    The difference may be rounding.
+    """
     return difference > _FINE_LOGITS * run.manifest.mechanism.clip
 
 

@@ -32,7 +32,7 @@ from dpaudit.runs.layout import ASSIGNMENT
 
 @dataclass
 class Placement(Evidence):
-    """Where the records went.
+    """The places of records.
 
     Attributes:
         unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
@@ -242,7 +242,7 @@ def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None,
 
 
 def lacking(manifest: Manifest) -> str | None:
-    """The first number of a hashed rule that the manifest leaves out; None where it has them all."""
+    """Return the first number of a hashed rule that the manifest leaves out, or None."""
     by_label = ("key", "batches_per_label", "generate_per_label")
     names = by_label if manifest.clustering.method == "none" else ("key", "generate_per_cluster")
     return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
@@ -275,7 +275,7 @@ def _line(number: int, problem: Finding) -> Finding:
 
 
 class _Lines(Protocol):
-    """What reads the lines of an assignment."""
+    """A reader of an assignment's lines."""
 
     def problem(self, assigned: Assigned) -> Finding | None:
         """Take in a line, and return why it cannot be right; None where it may be."""
@@ -298,7 +298,7 @@ class _Grouped:
             self._groups = []
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """See `_Lines`."""
+        """Return what is wrong with a line, or None."""
         if assigned.slot is not None:
             return Finding(code="partition.slot-in-rounds")
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
@@ -330,7 +330,7 @@ class _Grouped:
 
 
 class _Places:
-    """Counts contexts, and the records in each."""
+    """The contexts of batches, and the records in each, counted."""
 
     def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
         self._batching, self._contexts = batching, contexts
@@ -410,9 +410,9 @@ class _Rule:
         return None
 
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
-        """Whether a record in a label or cluster of so many batches may be in none that is generated.
+        """Return whether a record in a group of `count` batches may be in none that is generated.
 
-        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """
         number = self._hash.batch(digest, count)
         return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

@@ -167,9 +167,10 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
 
 
 def _placed(run: AuditedRun) -> Counter[int]:
-    """How many records of each label, by its index, are surely there: those that the assignment has in its batches.
+    """Count the records of each label, by its index, that the assignment has in its batches.
 
-    Nothing where the assignment is not one of all records: partition.disjoint objects.
+    They are surely there. It is empty if the assignment is not one of all records:
+    partition.disjoint objects.
     """
     placement, found = run[Placement], Counter[int]()
     if run.places is None or placement.records != run.manifest.data.records or placement.problem is not None:
@@ -181,7 +182,7 @@ def _placed(run: AuditedRun) -> Counter[int]:
 
 
 def _outside(count: int, least: int, most: int) -> int:
-    """How far a noisy count lies from any that there can be without noise."""
+    """Return how far a noisy count lies from all that are possible without noise."""
     return max(least - count, count - most, 0)
 
 

@@ -61,7 +61,7 @@ def sides_are_consistent(view: StepView) -> Finding | None:
 
 
 class UniformRows(BatchEvidence):
-    """Which rows of a batch, its contexts' and the public prompt's, held equal logits at every step: none was scored.
+    """The rows of a batch that held equal logits at every step: no model scored them.
 
     Attributes:
         contexts: which of them, [n].
@@ -97,7 +97,7 @@ class UniformRows(BatchEvidence):
 
 
 class Unscored(Evidence):
-    """Which rows no model scored, by batch, of those batches that have some."""
+    """The rows that no model scored, by batch, of those batches that have some."""
 
     @override
     @classmethod

@@ -73,13 +73,16 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 # A process audits many runs, and most of them are held against the same streams.
 @lru_cache(maxsize=2)
 def _streams(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
     return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
 
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
-    """[3, seeds, MOST_SEEDED] what each gives by the third, fourth and fifth of PLACES; NaN where it gives nothing."""
+    """Return [3, seeds, MOST_SEEDED] each seed's numbers by the third to fifth of PLACES.
+
+    They are NaN where it gives nothing.
+    """
     found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
     for row, (name, seed) in enumerate(seeds):
         found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
@@ -92,20 +95,28 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2)
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
 
 class SeedTest(Evidence):
-    """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
+    """A comparison of a run's draws, in order, with the streams of seeds.
+
+    It looks at MOST_DRAWS of them.
+    """
 
     partial = True
     #: Whether draws are of tokens, or of who is in a draw.
     drawn: ClassVar[Drawn] = "tokens"
 
     def __init__(self, sampling: Sampling) -> None:
-        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
+        """Start with no draws.
+
+        Args:
+            sampling: the run's declaration; a seed of numpy's in it is tried with the same weight
+                as all others.
+        """
         self.draws = 0
         seed = sampling.seed if sampling.generator == "mt19937" else None
         self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
@@ -121,7 +132,7 @@ class SeedTest(Evidence):
         self._batches = 0
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
-        """[..., tried, n] what seeds give, of all that are tried."""
+        """Return [..., tried, n] the numbers of all seeds that are tried."""
         known = numbers(KNOWN)
         if not self._declared:
             return known
@@ -166,7 +177,7 @@ class SeedTest(Evidence):
         self._batches += 1
 
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """By place, what each seed gives for a batch's first draws, [seeds, size or less]."""
+        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
@@ -178,7 +189,7 @@ class SeedTest(Evidence):
 
     @property
     def shown(self) -> Finding:
-        """How much was looked at."""
+        """The amount that was looked at."""
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""What an audit looks at: a batch that is open for reading, and each of its steps."""
+"""The views of an audit: a batch that is open for reading, and each of its steps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class StepView:
 
     @cached_property
     def index(self) -> int | None:
-        """Where the sampled token stands among the support's tokens, or None when it is not there."""
+        """The sampled token's place among the support's tokens; None if it is not there."""
         step = self.step
         if step.support is None:
             return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
@@ -80,7 +80,7 @@ class StepView:
         return int(found[0]) if len(found) else None
 
     def places(self, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Where tokens stand among the support's, for those of them that are there."""
+        """Return the places among the support's tokens of those tokens that are there."""
         ids = tokens.astype(np.int64)
         if self.step.support is None:
             return ids[(ids >= 0) & (ids < self.manifest.record.vocabulary)]
@@ -115,14 +115,14 @@ class StepView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregate, [n, S], where the record shows it: all, or there are none."""
+        """The contributions to the aggregate, [n, S], if the record shows them, or none are."""
         if self.step.contexts is not None or self.header.contexts:
             return self.step.given
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
 
     @cached_property
     def budgets(self) -> NDArray[np.float64] | None:
-        """What each context may spend in the run, [n]; None without budgets."""
+        """The budget of each context in the run, [n]; None without budgets."""
         own, each = self.header.budgets, self.mechanism.budget
         if each is None:
             return None
@@ -150,7 +150,7 @@ class StepView:
 
     @cached_property
     def cost(self) -> Cost | None:
-        """What the step costs, charged to its batch when it is first asked for; None where nothing bounds it."""
+        """The cost of the step, charged to its batch on the first request; None if unbounded."""
         if self._accountant is None or self.reduced is None:
             return None
         try:
@@ -160,9 +160,10 @@ class StepView:
 
     @cached_property
     def additions(self) -> Additions | None:
-        """What the worst contexts do that could join.
+        """The effect of the worst contexts that could join.
 
-        None where the mechanism gives no bound, or does not say what is sampled from with a context more.
+        It is None if the mechanism gives no bound, or does not say what is sampled from with a
+        context more.
         """
         step, here, mechanism = self.reduced, self.log_probability, self.mechanism
         if step is None or here is None:
@@ -192,7 +193,7 @@ class StepView:
 
     @cached_property
     def draw(self) -> Draw | None:
-        """Where the random number behind the token lies; None likewise."""
+        """The place of the random number behind the token; None likewise."""
         return None if self.drawn is None else Draw.of(self.drawn, self.step.token)
 
 
@@ -241,17 +242,18 @@ class BatchView:
 
 
 class RunView:
-    """What all batches of a run are read with.
+    """The common data for reading all batches of a run.
 
     Attributes:
         manifest: the run's.
         change: how one unit's difference changes contexts; None where nothing bounds it.
         rules: the run's decoding rules; None without them, and where they cannot be read.
-        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be told.
+        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be
+            told.
     """
 
     def __init__(self, reader: RunReader, change: ContextChange | None) -> None:
-        """The run's tokenizer is read here, where its rules are about what tokens say."""
+        """Read the run's tokenizer, if its rules are about the text of tokens."""
         self.manifest, self.change, self._reader = reader.manifest, change, reader
         self.rules: ForbiddenTokens | None = None
         self.unruled: InputError | None = None
@@ -262,7 +264,7 @@ class RunView:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """What decodes the run's texts; None where it has no tokenizer that can be read."""
+        """The decoder of the run's texts; None without a readable tokenizer."""
         return self._reader.decoder(special=False)
 
 

@@ -163,7 +163,10 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
 
 
 class GenerationProgress:
-    """Shows how far a run is, on a bar, or in a line for each batch where there is no bar. Takes every event."""
+    """The progress of a run, on a bar, or in a line for each batch without a bar.
+
+    It takes every event.
+    """
 
     def __init__(self, bars: Progress, title: str, steps: int) -> None:
         """Args: bars to show it on; the run's name; tokens that a batch takes at most."""

@@ -1,4 +1,4 @@
-"""What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
+"""Results of audits, comparisons, inspections, evaluations and replays: types only."""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation

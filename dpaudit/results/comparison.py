@@ -82,11 +82,12 @@ class SameLength(OneKind):
 
 
 class Afforded(Result):
-    """How many tokens a batch of one run can have within another run's epsilon.
+    """The tokens of a batch of one run within another run's epsilon.
 
     Attributes:
         tokens: None where there is no answer.
-        all_generated: the run's longest batch ends here still within that epsilon; what more would cost is unknown.
+        all_generated: the run's longest batch ends here still within that epsilon; what more would
+            cost is unknown.
         reason: why there is no answer; None where there is one.
     """
 
@@ -141,7 +142,7 @@ class BudgetCurve(Result):
 
     @property
     def kind(self) -> ClaimKind:
-        """What sort of statement the curve's figures make."""
+        """The kind of statement that the curve's figures make."""
         return kind_of_accountant(self.accountant).id
 
     @model_validator(mode="after")
@@ -169,7 +170,10 @@ class BudgetPanel(ForNeighbours):
 
 
 class Spread(ForNeighbours):
-    """How a run's exact ex-post cost, in nats, is spread over its batches; quartiles are costs of actual batches."""
+    """The spread of a run's exact ex-post cost over its batches, in nats.
+
+    Quartiles are costs of actual batches.
+    """
 
     run: str
     batches: int
@@ -192,12 +196,15 @@ class LeftOut(Result):
 
 
 class RunScore(Result):
-    """How good one run's texts are, by one measure. Computed from private records.
+    """The quality of one run's texts, by one measure. Computed from private records.
 
     Attributes:
-        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
-        ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
-        public: of texts of the same prompts without any record, or by the public prompt; None where none was measured.
+        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's
+            token, in nats.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None where there
+            is none.
+        public: of texts of the same prompts without any record, or by the public prompt; None where
+            none was measured.
         added: what the records added to that; None likewise.
         conditions: a digest of all that must agree for two figures to be compared.
     """

@@ -1,4 +1,4 @@
-"""What a house asks of a run before its texts go out, as types: a policy file, and which one an audit was held to."""
+"""Policies, as types: an organisation's requirements of a run, and the policy of an audit."""
 
 from __future__ import annotations
 

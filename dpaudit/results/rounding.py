@@ -1,6 +1,7 @@
-"""How figures are shown. Bounds are rounded up, so that nothing shown promises more privacy than was computed.
+"""Figures for display. Bounds are rounded up, so none promises more privacy than was computed.
 
-The only place where a figure is rounded for display: checks, audits, commands and reports all use it.
+The only place where a figure is rounded for display: checks, audits, commands and reports all use
+it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """Writes the dialect's own keywords alone: strict validators, such as Ajv, refuse a schema with OpenAPI's."""
+    """A writer of the dialect's own keywords alone.
+
+    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
+    """
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""

@@ -46,7 +46,7 @@ def print_blocks(blocks: Iterable[d.Block], console: Console) -> None:
 
 
 def print_paragraph(said: Text, console: Console) -> None:
-    """Wrapped, with all lines but the first indented."""
+    """Print wrapped text, with all lines but the first indented."""
     for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
         line.rstrip()
         console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
@@ -55,9 +55,10 @@ def print_paragraph(said: Text, console: Console) -> None:
 def print_pair(
     label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
 ) -> None:
-    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks.
+    """Print `said` behind its label, wrapped in a column of its own.
 
-    The label's column has this `width`; what does not fit into `most` lines is left out, where that is given.
+    There is no padding, so that copies hold no blanks. The label's column has this `width`; text
+    that does not fit into `most` lines is left out, if that is given.
     """
     wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
     if most is not None and len(wrapped) > most:
