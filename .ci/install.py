@@ -1,5 +1,5 @@
 # ruff: noqa: S603
-"""python .ci/install.py ENVIRONMENT ARGUMENTS: what `pip install ARGUMENTS` gives a virtual environment, by uv.
+"""python .ci/install.py ENVIRONMENT ARGUMENTS: run `pip install ARGUMENTS`, by uv.
 
 uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of pip's
 configuration, so it is told here where pip is configured to look. Where uv cannot be had or fails, pip installs.

@@ -1,4 +1,7 @@
-"""One step's clipping, central order statistics, medians and leave-one-out sides, against a sort and a memory pass."""
+"""Aggregation of one step, against a sort and a memory pass.
+
+It is clipping, central order statistics, medians and leave-one-out sides.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigning vectors to their nearest centres, from a file: time against a plain matrix product, and peak memory."""
+"""Assignment of vectors from a file to centres: time against a matrix product, peak memory."""
 
 from __future__ import annotations
 

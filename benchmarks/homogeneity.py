@@ -1,4 +1,4 @@
-"""`python -m benchmarks.homogeneity`: whether batches of records that are alike cost less than batches of a label.
+"""`python -m benchmarks.homogeneity`: the cost of batches of alike records, and of a label.
 
 Two median runs over the same records, with as many batches, about as many records in each, and as many tokens. One
 hashes each label's records into batches, the other does so within clusters. Compared is the ex-post cost per token,
@@ -39,7 +39,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Arm:
-    """Batches of one run that have contexts, in one order: cost per token in nats, contexts, label, tokens."""
+    """Batches of one run that have contexts, in one order.
+
+    Each has its cost per token in nats, contexts, label and tokens.
+    """
 
     costs: Floats
     contexts: Floats

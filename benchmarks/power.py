@@ -1,4 +1,4 @@
-"""`python -m benchmarks.power`: how often the statistical checks find what they are for, and honest runs.
+"""`python -m benchmarks.power`: how often the statistical checks find faults and honest runs.
 
 Writes docs/power.md. Runs are simulated draw by draw, without files: some minutes on two cores.
 """

@@ -1,4 +1,4 @@
-"""docs/scaling.md: time, storage and cost at full size, worked out step by step from the latest measured rates.
+"""docs/scaling.md: time, storage and cost at full size, from the latest measured rates.
 
 `python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it. What stands above the section
 on full size is written by hand, and stays.

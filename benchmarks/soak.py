@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: kill -9 generating processes at random moments, resume them, prove that nothing is lost.
+"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove no loss.
 
 Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
 until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
@@ -101,7 +101,7 @@ class Run:
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
-        """Generate until the end, and meanwhile kill a worker of Ray after each of these pauses, in seconds.
+        """Generate to the end, killing a worker of Ray after each of these pauses, in seconds.
 
         Returns:
             How many workers were killed.
@@ -206,7 +206,10 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
 
 
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
-    """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
+    """Generate one run, killed after each of these times until it is finished.
+
+    Return how often it was killed.
+    """
     name, kills = run.path.name, 0
     for seconds in lives:
         finished, killed = run.live(seconds)

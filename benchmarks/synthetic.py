@@ -1,4 +1,4 @@
-"""Honest runs over made-up logits, as large as wanted and without a model: what the audit's cost is measured on."""
+"""Honest runs over made-up logits, of any size and without a model, to measure audits on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ WIDTH = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts; and its mechanism."""
+    """The size of a run and its mechanism.
+
+    There are `steps` tokens for each of `batches` batches of `contexts` contexts.
+    """
 
     batches: int
     steps: int

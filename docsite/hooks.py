@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and links to them."""
+"""Hooks of mkdocs: pages of files outside docs/ and of the checks, and links to them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ FULL, TASKS = 2, 8
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
+    """A run that is ready to be generated, or continued.
+
+    `manifest` is as config, data and model of this process make it.
 
     `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
@@ -81,7 +83,7 @@ class Ready:
 
     @property
     def left(self) -> float | None:
-        """What share of its budget a context begins with on average; None where no run was before."""
+        """The average share of its budget that a context begins with; None without earlier runs."""
         budget = self.manifest.mechanism.budget
         if budget is None or not self.manifest.privacy.earlier:
             return None
@@ -99,7 +101,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -160,7 +162,7 @@ def generate(
 
 
 def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not have gone on with this config and what it names.
+    """Refuse a run, finished or not, that could not continue with this config and its inputs.
 
     Reads the data and loads the model, as going on would.
 
@@ -185,7 +187,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -272,7 +274,11 @@ class Prompting(NamedTuple):
 
 
 def prompting(config: Config) -> Prompting:
-    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    """Load a config's model and make its prompts.
+
+    Raises:
+        InputError: the config does not allow it.
+    """
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
@@ -292,7 +298,10 @@ def _generate(
     progress: Progress,
     engine: Engine | None,
 ) -> ExPostAccountant | None:
-    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
+    """Charge for the batches that are on disk, and generate the others.
+
+    Return the accountant of their cost.
+    """
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -314,9 +323,10 @@ def _generate(
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -331,7 +341,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
@@ -347,14 +357,21 @@ def _larger_batches(config: Config) -> str:
 
 
 def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
-    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    """Yield lists of batches, one for each task.
+
+    Their contexts, `contexts` a batch, fill passes if there are enough.
+    """
     filling = math.ceil(FULL * rows / max(1.0, contexts))
     size = max(1, min(filling, len(batches) // TASKS))
     yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
-    """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
+    """Refuse a model that was not made for a prompt of `places` places and the text after it.
+
+    Raises:
+        InputError: it was not.
+    """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."

@@ -47,7 +47,7 @@ _SUM = 16 * MOST_BATCHES * _UNIT
 
 
 def allocated(profile: Profile, batches: int, generated: int, delta: float) -> Profile:
-    """Bound the release-level profile of one round: one batch's profile under a secret, uniform batch.
+    """Bound the release-level profile of one round: a batch's profile under a secret batch.
 
     Args:
         profile: of one batch, for all neighbours in both directions.
@@ -141,7 +141,9 @@ def allocated_cost(costs: Doubles, batches: int) -> float:
 
 
 def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int, int]) -> float:
-    """Bound the release-level ex-post epsilon of all texts of a run, in nats, rounded up; without its clusters.
+    """Bound the release-level ex-post epsilon of a run's texts, in nats, without clusters.
+
+    It is rounded up.
 
     A record is in one group, and in one batch of it a round: her group's rounds add up, and the costliest group counts.
 
@@ -162,7 +164,10 @@ def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int,
 
 @dataclass(frozen=True)
 class _Ratios:
-    """The law of a batch's likelihood ratio dP/dQ under Q: values [n], ascending from 0, and probabilities [n]."""
+    """The law of a batch's likelihood ratio dP/dQ under Q.
+
+    Values [n] ascend from 0, and have probabilities [n].
+    """
 
     values: Wide
     masses: Wide
@@ -230,7 +235,10 @@ def _slopes(x: Wide, y: Wide) -> Wide:
 
 @dataclass(frozen=True)
 class _Power:
-    """The law of a sum of independent ratios on the grid, below its end [n], and its error in l1."""
+    """The law of a sum of independent ratios on the grid, below its end [n].
+
+    Its error is in l1.
+    """
 
     masses: Wide
     error: float

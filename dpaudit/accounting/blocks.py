@@ -1,4 +1,4 @@
-"""More draws than one recursion can take, in blocks of as many as it can: an upper bound, and what surely is reached.
+"""Compositions of more draws than one recursion takes, in blocks: upper and lower bounds.
 
 A block's profile by the recursion holds whatever came before it. A pair of distributions that has it dominates the
 block, and the product of such pairs all blocks one after another; the product is formed by doubling, on a grid that

@@ -90,7 +90,10 @@ def rounding_allowance(
 
 @dataclass(frozen=True)
 class Cost:
-    """Ex-post cost of a token, a batch or a run, in nats: by Theorem 1, and exactly in either direction."""
+    """Ex-post cost of a token, a batch or a run, in nats.
+
+    It is by Theorem 1, and exactly in either direction.
+    """
 
     theorem1: float
     rise: float
@@ -98,7 +101,10 @@ class Cost:
 
     @property
     def exact(self) -> float:
-        """The smallest bound: rises and falls are summed apart, since no neighbour takes both at once."""
+        """The smallest bound.
+
+        Rises and falls are summed apart, since no neighbour takes both at once.
+        """
         return max(self.rise, self.fall)
 
 

@@ -1,4 +1,7 @@
-"""Draws by normal noise among contexts that are sampled by coins: dp-accounting's own events, composed."""
+"""Draws by normal noise among contexts that are sampled by coins.
+
+dp-accounting's own events are composed.
+"""
 
 from __future__ import annotations
 

@@ -107,9 +107,9 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
 
 @dataclass(frozen=True)
 class _Whole:
-    """The parts of all releases. `steps` are numbers of draws by their range: whose they are makes no difference.
+    """The parts of all releases.
 
-    The zCDP of draws is not in `rho`.
+    `steps` are numbers of draws by their range: it makes no difference whose they are.
     """
 
     steps: Counter[float]

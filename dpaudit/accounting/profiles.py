@@ -52,7 +52,7 @@ NOTHING = Profile(1.0, np.zeros(2))
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of a pair of distributions that dominates what it stands for, under the first of the two.
+    """Losses of a pair of distributions that dominates a mechanism, under the first of the two.
 
     Attributes:
         step: of the grid, in nats, positive.

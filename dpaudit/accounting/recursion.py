@@ -1,4 +1,6 @@
-"""The recursion over draws of bounded range, each chosen after those before it: the optimal bound, on a grid of losses.
+"""The recursion over draws of bounded range: the optimal bound, on a grid of losses.
+
+Each draw is chosen after those before it.
 
 A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the two ends alone, at
 the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst case, so the privacy profile of k draws
@@ -201,7 +203,10 @@ def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Dou
 
 
 class _Pairs:
-    """The two-point pairs of bounded range `places` * step whose losses are grid points: t = 0, 1, ..., places."""
+    """The two-point pairs of bounded range `places` * step whose losses are grid points.
+
+    t = 0, 1, ..., places.
+    """
 
     def __init__(self, places: int, step: float) -> None:
         t = np.arange(places + 1)

@@ -1,4 +1,4 @@
-"""Both levels of a run's guarantee: for readers of the texts, and for whoever knows which batch a record was in.
+"""Both levels of a run's guarantee: without, and with knowledge of a record's batch.
 
 A record's batch is drawn uniformly, independently of all others and in secret. Readers of the release do not know it,
 which amplifies (`allocation`). Whoever has the key, the assignment or the run directory does: against them one batch's

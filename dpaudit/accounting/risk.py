@@ -23,7 +23,7 @@ _ROOM = 2.0**-40
 
 @dataclass(frozen=True)
 class AttackCurve:
-    """An upper bound on the true-positive rate of any test by its false-positive rate: the least of lines.
+    """An upper bound on any test's true-positive rate by its false-positive rate: lines' minimum.
 
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].

@@ -142,7 +142,10 @@ class Tool(Attested):
 
 
 class Commitment(Attested):
-    """The digest of all that was settled before the run's first token, which `dpaudit generate` printed then."""
+    """The digest of all that was settled before the run's first token.
+
+    `dpaudit generate` printed it then.
+    """
 
     name: Literal["commitment"] = "commitment"
     digest: Sha256
@@ -186,14 +189,20 @@ class PolicyDigest(Attested):
 
 
 class Verifier(Attested):
-    """Who verified: this program of a version. `policies`: that it held the run to; svr says [] where there is none."""
+    """The verifier: this program of a version.
+
+    `policies` are those of the run; svr says [] for none.
+    """
 
     id: Name
     policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] = ()
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines: properties that were verified, when and by what."""
+    """The predicate svr v0.2, a summary for policy engines: verified properties.
+
+    It says when and by what.
+    """
 
     verifier: Verifier
     time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
@@ -237,14 +246,20 @@ class Statement(RootModel[TestResultStatement | SvrStatement]):
 
 
 class DsseSignature(Fields):
-    """A signature in base64. `keyid`: whose it says to be, which nobody signed; empty where it does not say."""
+    """A signature in base64.
+
+    `keyid` names its key, which nobody signed; it may be empty.
+    """
 
     keyid: Name = ""
     sig: Annotated[str, Field(max_length=1 << 10, pattern=r"^[A-Za-z0-9+/=]+$")]
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). Others may have signed, too."""
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse).
+
+    Others may have signed, too.
+    """
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

@@ -139,7 +139,10 @@ class ExPost(ForNeighbours):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta: `epsilon` by the tightest accounting, and `rdp`."""
+    """The same run between other neighbours, at the claim's delta.
+
+    `epsilon` is by the tightest accounting, `rdp` by Renyi accounting.
+    """
 
     relation: Relation
     unit: Unit
@@ -183,7 +186,9 @@ class Approximate(ForNeighbours):
 
 
 class Zcdp(ForNeighbours):
-    """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
+    """rho-zCDP of everything at the batch level, in nats, for a claim of rho.
+
+    It is from public settings alone.
 
     Attributes:
         rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
@@ -209,7 +214,10 @@ class ContextLoss(Result):
 
 
 class CurvePoint(Result):
-    """The smallest delta that goes with an epsilon: as the sampled texts suggest, and from below with confidence."""
+    """The smallest delta that goes with an epsilon.
+
+    It is as the sampled texts suggest, and from below with confidence.
+    """
 
     epsilon: Number
     delta: Number
@@ -279,7 +287,10 @@ class Empirical(Result):
 
 
 class Guarantees(Result):
-    """Figures of each kind, never added up and never in one column. `zcdp`: None unless the claim is of that kind."""
+    """Figures of each kind, never added up and never in one column.
+
+    `zcdp`: None unless the claim is of that kind.
+    """
 
     ex_post: ExPost | None
     approximate: Approximate | None
@@ -287,7 +298,7 @@ class Guarantees(Result):
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
-        """Return the recomputed epsilons at both levels that go with a kind of claim; None where there are none."""
+        """Return the recomputed epsilons at both levels for a kind of claim, or None."""
         found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
         return found
 
@@ -388,7 +399,9 @@ class TokenBand(Result):
 
 
 class TokenCurve(Result):
-    """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
+    """Ex-post cost by token position, in nats, over the batches that reached it.
+
+    Source: the paper's appendix figures.
 
     Positions are those in the batch: where it has several texts, they go on from one to the next.
 
@@ -412,7 +425,10 @@ class TokenCurve(Result):
 
 
 class Alternative(Result):
-    """A token that could have been drawn in place of one: its text, and its probability by the record."""
+    """A token that could have been drawn in place of one.
+
+    It has its text, and its probability by the record.
+    """
 
     text: str
     probability: Number
@@ -523,7 +539,9 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+        """Return whether a pass lacks this check: it was not made, but asked for.
+
+        The level or the policy asks for it.
 
         Args:
             level: of evidence, up to which all checks that are about the run must be made.

@@ -1,4 +1,7 @@
-"""Audited runs side by side, as types. A comparison's JSON is one Comparison; pages only render it."""
+"""Audited runs side by side, as types. A comparison's JSON is one Comparison.
+
+Pages only render it.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class OneKind(Result):
 
 
 class SameLength(OneKind):
-    """Epsilon of runs with the same neighbours, had all their batches had the same number of tokens.
+    """Epsilon of runs with the same neighbours, had their batches equally many tokens.
 
     Raises:
         ValidationError: a figure is of another kind, or holds for other neighbours.
@@ -97,7 +100,9 @@ class Afforded(Result):
 
 
 class Affordable(OneKind):
-    """Tokens of each run at the epsilon of each: `cells[i][j]` is the run of figure i at the epsilon of figure j.
+    """Tokens of each run at the epsilon of each.
+
+    `cells[i][j]` is the run of figure i at the epsilon of figure j.
 
     Raises:
         ValidationError: a figure is of another kind, the cells are no square of the figures, or one has tokens where
@@ -243,7 +248,7 @@ class QualityColumn(Result):
 
 
 class ComparedRun(Result):
-    """One run of a comparison, as its audit found it; one that cannot be read as a whole has no figures.
+    """One run of a comparison, as audited; a run that cannot be read has no figures.
 
     Attributes:
         caveats: what a reader of the guarantee must know beside it.
@@ -279,7 +284,10 @@ class ComparedRun(Result):
 
 
 class Comparison(Result):
-    """Two or more audited runs side by side. Every column of figures is of one kind, by the types that hold it."""
+    """Two or more audited runs side by side.
+
+    Every column of figures is of one kind, by the types that hold it.
+    """
 
     schema_version: Literal["1"] = "1"
     runs: tuple[ComparedRun, ...]

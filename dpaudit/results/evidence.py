@@ -1,4 +1,4 @@
-"""The levels of evidence, from the weakest: what a check of each level looks at, in the words of those who say it."""
+"""The levels of evidence, from the weakest: the object of each level's checks, in words."""
 
 from __future__ import annotations
 

@@ -66,7 +66,11 @@ class Scores(Fields):
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """Return the values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
+    """Return the values with their mean and spread.
+
+    Raises:
+        ValidationError: one is no share of 1.
+    """
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
 
@@ -247,7 +251,7 @@ class FineTuneSettings(Fields):
 
 
 class Downstream(Fields):
-    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, the baseline's and real ones.
+    """Accuracy of a classifier of labels, by its training texts: synthetic, baseline's, real.
 
     Attributes:
         encoder: whose embeddings the probe looks at, or that was fine-tuned.
@@ -324,7 +328,10 @@ class Added(Fields):
 
 
 class PerToken(Fields):
-    """A mean over tokens, in nats. `error`: its standard error, by how texts differ; None for a single text."""
+    """A mean over tokens, in nats.
+
+    `error` is its standard error, by how texts differ; None for a single text.
+    """
 
     mean: Finite
     error: NotNegative | None
@@ -397,7 +404,7 @@ class HeldOutLikelihood(Fields):
 
 
 class Baseline(Fields):
-    """Public-only texts that were measured beside the run's: the same prompts without any record, epsilon 0.
+    """Public-only texts that were measured beside the run's: the same prompts, epsilon 0.
 
     Attributes:
         samples: SHA-256 of their samples.jsonl.
@@ -411,7 +418,10 @@ class Baseline(Fields):
 
 
 def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
-    """Return what the records added to each figure that the baseline has, too. `tests`: number of test texts."""
+    """Return the records' addition to each figure that the baseline has, too.
+
+    `tests` is the number of test texts.
+    """
     found = []
     if mauve is not None and mauve.public is not None:
         found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))

@@ -31,7 +31,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One context that was left out of its batch, and the batch's own tokens scored again without it.
+    """One context that was left out of its batch, and the batch's tokens scored without it.
 
     Attributes:
         slot: its place in the batch, from 0.

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that other programs read or write: each follows from its type, and none is written by hand.
+"""JSON Schemas of the files that other programs read or write; each follows from its type.
 
 dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
 what raises it, is in docs/schemas.md.
@@ -63,7 +63,11 @@ SCHEMAS = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a kind of file, draft 2020-12. Raises KeyError where there is no such kind."""
+    """Return the JSON Schema of a kind of file, draft 2020-12.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,

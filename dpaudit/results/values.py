@@ -1,4 +1,4 @@
-"""Values of findings: numbers with their units, places in a run, names, and findings within findings."""
+"""Values of findings: numbers with units, places in a run, names, and inner findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class Quantity(_Data):
 
 
 class Place(_Data):
-    """A place in a run: a batch, and a step, a slot or a text of it, from 0; None where the whole batch is meant."""
+    """A place in a run: a batch, and a step, a slot or a text of it, from 0.
+
+    None where the whole batch is meant.
+    """
 
     batch: int
     step: int | None = None
@@ -80,7 +83,10 @@ class Message(Finding):
 
 
 def _typed(value: object) -> object:
-    """Return a value as JSON tells it from a name: infinities and NaN are text there, so they come as a quantity."""
+    """Return a value as JSON tells it from a name.
+
+    Infinities and NaN are text there, so they come as a quantity.
+    """
     return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,1 +1,1 @@
-"""Groups records that are alike before they are batched, and says what that costs (paper, section 4.1)."""
+"""Groups of records that are alike, before batching, and their cost (paper, section 4.1)."""

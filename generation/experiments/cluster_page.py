@@ -1,4 +1,4 @@
-"""Clustering methods side by side: a table, the cluster sizes that each leaves, and a file for spreadsheets."""
+"""Clustering methods side by side: a table, sizes of clusters, a file for spreadsheets."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _sizes(comparison: ClusterComparison) -> Figure:
 
 
 def _drawing(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
-    """Draw sizes of clusters, descending, in a panel for each method; None where there are no records."""
+    """Draw sizes of clusters, descending, in a panel for each method; None without records."""
     drawn = [(title, sizes) for title, sizes in methods if sizes]
     if not drawn:
         return None

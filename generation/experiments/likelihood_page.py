@@ -1,4 +1,7 @@
-"""What mechanisms make of held-out texts beside what they cost: a table, and files. Kinds of epsilon stay apart."""
+"""The likelihoods of held-out texts under mechanisms, beside their cost: a table, and files.
+
+Kinds of epsilon stay apart.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def screen(found: Likelihoods) -> Document:
 
 
 def files(found: Likelihoods) -> dict[str, str | bytes]:
-    """Return likelihood.json, and likelihood.svg and likelihood.png where an epsilon is finite, by their names."""
+    """Return likelihood.json, and likelihood.svg and likelihood.png, by their names.
+
+    The figures are there if an epsilon is finite.
+    """
     written: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
     of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
     labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
@@ -74,7 +80,7 @@ def files(found: Likelihoods) -> dict[str, str | bytes]:
 
 
 def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
-    """Draw epsilon against held-out likelihood, a panel for each kind of epsilon; None without a finite epsilon.
+    """Draw epsilon against held-out likelihood, a panel for each kind; None without finite ones.
 
     Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
     """
@@ -126,7 +132,7 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
 
 
 def in_words(row: MechanismLikelihood) -> str:
-    """A mechanism, but for clip and temperature."""
+    """Describe a mechanism, but for clip and temperature."""
     mechanism = row.mechanism
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
@@ -139,7 +145,10 @@ def in_words(row: MechanismLikelihood) -> str:
 
 
 def _figures(row: MechanismLikelihood) -> tuple[str, ...]:
-    """A config's cells under `HEADER`, after its name. What was measured is rounded to the nearest."""
+    """Return a config's cells under `HEADER`, after its name.
+
+    Measured figures are rounded to the nearest.
+    """
     return (
         stated(row.mechanism.clip),
         stated(row.mechanism.temperature),
@@ -163,7 +172,7 @@ def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
 
 
 def _measured_on(row: MechanismLikelihood) -> str:
-    """Texts, batches and neighbours, in a sentence or two."""
+    """Describe texts, batches and neighbours in a sentence or two."""
     left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
     return (
         f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "
