@@ -1,4 +1,4 @@
-"""Comparisons: epsilon at one length, tokens within another's epsilon, and kinds that never meet."""
+"""Comparisons: epsilon at one length, tokens for another's epsilon, and kinds that never meet."""
 
 from __future__ import annotations
 

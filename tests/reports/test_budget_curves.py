@@ -1,4 +1,4 @@
-"""Budget curves of a comparison: figures, their text alternatives, tables, and kinds that never share either."""
+"""Budget curves of a comparison: figures, text alternatives, tables, and kinds kept apart."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def test_a_figure_says_everything_in_words_too() -> None:
 
 
 def test_a_curve_is_drawn_from_zero_and_never_below_its_epsilon() -> None:
-    """Each step is that of the lengths up to its point, the first from no token on; what is not finite is a gap."""
+    """A step covers the lengths up to its point, the first from no token on.
+
+    A value that is not finite is a gap.
+    """
     endless = (0.1, 0.2, math.inf, 0.4)
     panel = BudgetPanel(kind="ex-post", curves=(curve("mean", "exact", endless),), **NEIGHBOURS)
     drawing = budget_curves(panel, {"mean": 1}, {("mean", "ex-post"): 4}, "budgets-1")
