@@ -1,4 +1,4 @@
-"""A generator that is not ours, in numpy: bigram models of private records, recorded as a run that dpaudit audits.
+"""A foreign generator in numpy: bigram models of private records, recorded as a run to audit.
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 
