@@ -1,4 +1,4 @@
-"""A foreign generator in numpy: bigram models of private records, recorded as a run to audit.
+"""A generator that is not ours, in numpy: bigram models of private records, recorded as a run that dpaudit audits.
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 

@@ -1,4 +1,4 @@
-"""Record `generate` of transformers, where a team wrote its own mean of clipped logits.
+"""Records `generate` of transformers: a mean of clipped logits that a team wrote itself, and the recorder beside it.
 
     python examples/record_transformers.py RUN_DIR MODEL TEXTS && dpaudit report RUN_DIR
 
@@ -38,17 +38,14 @@ MECHANISM = Mechanism.model_validate(
 
 
 def aggregation(scores):
-    """Clip every row's logits [rows, V], add them up, and divide by a fixed number.
-
-    This is the team's own aggregation. Hand over all of it.
-    """
+    """The team's own: clip every row's logits [rows, V], add them up, divide by a fixed number. And hand that over."""
     scores = scores.double()
     clipped = (scores - scores.amax(dim=1, keepdim=True) + CLIP).clamp(min=-CLIP)
     return Handed(contexts=clipped, aggregate=clipped.sum(dim=0) / DIVISOR)
 
 
 def manifest(placed, name, vocabulary, end):
-    """Return all that an auditor must know before the first step, with the claim at both levels."""
+    """Everything that an auditor must know before the first step, the claim at both levels included."""
     batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
     secret = SecretBatches(((BATCHES, GENERATED),))  # hashed_records drew the key, and nobody is shown it
     accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)

@@ -1,7 +1,4 @@
-"""Record inside a logits processor of vLLM.
-
-Arrays stand in for vLLM here, their rows in another order every step.
-"""
+"""Record inside a logits processor of vLLM; arrays stand in for vLLM here, their rows in another order every step."""
 
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -14,10 +11,7 @@ from dpaudit.recording import Recorder, hashed_records, rows_of_batch
 
 
 class RecordedRows:
-    """The parts of a logits processor of vLLM's V2 runner that record.
-
-    Derive from its `LogitsProcessor`, too.
-    """
+    """The parts of a logits processor of vLLM's V2 runner that record: derive from its `LogitsProcessor`, too."""
 
     def __init__(self, batches):
         self.batches = batches  # by number: what Recorder.batch gave, and how many contexts it has
@@ -29,10 +23,7 @@ class RecordedRows:
         return True
 
     def apply(self, logits, ctx):
-        """Draw and record each batch's token, given `logits` [rows, V].
-
-        In V1 there is no `ctx`: `places` is by row, and kept by `update_state`.
-        """
+        """`logits`: [rows, V]. In V1 there is no `ctx`: `places` is by row, and kept by `update_state`."""
         places = [self.places.get(slot) for slot in ctx.expanded_idx_mapping.tolist()]
         for number, (batch, contexts) in self.batches.items():
             rows = rows_of_batch(places, number, contexts)
