@@ -1,4 +1,4 @@
-"""Audited runs -> Comparison: each kind of epsilon at one length, and the length that each epsilon affords.
+"""Audited runs -> Comparison: each kind of epsilon at one length, and the length each affords.
 
 Ex-post figures are read off the runs' token curves and never carried beyond them: what further text would have cost
 depends on data nobody looked at. Approximate ones are worked out anew from the public settings, for any length.
@@ -144,7 +144,10 @@ class _ExPostRun:
         return Afforded(tokens=tokens, all_generated=tokens == self.longest)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """Yield epsilons by length, up to its own. Theorem 1 is about medians: a mean run has the exact curve alone."""
+        """Yield epsilons by length, up to the run's own.
+
+        Theorem 1 is about medians: a mean run has the exact curve alone.
+        """
         assert self.curve is not None
         own = [*(length for length in lengths if length < self.length), self.length]
         yield self._budget("exact", own, self.curve.exact)
@@ -161,7 +164,10 @@ class _ExPostRun:
         return _curve(self, accountant, epsilons, self.batches)
 
     def _with_clusters(self, cost: float) -> float:
-        """Return a cost of generation with that of the clusters, which is spent before the first token."""
+        """Return the cost of generation and clusters, which is spent before the first token.
+
+        `cost` is that of generation.
+        """
         return rounded_sum(cost, self.found.rebalancing)
 
 
@@ -210,7 +216,7 @@ class _ApproximateRun:
         return Afforded(tokens=tokens, all_generated=False)
 
     def budgets(self, lengths: Sequence[int]) -> Iterator[BudgetCurve]:
-        """Yield epsilons by each accountant, whichever the run's own figure is by, and by budgets."""
+        """Yield epsilons by each accountant, whichever the run's figure is by, and by budgets."""
         assert self.accountant is not None
         together = sorted({*lengths, self.found.tokens})
         delta = self.share(self.found.delta)
@@ -299,7 +305,7 @@ def _delta_shares(settings: Settings | None) -> int:
 
 
 def _accountant(result: AuditResult, found: Approximate) -> ApproximateAccountant | None:
-    """Return an accountant of a run; None where it states no valid settings, or where they bound nothing."""
+    """Return a run's accountant; None where it states no valid settings, or they bound nothing."""
     mechanism, settings = _mechanism(result), result.run.settings
     if mechanism is None or settings is None:
         return None
@@ -335,7 +341,7 @@ def _mechanism(result: AuditResult) -> Mechanism | None:
 
 
 def _by_neighbours(runs: Sequence[_Measured]) -> list[list[_Measured]]:
-    """Return the runs whose figures are known by length, together with those for the same neighbours."""
+    """Group the runs whose figures are known by length: each group has the same neighbours."""
     groups: dict[tuple[str, str, int | None], list[_Measured]] = {}
     for run in runs:
         if run.length:
@@ -381,12 +387,15 @@ def _why(reason: str, **values: str) -> Message:
 
 
 def _bound(batch: BatchResult) -> float:
-    """Return a batch's exact cost, in nats; without one, or where it is no number, nothing bounds it."""
+    """Return a batch's exact cost in nats, or infinity if it has none or it is no number."""
     return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
 
 
 def batch_spread(name: str, result: AuditResult) -> Spread | None:
-    """Return how a run's ex-post costs (nats) spread over its batches; None where its whole cost is not finite."""
+    """Return the spread of a run's ex-post costs (nats) over its batches; None if not finite.
+
+    Its cost as a whole must be finite.
+    """
     run = _measured(ExPostClaim.id, name, result)
     costs = sorted(_bound(batch) for batch in result.batches)
     if not isinstance(run, _ExPostRun) or not costs:
@@ -404,7 +413,7 @@ def batch_spread(name: str, result: AuditResult) -> Spread | None:
 
 
 def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
-    """Return what was evaluated: a column for each measure and all conditions that it was measured under."""
+    """Return the evaluated figures, a column for each measure and its conditions as a whole."""
     groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
         for one in _measures(name, result):
@@ -478,7 +487,10 @@ def _summary(name: str, result: AuditResult) -> ComparedRun:
 
 
 def _texts(result: AuditResult) -> Iterator[SampleText]:
-    """Yield the first text of each label, then others, up to _TEXTS: those of the same labels stand side by side."""
+    """Yield the first text of each label, then others, up to _TEXTS.
+
+    Those of the same labels stand side by side.
+    """
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
     ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
