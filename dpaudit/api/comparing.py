@@ -40,7 +40,10 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed epsilons in nats, and amounts."""
+        """Return a pandas.DataFrame with a row per run.
+
+        Its columns are verdict, claim, recomputed epsilons in nats, and amounts.
+        """
         return dataframe(
             {
                 "run": run.name,
@@ -141,7 +144,12 @@ def compare(
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
-    """Raise InputError where names do not fit the runs, they are too many, or the folder must not be written to."""
+    """Refuse to draw before it begins.
+
+    Raises:
+        InputError: names do not fit the runs, runs are too many, or the folder must not be written
+            to.
+    """
     if names and len(names) != len(runs):
         raise InputError("--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one.")
     if len(runs) > MOST_RUNS:
@@ -157,7 +165,9 @@ def draw_figures(
     formats: Sequence[Format] = ("svg", "png"),
     names: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw where ex-post epsilon was spent, for papers. All figures are drawn before the first is written.
+    """Draw where ex-post epsilon was spent, for papers.
+
+    All figures are drawn before the first is written.
 
     Args:
         audits: of ex-post runs.
@@ -225,7 +235,9 @@ def compose(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> RunComposition:
-    """Compute what several releases of the same records cost together. Each kind of epsilon has its own total.
+    """Compute what several releases of the same records cost together.
+
+    Each kind of epsilon has its own total.
 
     Args:
         runs: run directories, or audits of them.

@@ -82,7 +82,9 @@ def init(
 
 
 def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT) -> RunComparison:
-    """Generate, audit and compare two small runs: of a mean and of a central mean. Loads torch and the model.
+    """Generate, audit and compare two small runs: of a mean and of a central mean.
+
+    This loads torch and the model.
 
     Runs that are there already are not generated again.
 
