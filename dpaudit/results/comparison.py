@@ -1,4 +1,7 @@
-"""Audited runs side by side, as types. A comparison's JSON is one Comparison; pages only render it."""
+"""Audited runs side by side, as types.
+
+A comparison's JSON is one Comparison; pages only render it.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class OneKind(Result):
 
 
 class SameLength(OneKind):
-    """Epsilon of runs with the same neighbours, had all their batches had the same number of tokens.
+    """Epsilon of runs with the same neighbours, as if all their batches had equally many tokens.
 
     Raises:
         ValidationError: a figure is of another kind, or holds for other neighbours.
@@ -96,7 +99,9 @@ class Afforded(Result):
 
 
 class Affordable(OneKind):
-    """Tokens of each run at the epsilon of each: `cells[i][j]` is the run of figure i at the epsilon of figure j.
+    """Tokens of each run at the epsilon of each.
+
+    `cells[i][j]` is the run of figure i at the epsilon of figure j.
 
     Raises:
         ValidationError: a figure is of another kind, the cells are no square of the figures, or one has tokens where
@@ -169,7 +174,10 @@ class BudgetPanel(ForNeighbours):
 
 
 class Spread(ForNeighbours):
-    """How a run's exact ex-post cost, in nats, is spread over its batches; quartiles are costs of actual batches."""
+    """The spread of a run's exact ex-post cost over its batches, in nats.
+
+    Quartiles are costs of actual batches.
+    """
 
     run: str
     batches: int
@@ -236,7 +244,9 @@ class QualityColumn(Result):
 
 
 class ComparedRun(Result):
-    """One run of a comparison, as its audit found it; one that cannot be read as a whole has no figures.
+    """One run of a comparison, as its audit found it.
+
+    A run that cannot be read as a whole has no figures.
 
     Attributes:
         caveats: what a reader of the guarantee must know beside it.
@@ -272,7 +282,10 @@ class ComparedRun(Result):
 
 
 class Comparison(Result):
-    """Two or more audited runs side by side. Every column of figures is of one kind, by the types that hold it."""
+    """Two or more audited runs side by side.
+
+    Every column of figures is of one kind, by the types that hold it.
+    """
 
     schema_version: Literal["1"] = "1"
     runs: tuple[ComparedRun, ...]
