@@ -79,7 +79,12 @@ _SHORT_NAME = 20
 
 @dataclass(frozen=True)
 class Cell:
-    """Text of one cell; `kind` where that text is a figure of some kind of epsilon, `words` where it is no number."""
+    """Text of one cell.
+
+    Attributes:
+        kind: set where the text is a figure of some kind of epsilon.
+        words: set where it is no number.
+    """
 
     text: str
     kind: Kind | None = None
@@ -109,7 +114,10 @@ class ComparisonTable:
     brief_note: str = ""
 
     def block(self, runs: Mapping[int, str]) -> Table:
-        """Return the rows as a table whose first column names the runs: what each number is to be followed by."""
+        """Return the rows as a table whose first column names the runs.
+
+        It says what each number is to be followed by.
+        """
         words = {0, *(at + 1 for at in range(len(self.header)) if any(cells[at].words for _, cells in self.rows))}
         rows = [
             (f"{number}{'*' * (number in self.starred)} {runs[number]}".strip(), *(cell.text for cell in cells))
@@ -124,9 +132,10 @@ class ComparisonTable:
 
 
 class _Runs:
-    """Every run's number, and how many digits its figures of a kind have: one number never shows in two ways.
+    """Every run's number and digits by kind: one number never shows in two ways.
 
-    `cautions`: of the runs whose epsilons cannot be relied on.
+    The digits are those of its figures of a kind. `cautions`: of the runs whose epsilons cannot be
+    relied on.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -148,7 +157,10 @@ class _Runs:
         return tuple(f"* run {number}: {one_line(caution)}." for number, caution in starred if number in numbers)
 
     def shown(self, run: str, kind: Kind, value: float, delta: float | None = None) -> str:
-        """Return one of a run's figures, rounded up, with its delta; never past a claim of that kind that it keeps."""
+        """Return a run's figure, rounded up, with its delta; never past a claim of its kind.
+
+        That is a claim that the figure keeps.
+        """
         claim = self.claims[run]
         stated_for = () if claim is None or claim.kind != kind else (claim.epsilon, claim.batch_epsilon)
         claimed = min((each for each in stated_for if each is not None and value <= each), default=None)
@@ -178,13 +190,13 @@ def summary(comparison: Comparison) -> Document:
 
 
 def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
-    """Yield as many of the caveats as these characters hold, one at least, and how many more there are."""
+    """Yield as many of the caveats as these characters hold, at least one, and count the others."""
     if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= most):
         yield Paragraph(said, "caution")
 
 
 def _brief(table: ComparisonTable) -> ComparisonTable | None:
-    """Return what a terminal shows of a table: some columns, of the runs that have anything there; None if none.
+    """Return a table for a terminal: some columns, of the runs with anything in them, or None.
 
     What all figures hold for stands in the title.
     """
@@ -262,7 +274,7 @@ def _section(anchor: str, table: ComparisonTable, names: Mapping[int, str]) -> S
 
 
 def outcomes(comparison: Comparison) -> tuple[str, ...]:
-    """Say what came of it: a run's tokens within another's epsilon, and whose figures do not count."""
+    """Say what came of it: tokens within another run's epsilon, and figures that do not count."""
     runs = _Runs(comparison)
     said: list[str] = []
     for found in comparison.affordable:
@@ -281,15 +293,16 @@ def outcomes(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _is_hindsight(found: Affordable) -> bool:
-    """Return whether texts seem to fit another run's epsilon if they are cut, by figures known after the run."""
+    """Return whether texts seem to fit another's epsilon if cut, by figures known afterwards."""
     shorter = any(cell.tokens is not None and not cell.all_generated for row in found.cells for cell in row)
     return shorter and found.kind == ExPostClaim.id
 
 
 def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """Yield a sentence for each run with budgets: its promise beside worst-case accounting at its own length.
+    """Yield a sentence for each run with budgets: its promise beside worst-case accounting.
 
-    Below which clip that would promise as much is how far contexts really moved the draws.
+    The accounting is at the run's own length. Below which clip that would promise as much is how
+    far contexts really moved the draws.
     """
     curves = {(c.run, c.accountant): c for panel in comparison.budgets for c in panel.curves}
     for run in comparison.runs:
@@ -315,7 +328,10 @@ def _budgets_said(comparison: Comparison, runs: _Runs) -> Iterator[str]:
 
 
 def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[str]:
-    """Yield a sentence for each pair of runs whose figures hold: one's tokens within the other's epsilon."""
+    """Yield a sentence for each pair of runs whose figures hold, on tokens within an epsilon.
+
+    The tokens are one run's, the epsilon is the other's.
+    """
     by_name = {run.name: run for run in comparison.runs}
     # Budgets pay for any length: tokens are nothing that such a run affords.
     endless = {run.name for run in comparison.runs if run.budgets is not None and found.kind == ApproximateClaim.id}
@@ -334,7 +350,10 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
 
 
 def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
-    """Return so many tokens in words, of those that a batch had at most, or may have where epsilon is about that."""
+    """Return tokens in words, of a batch's most, or of what it may have.
+
+    The latter is for an epsilon that is about that.
+    """
     approximate = run.guarantees.approximate
     length = approximate.tokens if kind == ApproximateClaim.id and approximate is not None else run.longest_batch
     if tokens > length:
@@ -343,7 +362,7 @@ def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
 
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Return caveats of single runs, by the run's name, and those that several runs share, with their numbers."""
+    """Return single runs' caveats by name, and shared ones, with the numbers of their runs."""
     words, numbers = dict[str, str](), dict[str, list[int]]()
     for number, run in enumerate(comparison.runs, 1):
         for caveat in run.caveats:
@@ -431,7 +450,7 @@ def tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
 
 
 def _rho_table(comparison: Comparison, runs: _Runs) -> Iterator[ComparisonTable]:
-    """Yield the rhos of the runs that claim one, which are compared as they are; nothing where none does."""
+    """Yield the rhos of the runs that claim one, to compare as they are, or nothing without any."""
     rows = []
     for found in comparison.rhos:
         claim = runs.claims[found.run]
@@ -445,7 +464,10 @@ def _rho_table(comparison: Comparison, runs: _Runs) -> Iterator[ComparisonTable]
 
 
 def _starred(table: ComparisonTable, comparison: Comparison, runs: _Runs) -> ComparisonTable:
-    """Return the table with a star, and a note, for each run whose figures of its kind cannot be relied on."""
+    """Return the table with stars and notes for runs whose figures cannot be relied on.
+
+    Figures are of the table's kind.
+    """
     kind, listed = table.kind, {number for number, _ in table.rows}
     doubtful = (run for run in comparison.runs if run.caution and kind is not None and _total(run, kind, runs))
     starred = listed.intersection(runs.number[run.name] for run in doubtful)
@@ -486,7 +508,7 @@ def _mechanism(run: ComparedRun) -> str:
 
 
 def _about(run: ComparedRun, runs: _Runs) -> tuple[str, str]:
-    """Return what a run is and how much came out of it, and its epsilons; empty where nothing is known."""
+    """Return what a run is, how much came out of it, and its epsilons; empty if unknown."""
     settings = (("clip", run.clip), ("temperature", run.temperature))
     what = [_mechanism(run).capitalize(), *(f"{name} {stated(value)}" for name, value in settings if value is not None)]
     about = [", ".join(filter(None, what))]
@@ -622,7 +644,10 @@ def _budget_table(panel: BudgetPanel, runs: _Runs, name: str) -> ComparisonTable
 
 
 def _affordable_table(found: Affordable, runs: _Runs, told: bool) -> ComparisonTable:
-    """Return the tokens within each other's epsilons; `told`: whether `outcomes` warns of hindsight already."""
+    """Return the tokens within each other's epsilons.
+
+    `told` is whether `outcomes` warns of hindsight already.
+    """
     numbers = [runs.number[figure.run] for figure in found.figures]
     notes = ["A row's run, at the epsilon of the column's run."]
     if found.kind == ExPostClaim.id and not told:
@@ -669,7 +694,7 @@ def _spread_table(comparison: Comparison, runs: _Runs) -> ComparisonTable:
 
 
 def _quality_tables(comparison: Comparison, kind: Kind | None, runs: _Runs) -> Iterator[ComparisonTable]:
-    """Yield what the texts are worth beside one kind of epsilon, for the evaluated runs that have it; else nothing.
+    """Yield quality beside one kind of epsilon, for the evaluated runs that have it, or nothing.
 
     `kind` None is for runs that have no epsilon of either kind.
     """
@@ -744,7 +769,7 @@ def _quality_titles(columns: list[QualityColumn]) -> list[str]:
 
 
 def _total(run: ComparedRun, kind: Kind, runs: _Runs) -> tuple[str, str] | None:
-    """Return a run's epsilon of one kind with its delta, at the release level and the batch level, or None."""
+    """Return a run's epsilon of one kind with its delta, at release and batch level, or None."""
     found = _found(run, kind)
     if found is None:
         return None

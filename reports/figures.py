@@ -1,4 +1,4 @@
-"""What each figure shows, and how matplotlib draws it; `figure_files` makes pages' figures and files of it.
+"""Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
 Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
 matplotlib is imported inside the functions: it takes longer to load than an audit.
@@ -61,7 +61,9 @@ _ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optim
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `draw` is still to put on an empty canvas; its description has its figures, for who cannot see it.
+    """A figure that `draw` is still to put on an empty canvas.
+
+    Its description has its figures, for people who cannot see it.
 
     The name is for ids and file names, the height in inches.
     """
@@ -85,7 +87,7 @@ class Series:
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Return every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run with anything to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
@@ -127,7 +129,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Draw the mean cost of a token by position, its spread, and a strip with the batches behind each position.
+    """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
     None where no position has a finite mean.
     """
@@ -171,7 +173,7 @@ def token_curve(result: AuditResult) -> Drawing | None:
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
-    """Return per-batch costs of runs: a row for each, a tick for each batch; None where no run has a finite cost."""
+    """Draw runs' costs, a row each, a tick per batch; return None where no run's cost is finite."""
     if not any(run.costs.finite for run in runs):
         return None
     rows = []
@@ -223,7 +225,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Draw ex-post epsilon by length, exact and Theorem 1; None where no curve has a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None if no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -247,7 +249,7 @@ def growth(result: AuditResult) -> Drawing | None:
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Draw the share of contexts that took part by position; None without budgets, or where no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets or draws."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -297,7 +299,7 @@ def rise_and_fall(result: AuditResult) -> Drawing | None:
 
 
 def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Draw losses of left-out contexts against bounds; None where there are no two batches to compare."""
+    """Draw losses of left-out contexts against bounds; None without two batches to compare."""
     found = costs.losses(result)
     if found is None or len(found.finite) < _FEWEST_POINTS:
         return None
@@ -401,7 +403,7 @@ def budget_curves(
 
 
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Return low, median and high as drawn: a gap where one is not finite, and the median between the others."""
+    """Return low, median, high as drawn, with gaps if not finite, and the median in between."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
@@ -452,7 +454,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Return axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and a strip below for the number of batches there."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -481,7 +483,7 @@ def _lines(label: str) -> int:
 
 
 def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]]) -> Axes:
-    """Draw a row for each run, by its label: a box, or nothing where its largest cost is not finite."""
+    """Draw a row for each run by label: a box, or nothing if its largest cost is not finite."""
     axes = figure.add_subplot()
     for row, (_, spread) in enumerate(rows):
         if spread is None:
@@ -499,7 +501,7 @@ def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]])
 
 
 def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
-    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
+    """Return each run's neighbours' difference in a few words, or "" where all are the same."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
@@ -526,7 +528,7 @@ def _gaps(values: tuple[float, ...]) -> list[float]:
 
 
 def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """Draw the points on axes of one range from `start`, and the line on which both figures are equal."""
+    """Draw the points on axes of one range from `start`, and the line of equal figures."""
     axes = _axes(figure, across_name, up_name, grid="both")
     across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
     end = max(across.max(), up.max())
