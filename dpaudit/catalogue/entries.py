@@ -42,6 +42,22 @@ class Wording(_Entry):
     public_code: bool = False
 
 
+class Before(_Entry):
+    """The words for an outcome that is certain before a run (`dpaudit.checks.preflight`). Templates, but for `meant`.
+
+    Attributes:
+        setting: the field to change, by its name in a config.
+        problem: what is wrong there, without a full stop.
+        remedy: what would do instead, as a sentence.
+        meant: whether the setting itself says that the run is for no release, so that telling is enough.
+    """
+
+    setting: str
+    problem: str
+    remedy: str
+    meant: bool = False
+
+
 class Entry(_Entry):
     """What is fixed about a check.
 
@@ -55,6 +71,7 @@ class Entry(_Entry):
         reference: the paper's or the documentation's place.
         expected: what would have been right, where an outcome does not say it.
         outcome: the words for each outcome, by its code.
+        before: the words for those that settings alone decide, where these are not to pass.
     """
 
     title: str
@@ -67,6 +84,7 @@ class Entry(_Entry):
     reference: str
     expected: str = ""
     outcome: dict[str, Wording] = {}
+    before: dict[str, Before] = {}
 
 
 class Sentence(_Entry):

@@ -8,6 +8,7 @@ A template is a format string. `{epsilon}` shows a value as it is; after a colon
   rounded up. `share`: a share as percent, to the nearest. `points`: a share as
   percentage points, rounded up. `factor`: what an epsilon
   multiplies a probability by.
+- `small_delta`: of a number of records, a delta that is small enough for them.
 - `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`: the word alone.
 - Several values stand in a row, with commas; `and`, `or`: with that word before the last.
 
@@ -32,6 +33,7 @@ from dpaudit.results.rounding import (
     lower_bound,
     nearest,
     rounded_up,
+    small_delta,
     stated,
 )
 from dpaudit.results.values import Finding, Message, Place, Quantity, Value, printable
@@ -148,6 +150,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "stated": stated,
     "repr": repr,
     "delta": delta_bound,
+    "small_delta": lambda records: stated(small_delta(records)),
     "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
     "points": lambda value: f"{bound(100 * value, 3)} percentage points",
