@@ -82,7 +82,7 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
-    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
+    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_preflight.py runs it"),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),

@@ -26,8 +26,8 @@ from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
+    from dpaudit.checks.preflight import Obstacle
     from dpaudit.engines import Engine
-    from dpaudit.generation.obstacles import Obstacle
     from dpaudit.results.plan import Plan
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -144,7 +144,7 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        for obstacle in look_at_data(asked, unverified):
+        for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
 
@@ -201,10 +201,10 @@ def plan(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        known = look_at_data(asked, unverified)
+        known = look_at_data(asked, unverified, goes_on=bool(earlier))
         from dpaudit.generation.planning import plan as planned
 
-        return planned(asked, known, earlier)
+        return planned(asked, tuple(map(str, known)), earlier)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:
@@ -231,18 +231,21 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
     return place
 
 
-def look_at_data(config: settings.Config, unverified: bool) -> tuple[Obstacle, ...]:
+def look_at_data(config: settings.Config, unverified: bool, *, goes_on: bool = False) -> tuple[Obstacle, ...]:
     """Return what keeps a run from passing its audit, of the settings and of the data.
+
+    `goes_on`: whether it goes on from earlier runs.
 
     Raises:
         InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
     """
-    from dpaudit.generation.obstacles import obstacles, refuse
+    from dpaudit.checks.preflight import obstacles, refuse
+    from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
     from dpaudit.generation.starting import require_labels
 
     require_labels(config.data)
-    found = obstacles(config, read_records(config.data))
+    found = obstacles(planned_run(config, read_records(config.data), goes_on=goes_on))
     if not unverified:
         refuse(found, "--unverified generates it all the same, for no release.")
     return found

@@ -16,14 +16,25 @@ from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.levels import Level, Levels
-from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin
 from dpaudit.results import Amplification, Finding, Quantity, Value
 
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
 
 
-@RunCheck(id="claim.epsilon", gathers=(Costs,))
+def _cost_of_settings(run: AuditedRun) -> Outcome | None:
+    """Hold a claim that is stated before the run against all that its settings cost, whatever the texts will be."""
+    if run.claim.epsilon is None or run.kind.beforehand:
+        return epsilon_is_covered(run)
+    spent = run[Costs].grouping.epsilon
+    if run.kind.covers(run.claim.epsilon, spent):
+        return None
+    figures = {"claimed": run.claim.epsilon, "recomputed": spent}
+    return Outcome("fail", "exceeded", {name: Quantity(value=each, unit="nats") for name, each in figures.items()})
+
+
+@RunCheck(id="claim.epsilon", gathers=(Costs,), foresee=_cost_of_settings)
 def epsilon_is_covered(run: AuditedRun) -> Outcome:
     """Hold epsilon, recomputed for the claim's kind, relation and unit, against the claimed one."""
     claim = run.claim
@@ -62,7 +73,7 @@ def batch_epsilon_is_covered(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(run, found, "batch")))
 
 
-@RunCheck(id="claim.rho", gathers=(Costs,))
+@SettingsCheck(id="claim.rho", gathers=(Costs,))
 def rho_is_covered(run: AuditedRun) -> Outcome:
     """Compare the claimed rho of zCDP with the one recomputed for the claim's relation and unit.
 
@@ -86,7 +97,7 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
 
 
-@RunCheck(id="claim.delta", gathers=(Costs,))
+@SettingsCheck(id="claim.delta", gathers=(Costs,))
 def delta_is_small(run: AuditedRun) -> Outcome:
     """Compare delta with the claim's kind, the number of records, and the noised centres' delta."""
     claim, centers, needs = run.claim, run[Costs].grouping.delta, run.kind.delta
@@ -96,11 +107,12 @@ def delta_is_small(run: AuditedRun) -> Outcome:
     if needs == "optional" and not claim.delta:
         return Outcome("pass", "every-delta", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
-    filled = run.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
-    by_round: Counter[int] = Counter()  # in each of which every record serves once
+    batching, by_round = run.manifest.batching, Counter[int]()  # in each of which every record serves once
     for batch, header in run.headers.items():
-        by_round[batch // run.manifest.batching.per_round] += header.contexts
-    shown = max(by_round.values(), default=0) if filled else 0
+        by_round[batch // batching.per_round] += header.contexts
+    shown = max(by_round.values(), default=0)
+    if batching.rule == "hashed-slots" and batching.slots is not None:
+        shown = max(shown, batching.slots * batching.per_round) if claim.unit == "context" else 0
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
     records = max(2, run.manifest.data.records, shown)
     limit = 1 / records
@@ -133,7 +145,7 @@ def kind_fits(run: AuditedRun) -> Outcome:
     )
 
 
-@RunCheck(id="claim.tuning")
+@SettingsCheck(id="claim.tuning")
 def settings_are_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of all settings but the batching rule's."""
     return judge_origin(run.manifest.origins.settings, "settings")

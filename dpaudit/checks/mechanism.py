@@ -14,7 +14,7 @@ from dpaudit.checks.claim import recomputed_figure
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, replay_remedy
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, StepCheck, inapplicable, replay_remedy
 from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.mechanisms import ANCHOR, COME_AND_GO
 from dpaudit.results import Finding, Place, Quantity, Value, finding_of
@@ -30,7 +30,7 @@ LONGEST_PREFIX = 7
 TOKEN_BYTES = 8
 
 
-@RunCheck(id="mechanism.randomness")
+@SettingsCheck(id="mechanism.randomness")
 def randomness_is_secret(run: AuditedRun) -> Outcome:
     """Judge the declared generator: the system's entropy, a committed secret seed, or any other."""
     sampling = run.manifest.sampling
@@ -72,7 +72,22 @@ def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:
     return Outcome("skip", "unrecorded-contexts", values, (replay_remedy(run.manifest),))
 
 
-@StepCheck(id="mechanism.divisor", shown=lambda view: view.contributions is not None, unshown=_from_replayed_steps)
+def _left_unrecorded(run: AuditedRun) -> Outcome | None:
+    """Return the skip of a run that will record no terms of its sums; None of another run."""
+    manifest, aggregator = run.manifest, run.manifest.mechanism.aggregator
+    if manifest.record.contexts or not aggregator.sums:
+        return None
+    truncated = manifest.mechanism.support.size is not None
+    code = "contexts-left-out" if truncated else "contexts-too-large"
+    return Outcome("skip", code, {"aggregator": aggregator.name})
+
+
+@StepCheck(
+    id="mechanism.divisor",
+    shown=lambda view: view.contributions is not None,
+    unshown=_from_replayed_steps,
+    foresee=_left_unrecorded,
+)
 def divisor_is_the_declared_one(view: StepView) -> Finding | None:
     """Compare each aggregate with the recorded contexts' sum over the declared divisor."""
     mechanism, contributions = view.mechanism, view.contributions
@@ -235,7 +250,7 @@ def public_parts_are_public(run: AuditedRun) -> Outcome:
     return Outcome("skip", "partly-compared", values, (shown,), evidence=_REPLAYED)
 
 
-@RunCheck(id="mechanism.model")
+@SettingsCheck(id="mechanism.model")
 def model_never_saw_the_records(run: AuditedRun) -> Outcome:
     """Judge what the run says of where its model's weights come from; nothing else is looked at."""
     declared = run.manifest.model.trained_on_records

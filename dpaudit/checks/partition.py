@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import AuditedRun, Evidence, input_problem
 from dpaudit.checks.grouping import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin, replay_remedy
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin, replay_remedy
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import (
     Assigned,
@@ -125,7 +125,7 @@ def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
     return Outcome("pass", "placed-from-digests", values)
 
 
-@RunCheck(id="partition.public-parameters")
+@SettingsCheck(id="partition.public-parameters")
 def batching_is_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of the batching rule's numbers.
 

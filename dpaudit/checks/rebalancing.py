@@ -30,7 +30,12 @@ _ROUNDING = 1e-9
 _RARELY = 1e-6
 
 
-@RunCheck(id="rebalancing.noise", gathers=(Placement,))
+def _unpaid_centers(run: AuditedRun) -> Outcome | None:
+    """Return why the declared centres cannot be relied on; None where they can, and where there are none."""
+    return None if run.manifest.clustering.method == "none" else _centers_problem(run.manifest)
+
+
+@RunCheck(id="rebalancing.noise", gathers=(Placement,), foresee=_unpaid_centers)
 def clusters_are_noised(run: AuditedRun) -> Outcome:
     """Compare the noise with its cost, and the noisy counts with the records and with the choices.
 

@@ -82,6 +82,7 @@ def replay_remedy(manifest: Manifest) -> Finding:
 Context: TypeAlias = Mapping[str, str]
 StepFunction: TypeAlias = Callable[[StepView], Finding | None]
 RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
+Foresee: TypeAlias = Callable[[AuditedRun], Outcome | None]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
@@ -94,12 +95,14 @@ class Check(ABC, Generic[Function]):
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
+        foresee: makes the part of the check that settings decide, before the run; None where they decide nothing.
     """
 
     id: str
     function: Function = field(init=False)
     plug_in: PlugIn | None = field(init=False, default=None)
     gathers: tuple[type[Evidence], ...] = ()
+    foresee: Foresee | None = None
 
     def __call__(self, function: Function) -> Function:
         """Declare the function that makes this check."""
@@ -116,6 +119,12 @@ class Check(ABC, Generic[Function]):
     @abstractmethod
     def outcome(self, run: AuditedRun) -> Outcome:
         """Make the check."""
+
+    def before(self, run: AuditedRun) -> Outcome | None:
+        """Return the outcome that is certain of a planned run, of which nothing is written; None where none is."""
+        if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
+            return None
+        return self.foresee(run)
 
     def result(self, run: AuditedRun, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
@@ -213,6 +222,15 @@ class RunCheck(Check[RunFunction]):
             if lacking := run.unmade.get(kind):
                 return unusable(lacking)
         return self.function(run)
+
+
+@dataclass(kw_only=True)
+class SettingsCheck(RunCheck):
+    """A check of the run's settings alone, which is made before the run as well."""
+
+    @override
+    def before(self, run: AuditedRun) -> Outcome | None:
+        return self.outcome(run)
 
 
 class Objections(BatchEvidence, Evidence):
