@@ -50,6 +50,12 @@ class BatchCosts:
         return len(self.finite) < FEWEST_BINNED
 
     @property
+    def quartiles(self) -> list[float]:
+        """The least cost, the three quartiles and the largest: all of them costs of actual batches."""
+        last = len(self.values) - 1
+        return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
+
+    @property
     def marks(self) -> str:
         """What their figure's marks are."""
         if self.few:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
@@ -28,10 +26,20 @@ from dpaudit.reports.document import (
     Words,
 )
 from dpaudit.reports.findings import caution, cited, is_public
-from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
+from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
+from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, neighbours, or_absent, say, section_title
+from dpaudit.reports.wording import (
+    ABSENT,
+    KIND_MEANINGS,
+    KIND_TITLES,
+    neighbours,
+    or_absent,
+    say,
+    section_title,
+    signed,
+)
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -45,7 +53,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
-NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
+NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 #: Levels and children of the composition that a page lists.
 _DEPTH, _BREADTH = 8, 60
@@ -104,7 +112,6 @@ def _kind(
     result: AuditResult,
     kind: Kind,
     recomputed: Mapping[str, str],
-    parts: Sequence[tuple[str, str]],
     remark: str,
     more: Sequence[Block] = (),
 ) -> Section:
@@ -112,9 +119,15 @@ def _kind(
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
     if recomputed:
         blocks.append(_beside(result, kind, recomputed))
-    if parts:
-        blocks.append(Definitions([Entry(name, value) for name, value in parts], "figures"))
+    if parts := key_figures(result, kind):
+        blocks.append(Definitions([Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"))
     return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+
+
+def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
+    """Return a figure's name, with its level where it is the batch level's alone, and the release level differs."""
+    found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
+    return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
 
 
 def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
@@ -149,7 +162,7 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     """Return what a claim states, by the name of its quantity."""
     figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
-    named = {name: NOT_CLAIMED if value is None else _nats(stated(value)) for name, value in figures.items()}
+    named = {name: NOT_CLAIMED if value is None else in_nats(stated(value)) for name, value in figures.items()}
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
@@ -165,7 +178,7 @@ def _recomputed(
     digits = digits_for(claim, found)
     figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-    named = {level: _nats(bound(value, digits)) for level, value in figures.items()}
+    named = {level: in_nats(bound(value, digits)) for level, value in figures.items()}
     return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
@@ -178,30 +191,18 @@ def _ex_post(result: AuditResult) -> Section:
             if claim is not None:
                 recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
             remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, recomputed, (), remark)
-    shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
-    parts = [
-        (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
-        (f"Rise{of_batch}", _nats(shown(found.rise))),
-        (f"Fall{of_batch}", _nats(shown(found.fall))),
-        ("Rebalancing", _nats(shown(found.rebalancing))),
-        (f"Generation, Theorem 1{of_batch}", _nats(shown(found.theorem1))),
-        ("Exact saves (nats)", saving(found.theorem1, found.exact)),
-        *_between_levels(found),
-    ]
-    total = "batch level's total" if of_batch else "total"
+        return _kind(result, ExPostClaim.id, recomputed, remark)
+    total = "batch level's total" if found.amplification.groups else "total"
     remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
-    return _kind(result, ExPostClaim.id, _recomputed(claim, found), parts, remark)
+    return _kind(result, ExPostClaim.id, _recomputed(claim, found), remark)
 
 
 def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
     found, remark = result.guarantees.zcdp, say("of-rho")
     if found is None:
-        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), (), remark)
-    recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
-    parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
-    return _kind(result, ZcdpClaim.id, recomputed, parts, remark)
+        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), remark)
+    recomputed = {_RHO: in_nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
+    return _kind(result, ZcdpClaim.id, recomputed, remark)
 
 
 def _approximate(result: AuditResult) -> Section:
@@ -210,30 +211,9 @@ def _approximate(result: AuditResult) -> Section:
         remark = "No approximate guarantee was computed for this run."
         if is_public(result):
             remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), (), remark)
+        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), remark)
     remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), list(_approximate_parts(claim, found)), remark)
-
-
-def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
-    of_batch = _of_batch_level(found)
-    yield f"Accounting method{of_batch}", wording.METHOD_NAMES.get(found.method, one_line(found.method))
-    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
-    yield f"No accountant can go below{of_batch}", _nats(low)
-    yield f"By Rényi DP{of_batch}", _nats(bound(found.batch_rdp, digits_for(claim, found)))
-    most = f"any number; a batch has at most {found.tokens:,}" if found.method == "zcdp" else f"{found.tokens:,}"
-    yield f"Tokens accounted for{', in each round' if found.amplification.rounds > 1 else ''}", most
-    if found.rho is not None:
-        yield "All tokens", f"rho {bound(found.rho)} (zCDP), whatever their number"
-    inside = " inside ε, accounted for jointly" if found.rebalancing else ""
-    yield "Rebalancing", _nats(bound(found.rebalancing)) + inside
-    if found.centers:
-        yield "Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ"
-    yield "Sensitivity", one_line(found.sensitivity)
-    yield from _between_levels(found)
-    for other in found.others:
-        between = f"To {neighbours(other.relation, other.unit, None)}{of_batch}"
-        yield between, f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
+    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), remark)
 
 
 def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
@@ -251,61 +231,24 @@ def _of_batch_level(found: ExPost | Approximate) -> str:
     return " (batch level)" if found.amplification.groups else ""
 
 
-def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
-    """Yield what lies between the levels, or why nothing does."""
-    between = found.amplification
-    if between.groups:
-        yield "Secret batches", secret_batches(between)
-    if between.assumption is not None:
-        yield "The release level rests on", one_line(sentence(between.assumption))
-    if between.reason is not None:
-        yield "Both levels are equal", one_line(sentence(between.reason))
-
-
 def _empirical(result: AuditResult) -> Section:
     found = result.guarantees.empirical
     if is_public(result):
-        return _kind(result, EMPIRICAL, {}, (), "This report withholds what was measured on the private data.")
-    if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
-        return _kind(result, EMPIRICAL, {}, (), "No loss of a left-out context was computed for this run.")
-    parts: list[tuple[str, str]] = []
-    if found.leave_one_out_max is not None:
-        parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
-        parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
-        if found.worst:
-            worst = found.worst[0]
-            parts.append(("Where, with its sign", f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"))
+        remark = "This report withholds what was measured on the private data."
+        return _kind(result, EMPIRICAL, {}, remark)
+    if not key_figures(result, EMPIRICAL):
+        remark = "No loss of a left-out context was computed for this run."
+        return _kind(result, EMPIRICAL, {}, remark)
     remark = "Not a guarantee, so it has no claim to stand beside."
-    if (attack := found.attack) is not None:
-        parts += [
-            ("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"),
-            ("At δ", delta_bound(attack.delta)),
-            ("Without allowing for chance", _nats(nearest(attack.estimate))),
-            ("Texts on either side", f"{attack.trials:,}"),
-            ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
-        ]
+    if found.attack is not None:
         remark = say("lower-bound")
-    if (canaries := found.canaries) is not None:
-        parts += [
-            ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
-            ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
-            ("And at most, were all right", _least(canaries.most)),
-        ]
+    if found.canaries is not None:
         remark = f"{remark} {say('of-canaries')}"
     more = []
     if points := attack_curve(result):
         title = "The smallest δ that the attack leaves to each ε"
         more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, {}, parts, remark, more)
-
-
-def _least(epsilon: float) -> str:
-    """Return a bound from below in a row of its own; 0 is none."""
-    return _nats(lower_bound(epsilon)) if epsilon > 0 else "none above 0"
-
-
-def _sure(confidence: float) -> str:
-    return f"({nearest(100 * confidence, 3).rstrip('0').rstrip('.')}% confidence)"
+    return _kind(result, EMPIRICAL, {}, remark, more)
 
 
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
@@ -483,11 +426,6 @@ def worst_sentence(result: AuditResult) -> str:
     return f"{said} with the largest loss by size, of {count:,} left out one at a time."
 
 
-def signed(loss: float) -> str:
-    """Return a loss with its sign, for here the sign says which way the text would have moved."""
-    return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
-
-
 def _ledger(result: AuditResult) -> list[Block]:
     if not result.ledger:
         return []
@@ -508,7 +446,7 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
 
     def figure(each: LedgerEntry) -> str:
         delta = f", δ = {delta_bound(each.delta, claimed)}" if each.delta else ""
-        return _nats(shown[entry.kind](each.value)) + delta
+        return in_nats(shown[entry.kind](each.value)) + delta
 
     title = f"Composition: {KIND_TITLES[entry.kind]}"
     note = neighbours(entry.relation, entry.unit, records)
@@ -587,7 +525,3 @@ def _scalar(value: object) -> str:
 
 def _reproduce(result: AuditResult) -> list[Block]:
     return [Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()), Commands(commands(result))]
-
-
-def _nats(figure: str) -> str:
-    return f"{figure} nats" if any(character.isdigit() for character in figure) else figure

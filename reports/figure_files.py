@@ -23,7 +23,7 @@ from dpaudit.reports.levels import claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
 from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
-from dpaudit.results import AuditResult, Spread
+from dpaudit.results import AuditResult
 from dpaudit.results.rounding import bound, delta_bound
 
 CAPTIONS = "captions.md"
@@ -35,15 +35,11 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw, with its batches' costs' spread; None if its cost is not finite as a whole.
-
-    What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty.
-    """
+    """One run to draw. What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty."""
 
     name: str
     path: str
     result: AuditResult
-    spread: Spread | None
 
     @property
     def is_mean(self) -> bool:
@@ -68,7 +64,7 @@ class FigureRun(NamedTuple):
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
         marks = (_MEAN_MARK * self.is_mean, _CAUTION_MARK * self.is_doubtful)
         marked = "\u00a0".join(filter(None, (label, *marks)))  # no line breaks between
-        return Series(marked, costs, self.result.tokens, self.spread, found)
+        return Series(marked, costs, self.result.tokens, found)
 
 
 def why_not_drawn(result: AuditResult) -> str:

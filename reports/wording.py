@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
@@ -11,7 +12,7 @@ from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Finding, Status, Verdict
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.rounding import DIGITS, lower_bound
+from dpaudit.results.rounding import DIGITS, lower_bound, nearest
 
 Value = TypeVar("Value")
 
@@ -103,6 +104,12 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
     """Return how a figure is shown, where there is one."""
     return ABSENT if value is None else shown(value)
+
+
+def signed(value: float, digits: int = DIGITS) -> str:
+    """Return a measured figure with its sign, which says which way something would move, or has moved."""
+    shown = nearest(value, digits)
+    return f"+{shown}" if value > 0 and math.isfinite(value) else shown
 
 
 def least_epsilon(epsilon: float) -> str:

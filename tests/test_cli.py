@@ -211,9 +211,7 @@ def test_compare(make_run, dpaudit, tmp_path, plant, code, message, as_json):
     assert "<html" in page.read_text(encoding="utf-8")
     if as_json:
         document = strict_json(out)
-        assert [found["name"] for found in document["runs"]] == [str(run.path), str(mean.path)]
-        for column in document["same_length"] + document["affordable"]:
-            assert {figure["kind"] for figure in column["figures"]} == {column["kind"]}
+        assert list(document["runs"]) == [str(run.path), str(mean.path)]
     else:
         assert "cannot be compared" in out
 
