@@ -117,8 +117,8 @@ def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
 
 def test_no_text_of_any_neighbour_costs_more_than_the_budget() -> None:
     random = np.random.default_rng(22)
-    found = [share for _ in range(700) for share in shares(some_decoder(random), random)]
-    assert len(found) > 1500
+    found = [share for _ in range(300) for share in shares(some_decoder(random), random)]
+    assert len(found) > 600
     assert max(found) <= 1 + SLACK
     assert max(found) > 0.99, "a bound that nobody comes near is not tried"
 
@@ -297,7 +297,7 @@ def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_doe
 @pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
 def test_shares_that_are_none_are_seen_to(shared: Shares) -> None:
     random = np.random.default_rng(28)
-    assert max(share for _ in range(60) for share in shares_of_users(random, shared)) > 1.2
+    assert any(share > 1.2 for _ in range(60) for share in shares_of_users(random, shared))
 
 
 def by_the_aggregate(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
@@ -319,8 +319,8 @@ def half_price(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles
 @pytest.mark.parametrize("spend", [by_the_aggregate, a_token_too_long, half_price])
 def test_decoders_that_break_the_rule_are_seen_to(spend: Spend) -> None:
     random = np.random.default_rng(24)
-    found = [share for _ in range(150) for share in shares(some_decoder(random, spend), random)]
-    assert max(found) > 1.05
+    decoders = (some_decoder(random, spend) for _ in range(150))
+    assert any(share > 1.05 for decoder in decoders for share in shares(decoder, random))
 
 
 def test_a_draw_costs_what_the_worst_of_its_range_does() -> None:
