@@ -417,33 +417,3 @@ def test_more_costs_more(eta: float, steps: int, delta: float, more: float, extr
         assert base.epsilon_lower != 0, "nothing known is None"
         assert (base.epsilon_lower or 0.0) <= min(base.epsilon, other.epsilon)
         assert base.epsilon <= other.epsilon + eta * more / 16
-
-
-def test_many_numbers_of_draws_at_once_cost_what_each_costs_alone() -> None:
-    for laplace, method in itertools.product([(), (0.3,)], ["rdp", "optimal"]):
-        steps = (1, 2, 7, 40)
-        found = epsilons_by_steps(0.2, steps, 1e-5, method=method, laplace=laplace)
-        alone = [epsilon_of(0.2, count, 1e-5, method=method, laplace=laplace) for count in steps]
-        for together, each in zip(found, alone, strict=True):
-            assert together is not None
-            # Sound: not below what an adversary reaches; and close to what a grid of its own gives.
-            assert together >= (each.epsilon_lower or 0.0)
-            assert together == pytest.approx(each.epsilon, rel=0.03)
-
-
-def test_a_curve_goes_on_beyond_one_recursion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "_CURVE_BLOCKS", 3)
-    steps = (10, *range(1000, 60_000, 1000), 10**7)
-    found = epsilons_by_steps(0.05, steps, 1e-5)
-    assert found[0] == pytest.approx(epsilon_of(0.05, 10, 1e-5).epsilon, rel=0.03)
-    known = [epsilon for epsilon in found if epsilon is not None]
-    assert known == sorted(known) and 3 < len(known) < 20
-    assert found[-1] == epsilon_of(0.05, 10**7, 1e-5).epsilon
-    assert epsilons_by_steps(math.inf, (1, 2), 1e-5) == [math.inf, math.inf]
-    assert epsilons_by_steps(math.inf, (1, 2), 1e-5, method="rdp") == [math.inf, math.inf]
-
-
-def test_numbers_of_draws_ascend() -> None:
-    for steps in [(0, 1), (2, 2), (3, 1)]:
-        with pytest.raises(ValueError, match="positive and ascending"):
-            epsilons_by_steps(0.1, steps, 1e-5)
