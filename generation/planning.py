@@ -37,8 +37,6 @@ STEPS = 3
 def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Location] = ()) -> Plan:
     """Plan a new run of a config with these `obstacles`, after runs that `spent` of its budgets.
 
-    It raises InputError where `generate` would.
-
     Raises InputError where `generate` would.
     """
     ready = prepare(config, spent)

@@ -350,9 +350,9 @@ def _within(found: Affordable, comparison: Comparison, runs: _Runs) -> Iterator[
 
 
 def _amount(tokens: int, run: ComparedRun, kind: Kind) -> str:
-    """Return tokens in words, of a batch's most, or of what it may have.
+    """Return so many tokens in words, beside the most that a batch had.
 
-    The latter is for an epsilon that is about that.
+    Where epsilon is about what a batch may have, they stand beside that.
     """
     approximate = run.guarantees.approximate
     length = approximate.tokens if kind == ApproximateClaim.id and approximate is not None else run.longest_batch
