@@ -1,6 +1,6 @@
-"""Private records: text and label, from files or a data set.
+"""Private records: text and label, from files or a Hugging Face data set.
 
-Error messages never hold their text. The data set is one of Hugging Face.
+Error messages never hold their text.
 """
 
 from __future__ import annotations

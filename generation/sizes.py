@@ -1,6 +1,6 @@
-"""The number of texts that records give at an epsilon, by public numbers: for `dpaudit init`.
+"""The number of texts that records give at an epsilon, by public numbers alone.
 
-It chooses batches by them.
+`dpaudit init` chooses batches by it.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
 
 
 def _epsilons(result: AuditResult) -> Iterator[Block]:
-    """Yield each level's epsilon with its promise, or the guarantee if no level holds.
+    """Yield each level's epsilon with what it promises.
 
-    It is about levels that are known to hold.
+    Where no level is known to hold, yield the guarantee in its place.
     """
     held = levels.holding(result)
     if result.claim is not None and result.claim.rho is not None:

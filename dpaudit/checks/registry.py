@@ -33,9 +33,7 @@ from dpaudit.runs.manifest import Origin
 
 @dataclass(frozen=True)
 class Outcome:
-    """A check's finding: an outcome of its catalogue entry, or one that all checks share.
-
-    Values go with it.
+    """A check's finding: its values, and an outcome of its catalogue entry or one of all checks.
 
     Attributes:
         code: of the outcome.

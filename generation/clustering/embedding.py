@@ -1,6 +1,6 @@
-"""Sentence embeddings by an encoder from Hugging Face, a folder or a package.
+"""Sentence embeddings by an encoder from Hugging Face, a folder or an installed package.
 
-The package is an installed one. Remote code is never run.
+Remote code is never run.
 """
 
 from __future__ import annotations
