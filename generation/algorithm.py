@@ -228,7 +228,7 @@ def _ready(
 
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
-            declared_record(config, model, privacy)
+            declared_record(config, model.vocabulary, privacy)
             batching = declared_batching(config, expected_clusters(config), key, secret=secret)
             budgeted = with_budget(config, privacy, batching, clustering)
             claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dpaudit.results.replay import SharedText
+from dpaudit.runs import Manifest
 from dpaudit.runs.disclosed import acting_texts, is_anybodys
 
 #: Letters and digits in a row that are looked up; what a text has in common with another is made of runs of so many.
@@ -110,6 +111,16 @@ class PublicTexts(NamedTuple):
             words = _words(" ".join(texts)) if field in lists else frozenset[str]()
             if any(texts):
                 yield _Setting(field, whole, wholes, words)
+
+
+def shared_texts(
+    manifest: Manifest, records: Iterable[str], stops: Sequence[str] = (), canaries: Sequence[str] = ()
+) -> tuple[SharedText, ...]:
+    """Return what a run's public settings have in common with records; `stops` and `canaries` as in `PublicTexts`."""
+    examples = [text for each in manifest.prompt.public_examples.values() for text in each]
+    banned, labels = manifest.decoding.banned_words, manifest.batching.labels
+    public = PublicTexts(manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries)
+    return public.shared_with(records)
 
 
 class _Run(NamedTuple):

@@ -18,7 +18,7 @@ from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import FIELD, LanguageModel
-from dpaudit.generation.overlap import PublicTexts
+from dpaudit.generation.overlap import shared_texts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
@@ -210,16 +210,9 @@ class Rebuilt:
         """Return what the run's public settings share with its records, its canaries aside."""
         manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
-        public = PublicTexts(
-            manifest.prompt.text,
-            manifest.prompt.end,
-            [text for each in manifest.prompt.public_examples.values() for text in each],
-            manifest.decoding.banned_words,
-            manifest.batching.labels,
-            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences],
-            [canary.text for canary in canaries],
-        )
-        return public.shared_with(each.text for each in self.records if (each.label, each.text) not in made_up)
+        records = (each.text for each in self.records if (each.label, each.text) not in made_up)
+        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
+        return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
         """Return the rule's partition with the budgets that the assignment states."""

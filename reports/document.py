@@ -64,7 +64,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, in a box of its status's colour with what belongs to it. Its title is the document's heading."""
+    """The verdict, in a box of its status's colour.
+
+    Its title is the document's heading. What belongs to it is in the box.
+    """
 
     status: Status
     title: str
@@ -114,7 +117,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The first cell of a row is its heading; other cells align right unless their column is of words.
+    """A table, whose rows' first cells are headings.
+
+    Other cells align right unless their column is of words.
 
     Attributes:
         title: what the table is, for readers who do not see it.
@@ -171,7 +176,7 @@ class Piece(NamedTuple):
 
 
 class Text(NamedTuple):
-    """One text of others: what it is, its pieces, what is missing of it, and a table under a heading of its own."""
+    """One text of several: what it is, its pieces, its gaps, and a table under its own heading."""
 
     id: str
     title: str
@@ -198,7 +203,7 @@ class Texts:
 
 
 class Node(NamedTuple):
-    """A node of a tree: a figure by its name, how its children make it up, and how many more there are."""
+    """A node of a tree: a figure by name, its composition of children, and the number left out."""
 
     name: str
     figure: str
@@ -208,7 +213,10 @@ class Node(NamedTuple):
     omitted: int = 0
 
     def cut(self, depth: int, breadth: int) -> Node:
-        """Return the node with at most `depth` levels and `breadth` children a node; what is cut off is counted."""
+        """Return the node with at most `depth` levels and `breadth` children a node.
+
+        What is cut off is counted.
+        """
         listed = self.children[:breadth] if depth > 1 else ()
         omitted = self.omitted + len(self.children) - len(listed)
         return self._replace(children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted)
@@ -270,7 +278,7 @@ class Definitions:
 
 
 class Statement(NamedTuple):
-    """One thing that is said of an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
+    """A statement on an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
 
     name: str
     words: str

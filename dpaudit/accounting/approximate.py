@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
@@ -16,7 +16,6 @@ import numpy as np
 from dpaudit.accounting.composition import (
     Composition,
     Method,
-    epsilons_by_steps,
     exponential_mechanism_epsilon,
     privacy_profile,
     reached_epsilon,
@@ -289,21 +288,6 @@ class ApproximateAccountant:
                 spent = "the clusters alone cost"
             raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
         return self.delta_left(delta)
-
-    def epsilons(self, tokens: Sequence[int], delta: float, method: Method) -> list[float | None]:
-        """Return `epsilon` at several lengths at once, positive and ascending.
-
-        It is None where "optimal" does not reach.
-        """
-        left = self.delta_left(delta)
-        if self.gaussian is not None:
-            return [self.epsilon(count, delta, method).epsilon for count in tokens]
-        draws = [count * self.rounds for count in tokens]
-        found = epsilons_by_steps(self.eta, draws, left, method=method, laplace=self.laplace)
-        if math.isfinite(self.most_rho):
-            most = self._of_budgets(left)
-            found = [most if epsilon is None else min(epsilon, most) for epsilon in found]
-        return [None if epsilon is None else rounded_sum(epsilon, self.centers) for epsilon in found]
 
     def affordable_tokens(self, epsilon: float, delta: float, method: Method = "rdp") -> int:
         """Return the most tokens of a batch with which the run stays within `epsilon` at `delta`.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -125,10 +125,6 @@ class Recursion:
         """
         (last,) = deque(self.profiles(), maxlen=1)
         return self._epsilon_of(last)
-
-    def epsilons(self, steps: Collection[int]) -> list[float]:
-        """Return `epsilon` after some numbers of draws only, ascending."""
-        return [self._epsilon_of(profile) for count, profile in enumerate(self.profiles()) if count in steps]
 
     def _epsilon_of(self, profile: Doubles) -> float:
         beyond = self.after_events(profile) > self._problem.delta

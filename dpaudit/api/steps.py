@@ -39,7 +39,7 @@ class Neighbours(Result):
 
 
 class Costs(Result):
-    """Ex-post costs in nats, when the whole change falls on this batch; None where the record bounds nothing."""
+    """Ex-post costs in nats if the whole change falls on this batch; None without a bound."""
 
     theorem1: Number | None
     exact: Number | None
@@ -158,7 +158,7 @@ class RunStep:
 
     @property
     def contributions(self) -> NDArray[np.floating] | None:
-        """Real [n, S]: what each context gave to the aggregate; None where the run does not record it."""
+        """Each context's contribution to the aggregate, real [n, S]; None if not recorded."""
         return self._view.contributions
 
     @property
@@ -169,7 +169,7 @@ class RunStep:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """[S]: the probability of each allowed token, recomputed from the aggregate; they add up to 1."""
+        """Allowed tokens' probabilities [S], recomputed from the aggregate; they add up to 1."""
         mechanism = self._view.mechanism
         with np.errstate(all="ignore"):
             scaled = self.aggregate.astype(np.float64) / mechanism.temperature
@@ -212,7 +212,7 @@ class RunStep:
 
     @property
     def prefix(self) -> str | None:
-        """The last tokens of its text before it, decoded; None where the run has no tokenizer that can be read."""
+        """The last tokens of its text before it, decoded; None without a readable tokenizer."""
         text = self.source.text(self._before[-PREFIX:]) if self._before else ""
         return None if text is None else text[-LONGEST:]
 
@@ -297,7 +297,11 @@ class Steps:
                 yield RunStep(source, position)
 
     def __getitem__(self, position: int) -> RunStep:
-        """Return a step. Raises InputError where the batch has no such step, or it cannot be decoded."""
+        """Return a step.
+
+        Raises:
+            InputError: the batch has no such step, or it cannot be decoded.
+        """
         with self._reader.batch(self._batch) as opened:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."

@@ -1,4 +1,4 @@
-"""Work out a run's figures of each kind, the ledger that shows how they come about, and the token curve.
+"""A run's figures of each kind, the ledger of their composition, and the token curve.
 
 An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds. Their sum means
 nothing, so it cannot be formed; nor can that of figures for different relations or units.
@@ -95,7 +95,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
 
 
 def zcdp(run: AuditedRun) -> Zcdp | None:
-    """Return what a claim of rho is held against; None where the claim states none, or nothing gives one."""
+    """Return the rho to compare a claim of rho with; None without a claim or a rho."""
     costs = run[Costs]
     accountant, rho = costs.of_rho, costs.rho
     if accountant is None or rho is None or run.claim.rho is None:
@@ -416,7 +416,7 @@ class _BatchCurve(BatchEvidence):
 
 
 class CurveSums(Evidence):
-    """Costs of tokens by their position in the batch, gathered a batch at a time in memory that no run can make grow.
+    """Costs of tokens by position in the batch, gathered batch by batch in memory of bounded size.
 
     Means and maxima are kept for every position up to the most tokens of a batch. For quantiles each position has a
     histogram of costs; once there are more than MOST_GROUPS positions, neighbours share one. Histograms hold counts, so

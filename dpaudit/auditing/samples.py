@@ -1,4 +1,4 @@
-"""The released texts that a report for readers inside shows, with what each of their tokens cost."""
+"""The released texts for readers inside, with the cost of each of their tokens."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 
 
 class _Costs:
-    """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
+    """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
         self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences

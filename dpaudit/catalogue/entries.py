@@ -45,6 +45,22 @@ class Wording(_Entry):
     public_code: bool = False
 
 
+class Before(_Entry):
+    """The words for an outcome that is certain before a run (`dpaudit.checks.preflight`). Templates, but for `meant`.
+
+    Attributes:
+        setting: the field to change, by its name in a config.
+        problem: what is wrong there, without a full stop.
+        remedy: what would do instead, as a sentence.
+        meant: whether the setting itself says that the run is for no release, so that telling is enough.
+    """
+
+    setting: str
+    problem: str
+    remedy: str
+    meant: bool = False
+
+
 class Entry(_Entry):
     """The fixed part of a check.
 
@@ -59,6 +75,7 @@ class Entry(_Entry):
         reference: the paper's or the documentation's place.
         expected: the right value, for outcomes that do not say it.
         outcome: the words for each outcome, by its code.
+        before: the words for those that settings alone decide, where these are not to pass.
     """
 
     title: str
@@ -71,6 +88,7 @@ class Entry(_Entry):
     reference: str
     expected: str = ""
     outcome: dict[str, Wording] = {}
+    before: dict[str, Before] = {}
 
 
 class Sentence(_Entry):

@@ -3,17 +3,15 @@
 A template is a format string. `{epsilon}` shows a value unchanged; a format stands after a colon:
 
 - `up`: an epsilon as checks state it, six decimals, rounded up. `beside NAME`: rounded up with as
-many digits as it
-  takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to so many digits,
-      four by default.
-  `exact`: as claimed, in few characters. `stated`: as it was stated. `repr`: as Python writes it.
-      `delta`: a delta,
-  rounded up. `share`: a share as percent, to the nearest. `points`: a share as
-  percentage points, rounded up. `factor`: what an epsilon
+  many digits as it takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to
+  so many digits, four by default. `exact`: as claimed, in few characters. `stated`: as it was
+  stated. `repr`: as Python writes it. `delta`: a delta, rounded up. `share`: a share as percent, to
+  the nearest. `points`: a share as percentage points, rounded up. `factor`: what an epsilon
   multiplies a probability by.
+- `small_delta`: of a number of records, a delta that is small enough for them.
 - `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`:
-the word alone. - Several values stand in a row, with commas; `and`, `or`: with that word before the
-last.
+  the word alone.
+- Several values stand in a row, with commas; `and`, `or`: with that word before the last.
 
 A finding within a finding is shown by its own sentence. A part in `[[` and `]]` is left out if a
 value that it shows is missing.
@@ -36,6 +34,7 @@ from dpaudit.results.rounding import (
     lower_bound,
     nearest,
     rounded_up,
+    small_delta,
     stated,
 )
 from dpaudit.results.values import Finding, Message, Place, Quantity, Value, printable
@@ -163,6 +162,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "stated": stated,
     "repr": repr,
     "delta": delta_bound,
+    "small_delta": lambda records: stated(small_delta(records)),
     "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
     "points": lambda value: f"{bound(100 * value, 3)} percentage points",

@@ -1,4 +1,4 @@
-"""Do the coins of made-up records, which the texts let anybody guess, bear out the record and the claim?"""
+"""Do the coins of made-up records, guessed from the texts, support the record and the claim?"""
 
 from __future__ import annotations
 
@@ -114,7 +114,10 @@ class FoundCanaries(Evidence):
 
 @RunCheck(id="canaries.coins", gathers=(FoundCanaries, Placement))
 def coins_are_kept(run: AuditedRun) -> Outcome:
-    """Hold the coins against their digest in the manifest, and each against the assignment and its batch's record."""
+    """Compare the coins with their digest, and each with the assignment and its batch's record.
+
+    The manifest has the digest.
+    """
     committed, there = run.manifest.canaries, run.reader.has(CANARIES)
     if committed is None:
         return Outcome("fail", "undeclared") if there else inapplicable(_NONE)
@@ -155,7 +158,7 @@ def _problems(run: AuditedRun, canaries: Canaries) -> Iterator[Outcome]:
 
 
 def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
-    """Return the code of how what a canary's batch recorded contradicts its coin; empty where it does not."""
+    """Return the code of a contradiction between a canary's coin and its batch, or ""."""
     found = run[FoundCanaries].by_batch.get(batch)
     if found is None or (canary.included and found.among):
         return ""
@@ -166,7 +169,7 @@ def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
 
 @dataclass(frozen=True)
 class Guesses:
-    """The coins, guessed by the sign of each log-ratio: in where the texts are likelier with the canary.
+    """The coins, guessed by each log-ratio's sign: in, if texts are likelier with the canary.
 
     Attributes:
         losses: log-ratios with the canary and without it, in nats, by the canary's number: of all its batches.
@@ -221,7 +224,7 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 
 @RunCheck(id="canaries.lower-bound", gathers=(FoundCanaries, Costs))
 def coins_are_hidden(run: AuditedRun) -> Outcome:
-    """Hold right guesses of the coins against the chances that the record's log-ratios, and the claim, leave them.
+    """Compare right guesses of the coins with their chances by log-ratios and by the claim.
 
     Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
     so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
@@ -278,7 +281,7 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
 
 
 def _beyond(run: AuditedRun) -> Iterator[Outcome]:
-    """Yield log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
+    """Yield log-ratios beyond their batch's ex-post bound, if records that come or go have one."""
     costs = run[Costs]
     if costs.ex_post is None or run.canaries is None:
         return

@@ -22,7 +22,7 @@ ORDERS = ("id", "ascending score", "descending score")
 
 @dataclass(frozen=True)
 class DrawnStep:
-    """One step: the declared distribution over its tokens, in levels of equal scores, and which one was drawn.
+    """One step: its token, and the declared distribution over its tokens in levels of equal scores.
 
     Attributes:
         aggregate: [S] what was sampled from.
@@ -97,7 +97,7 @@ class DrawnStep:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Where the token's interval of (0, 1] begins and ends, as dpaudit samples: the least likely token is first.
+        """The ends of the token's interval of (0, 1], as dpaudit samples: the least likely first.
 
         Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
         small it is. Scores are scaled as the sampler scales them, operation by operation.
@@ -116,7 +116,10 @@ class DrawnStep:
 
     @cached_property
     def seen(self) -> tuple[Doubles, float]:
-        """[m] the probabilities of the tokens before, and that of all others, which is not too small."""
+        """The probabilities [m] of the tokens before, and that of all others.
+
+        The latter is kept from being too small.
+        """
         scores = (self.aggregate[self.before].astype(np.float64) - float(self.aggregate.max())) / self.temperature
         found = np.exp(scores - self.log_total)
         return found, max(1.0 - float(found.sum()), 0.0) + _REST
@@ -141,7 +144,7 @@ def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doub
 
 
 class Draw(NamedTuple):
-    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
+    """A draw: its token's id, where its u's interval begins in each of ORDERS, and its length."""
 
     token: int
     by_id: float

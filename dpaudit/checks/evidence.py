@@ -45,12 +45,15 @@ class BatchEvidence:
         """Look at one step. Steps come in order."""
 
     def result(self) -> Any:
-        """Return what was found, which can be pickled and is small whatever the vocabulary; None for nothing."""
+        """Return what was found, or None for nothing.
+
+        It can be pickled and is small whatever the vocabulary.
+        """
         return self
 
 
 class Evidence:
-    """Evidence of one kind, of a whole run: what was found in each batch, unless a subclass merges it otherwise.
+    """Evidence of one kind, of a whole run: each batch's finding, or a subclass's merged ones.
 
     Attributes:
         by_batch: what was found, by batch.
@@ -73,7 +76,10 @@ class Evidence:
         return None
 
     def merge(self, batch: int, found: Any) -> None:
-        """Take in what was found in a batch (`BatchEvidence.result`). Batches come in ascending order."""
+        """Take in a batch's finding (`BatchEvidence.result`).
+
+        Batches come in ascending order.
+        """
         self.by_batch[batch] = found
 
 
@@ -187,7 +193,10 @@ class AuditedRun:
 
     @cached_property
     def places(self) -> ClusterPlaces | None:
-        """Where batches stand among clusters; None without a clustering, and where the run does not say."""
+        """The batches' places among clusters.
+
+        None without a clustering, and where the run does not say.
+        """
         each = self.manifest.batching.generate_per_cluster
         if self.clusters is None or each is None or self.clusters.method == "none":
             return None

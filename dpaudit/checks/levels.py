@@ -94,7 +94,10 @@ def approximate_levels(
 def amplification_of(
     manifest: Manifest, secrecy: SecretBatches | NotSecret, reason: Finding | None, rounds: int
 ) -> Amplification:
-    """Return what lies between the levels; `reason`: why secret batches make no difference, None where they do."""
+    """Return what lies between the levels.
+
+    `reason` is why secret batches make no difference, or None where they do.
+    """
     if isinstance(secrecy, NotSecret):
         return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))
     if reason is not None:
@@ -105,5 +108,5 @@ def amplification_of(
 
 
 def not_ex_post(claim: Claim, change: ContextChange | None) -> Finding | None:
-    """Return why an ex-post figure is of the batch level, whatever is secret; None where it is not."""
+    """Return why an ex-post figure is of the batch level, whatever is secret, or None."""
     return None if amplifies(claim.relation, change) else Finding(code="levels.not-ex-post")

@@ -1,4 +1,4 @@
-"""Do actual neighbours stay within the bounds, and does the model, on the data, give what was recorded?
+"""Do real neighbours stay within the bounds, and does the model, on the data, confirm the record?
 
 Neighbours by removals from the recorded sides, and by additions of the worst contexts. What needs the model is judged
 by what `dpaudit replay` found.
@@ -114,7 +114,7 @@ class Losses(Evidence):
 
 @RunCheck(id="neighbors.removal", gathers=(Losses, Costs))
 def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
-    """Hold the realised loss of every context, left out of its batch, against the exact cost of that batch."""
+    """Compare each context's realised loss, left out of its batch, with the batch's exact cost."""
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
@@ -166,7 +166,7 @@ def _without_additions(_: AuditedRun, shown: int) -> Outcome:
 
 @StepCheck(id="neighbors.addition", shown=_is_bounded, unshown=_without_additions)
 def additions_reach_the_bound(view: StepView) -> Finding | None:
-    """Hold aggregates with a context added, towards the sampled token and against it, against rise and fall."""
+    """Compare aggregates with an added context, for and against the token, with rise and fall."""
     if view.reduced is None or view.range_problem or view.additions is None:
         return None
     # Aggregates are rounded in the record's precision.
@@ -180,7 +180,7 @@ def additions_reach_the_bound(view: StepView) -> Finding | None:
 
 @RunCheck(id="neighbors.regenerated", gathers=(Costs,))
 def regeneration_agrees(run: AuditedRun) -> Outcome:
-    """Hold log-ratios of regenerating with a record left out against those that the record gives without the model."""
+    """Compare log-ratios regenerated without a record with those that the record itself gives."""
     if run.replay is None:
         return not_replayed(run.manifest)
     left_out = run.replay.left_out
@@ -202,7 +202,7 @@ def regeneration_agrees(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="replay.logits")
 def logits_agree(run: AuditedRun) -> Outcome:
-    """Hold central values, sides, aggregates and supports of replayed steps against the recorded ones."""
+    """Compare replayed central values, sides, aggregates and supports with the recorded ones."""
     if run.replay is None:
         return not_replayed(run.manifest)
     steps = run.replay.steps
@@ -240,7 +240,7 @@ def rounding_hides(difference: float, run: AuditedRun) -> bool:
 
 @RunCheck(id="replay.lower-bound", gathers=(Costs,))
 def attack_stays_below(run: AuditedRun) -> Outcome:
-    """Hold the log-ratios of texts that dpaudit's mechanism gives under the run's settings against their bounds.
+    """Compare log-ratios of texts from dpaudit's mechanism, under the run's settings, with bounds.
 
     An approximate claim, at the batch level, is also held against the confidence bound on epsilon that follows from all
     of them: an attack on one batch says nothing of the release level.
@@ -283,7 +283,10 @@ def other_rows_stay(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="replay.frozen")
 def frozen_reruns_agree(run: AuditedRun) -> Outcome:
-    """Judge what differs in settings, batches, supports, anchors, others' rows and draws without a record."""
+    """Judge what differs without a record: settings, batches, supports, anchors, rows and draws.
+
+    The rows are those of others.
+    """
     if not run.reruns:
         return inapplicable("neighbors.no-rerun") if run.manifest.recorded is None else Outcome("skip", "not-rerun")
     moved = tuple(

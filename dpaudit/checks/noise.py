@@ -190,7 +190,7 @@ class NoiseEvidence(Evidence):
         self.early = np.concatenate([self.early, found.early])[:MOST_NOISE]
 
     def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
-        """Take in a step's new noise of a kind; `before`, and what is returned: the kind's last as normal scores."""
+        """Take in a step's new noise of a kind; return its normal scores, next step's `before`."""
         from scipy.fft import dct  # type: ignore[import-untyped]  # slow to load, and few runs have noise
         from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
@@ -245,7 +245,7 @@ class _BatchNoise(BatchEvidence):
 
 @RunCheck(id="sampling.noise", gathers=(NoiseEvidence,))
 def noise_is_as_declared(run: AuditedRun) -> Outcome:
-    """Hold the size, the distribution and the course of each kind of noise against the declared; find repeats."""
+    """Compare each kind of noise with its declared size, distribution and course; find repeats."""
     found = run[NoiseEvidence]
     if found.finite and not found.tallies:
         return Outcome("skip", "none")

@@ -46,7 +46,7 @@ _LEAST = 2.0**-30
 
 
 class _Intervals(NamedTuple):
-    """Draws as bets see them: ends of intervals [3, ...], one over their length or 0, and ids, both [...]."""
+    """Draws as bets see them: ends of intervals [3, ...], inverse lengths or 0, and ids, [...]."""
 
     low: Doubles
     high: Doubles
@@ -141,7 +141,10 @@ class BatchDraws(BatchEvidence):
 
 
 class IndependenceTest(Evidence):
-    """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+    """The evidence of a run's batches, in ascending order.
+
+    Memory does not grow with the run.
+    """
 
     partial = True
 
@@ -358,7 +361,7 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
 
 @RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))
 def tokens_look_independent(run: AuditedRun) -> Outcome:
-    """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
+    """Compare draws' random numbers with earlier ones: equal, mirrored, or too evenly spread."""
     test = run[IndependenceTest]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:

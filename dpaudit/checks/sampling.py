@@ -1,4 +1,4 @@
-"""Do the sampled tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
+"""Do tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
 
 Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
 run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
@@ -121,7 +121,10 @@ class SamplingTest(BatchEvidence):
             self.add(view.drawn, view.step.aggregate_digest + salt)
 
     def add(self, step: DrawnStep, salt: bytes) -> None:
-        """Take in one step. `salt` tells it from all others of the run: it randomises the transform, repeatably."""
+        """Take in one step.
+
+        `salt` tells it from all others of the run: it randomises the transform, repeatably.
+        """
         self.steps += 1
         parts = [family.ratios(step) for family in FAMILIES]
         found = np.concatenate([part.found for part in parts])
@@ -182,7 +185,10 @@ def _tenth(gain: float) -> tuple[float, float]:
 
 
 class RunSampling(Evidence):
-    """The evidence of a run: of all its steps, and of its batches one by one. Memory grows with neither."""
+    """The evidence of a run: of all its steps, and of its batches one by one.
+
+    Memory grows with neither.
+    """
 
     partial = True
 
@@ -272,7 +278,7 @@ class RunSampling(Evidence):
 
 @RunCheck(id="sampling.distribution", gathers=(RunSampling,))
 def tokens_look_sampled(run: AuditedRun) -> Outcome:
-    """Hold the likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
+    """Compare the tokens' likelihood, all and by batch, as declared with other ways to draw."""
     test = run[RunSampling]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.steps:

@@ -31,7 +31,10 @@ def _freeze(*arrays: NDArray[Any] | None) -> None:
 
 
 class Additions(NamedTuple):
-    """Rise and fall of a step's cost in nats, as bounded and as reached; `eps` of the precision that they rest on."""
+    """A step's rise and fall in nats, as bounded and as reached.
+
+    `eps` is of the precision that they rest on.
+    """
 
     bounds: tuple[float, float]
     reached: tuple[float, float]
@@ -39,7 +42,10 @@ class Additions(NamedTuple):
 
 
 class StepView:
-    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
+    """A step, its batch's header, and what follows from them.
+
+    Values are computed when they are first asked for.
+    """
 
     def __init__(
         self,
@@ -98,7 +104,7 @@ class StepView:
 
     @cached_property
     def reduced(self) -> ReducedStep | None:
-        """The step less the columns that no neighbour can move; None where the token has no place."""
+        """The step without the columns that no neighbour moves; None if the token has no place."""
         if self.index is None:
             return None
         found = self.mechanism.reduced(self.arrays, self.index, self.aggregate)
@@ -107,7 +113,7 @@ class StepView:
 
     @cached_property
     def log_probability(self) -> float | None:
-        """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
+        """The sampled token's log-probability by the record's aggregate; None without a place."""
         if self.reduced is None:
             return None
         aggregate = self.mechanism.aggregate(self.reduced.arrays)
@@ -130,7 +136,10 @@ class StepView:
 
     @cached_property
     def range_problem(self) -> Finding | None:
-        """Return why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+        """The reason why recorded values cannot be of clipped contributions, or None.
+
+        It is a failure of record.range.
+        """
         contribution, step = self.mechanism.contribution, self.step
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
             return finding_of(problem)
@@ -185,7 +194,7 @@ class StepView:
 
     @cached_property
     def drawn(self) -> DrawnStep | None:
-        """The declared distribution and the token that was drawn; None where its aggregate is not of numbers."""
+        """The declared distribution and the drawn token; None if the aggregate has no numbers."""
         if self.index is None:
             return None
         odds = self.aggregate if self.mechanism.draw.likely else self.mechanism.odds(self.arrays)
@@ -269,7 +278,10 @@ class RunView:
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
-    """Return what a run's ex-post cost is charged to; None where nothing bounds the change, or it is too large."""
+    """Return the accountant of a run's ex-post cost, or None.
+
+    There is none where nothing bounds the change, or it is too large.
+    """
     if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)

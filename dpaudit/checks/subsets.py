@@ -120,7 +120,7 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
 
 @RunCheck(id="sampling.subsets", gathers=(SubsetEvidence,))
 def subsets_are_by_coins(run: AuditedRun) -> Outcome:
-    """Hold the contexts of each draw, of two draws in a row and of all draws against coins of the declared rate."""
+    """Compare contexts of each draw, of draws in a row and of all draws with the declared coins."""
     rate, found = run.manifest.mechanism.draw.rate, run[SubsetEvidence]
     values: dict[str, Value] = {"rate": rate}
     if not found.trials:

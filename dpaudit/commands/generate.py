@@ -251,7 +251,7 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:
-    """Say what is known before anything is spent: counts, which are private and for this terminal alone.
+    """Tell what is known before anything is spent: counts, private and for this terminal alone.
 
     Nothing that depends on the key is told: a user could draw keys until it looks well.
     """

@@ -179,7 +179,10 @@ def tell(message: str) -> None:
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    """Say something on stderr that --quiet does without.
+
+    `wrapped` lines fit there, indented from the second.
+    """
     if session().quiet:
         return
     if wrapped:
@@ -243,9 +246,10 @@ TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:
-    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has.
+    """Print JSON that a terminal shows as it is.
 
-    So does all beyond ASCII where the stream is of another encoding than UTF-8, which no reader of JSON expects.
+    What could drive or reorder it stands as an escape, which JSON has. So does all beyond ASCII
+    where the stream is of another encoding than UTF-8, which no reader of JSON expects.
     """
     from dpaudit.reports.text import DRIVING
 
@@ -268,7 +272,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
+    """Print a document on standard output.
+
+    It has colour on a terminal alone, and not where NO_COLOR is set.
+    """
     from dpaudit.reports.writers import terminal
 
     with _output():
@@ -285,7 +292,10 @@ def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
+        """A console that leaves a closed pipe to `_output`.
+
+        rich's own exits with 1, which is a verdict here.
+        """
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -382,18 +382,14 @@ class Aggregator(Fields, ABC):
         name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
-        sums: whether it adds all contexts up, so that only the contexts themselves show what it
-            did.
-        by_theorem1: whether comparisons also state the bound of the paper's Theorem 1, worked out
-            on its box.
-        not_applicable: checks that do not apply to it, with the reason, a code of the catalogue.
+        sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
+        not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
     name: ClassVar[str]
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = False
-    by_theorem1: ClassVar[bool] = False
     not_applicable: ClassVar[Mapping[str, str]] = {
         "record.sides": "mechanisms.no-sides",
         "neighbors.addition": "mechanisms.bound-by-settings",

@@ -57,7 +57,6 @@ class Median(Aggregator):
     name: ClassVar[str] = "median"
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float32"
-    by_theorem1: ClassVar[bool] = True
     not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "mechanisms.median-undivided"}
 
     @override

@@ -71,6 +71,11 @@ def delta_bound(value: float, claimed: float | None = None) -> str:
     return stated(float(number))  # written as the claim's
 
 
+def small_delta(records: int) -> float:
+    """Return a power of ten that is at most a tenth of 1 / records."""
+    return float(f"1e-{len(str(records - 1)) + 1}")
+
+
 def _short_exponent(number: str) -> str:
     return _EXPONENT.sub(r"\1", number)
 

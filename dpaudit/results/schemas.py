@@ -55,7 +55,7 @@ class Kind(NamedTuple):
 SCHEMAS = {
     "run": Kind(Manifest, FORMAT_VERSION, "validation"),
     "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 1, "serialization"),
+    "comparison": Kind(Comparison, 2, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),

@@ -20,6 +20,7 @@ from dpaudit.api.audits import Audit, audit
 from dpaudit.api.evaluating import evaluate
 from dpaudit.api.generating import generate, generate_public
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.checks.preflight import Obstacle, obstacles, refuse
 from dpaudit.engines import Engine
 from dpaudit.generation.algorithm import require_made_with
 from dpaudit.generation.config import DataConfig, in_config
@@ -35,7 +36,7 @@ from dpaudit.generation.experiments.table_results import (
     Stage,
     TableResult,
 )
-from dpaudit.generation.obstacles import Obstacle, obstacles, refuse
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Quality, Scores
@@ -175,7 +176,7 @@ def _require_possible(table: Table) -> None:
     refused: dict[Path, tuple[Obstacle, ...]] = {}
     for row in table.rows:
         with suppress(InputError):
-            found = obstacles(row.config, read(row.config.data))
+            found = obstacles(planned_run(row.config, read(row.config.data)))
             refused |= {row.path: found} if any(not each.meant for each in found) else {}
     if refused:
         path, found = next(iter(refused.items()))

@@ -15,7 +15,7 @@ from dpaudit.generation.experiments.likelihood_results import Likelihoods, Mecha
 from dpaudit.generation.experiments.table_page import equal_levels
 from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
-from dpaudit.reports.figures import BUDGET_AXES, LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
+from dpaudit.reports.figures import LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
 from dpaudit.results import Kind, Spent
@@ -40,7 +40,7 @@ NOTE = (
 )
 #: What a config claims, and what its dearest held-out text would cost.
 _AXES: dict[Kind, str] = {
-    ExPostClaim.id: BUDGET_AXES[ExPostClaim.id],
+    ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, release level (nats)",
 }
 _NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}

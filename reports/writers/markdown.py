@@ -1,4 +1,4 @@
-"""Documents as GitHub Markdown, for pull requests and chat: nothing in them can be used as markup."""
+"""Documents as GitHub Markdown, for pull requests and chat: no content works as markup."""
 
 from __future__ import annotations
 
