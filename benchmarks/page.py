@@ -81,7 +81,7 @@ with the lowest and the highest. `benchmarks/results/latest.json` has all that t
 
 
 def rendered(results: Results) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         ValueError: the results are not of a whole run in full.
@@ -103,7 +103,7 @@ def _lines(results: Results) -> Iterator[str]:
 
 
 def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows that compare the same things and have the same bound."""
+    """Group rows that compare the same things and have the same bound."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
         if row.topic == topic:
@@ -112,7 +112,7 @@ def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
 
 
 def machine_lines(results: Results) -> Iterator[str]:
-    """Date, machine and versions, a line each."""
+    """Yield date, machine and versions, a line each."""
     machine = results.machine
     yield f"{machine['date']}, commit {machine['commit']}"
     yield (

@@ -114,7 +114,7 @@ audit needs neither GPU nor model. A grid, declared before the run, makes storag
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured.
+    """The measured rates.
 
     Attributes:
         aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
@@ -134,7 +134,11 @@ class Rates:
 
     @classmethod
     def of(cls, results: Results) -> Rates:
-        """From a whole run's results. Raises ValueError when a row is missing."""
+        """Read a whole run's results.
+
+        Raises:
+            ValueError: a row is missing.
+        """
 
         def figure(topic: str, what: str, name: str) -> float:
             return float(results.row(topic, what).figures[name])
@@ -178,7 +182,7 @@ class Sheet:
 
 
 def rendered(results: Results) -> str:
-    """The page: what was written by hand, as it stands, and the section on full size."""
+    """Return the page: the text written by hand, and the section on full size."""
     by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     return by_hand + "\n".join(_lines(results)) + "\n"
 

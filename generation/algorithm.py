@@ -100,7 +100,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -186,7 +186,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -319,9 +319,10 @@ def _generate(
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -336,7 +337,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:

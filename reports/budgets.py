@@ -68,7 +68,8 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
 
     The means are over all batches.
 
-    Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
+    If there are more, neighbours share a point at the last of them: the mean share, and the least
+    one.
     """
     count = len(use.position)
     step = max(1, -(-count // MOST_DRAWN))
@@ -92,7 +93,7 @@ def _places(count: int) -> list[int]:
 
 
 def _share(share: float) -> str:
-    """A share in percent, by which nobody and everybody can be told from few and most."""
+    """Return a share in percent, in which none and all differ from few and most."""
     if 0 < share < _FINEST:
         return f"under {100 * _FINEST:g}%"
     if 1 - _FINEST < share < 1:
@@ -101,7 +102,7 @@ def _share(share: float) -> str:
 
 
 def _first_below(use: BudgetUse, share: float) -> int | None:
-    """The first position at which a smaller share took part, over all batches."""
+    """Return the first position at which a smaller share took part, over all batches."""
     return next((place for place, active in zip(use.position, use.active, strict=True) if active < share), None)
 
 
@@ -122,7 +123,7 @@ def _left_out(use: BudgetUse) -> str:
 
 
 def _worst_case(use: BudgetUse) -> str:
-    """By how much accounting for the most that any context can move is dearer, and why."""
+    """Say how much more worst-case accounting would have charged, and why."""
     if not math.isfinite(use.worst_case):
         return "Worst-case accounting would bound nothing."
     said = (

@@ -57,7 +57,7 @@ class BatchCosts:
 
     @property
     def marks(self) -> str:
-        """What their figure's marks are."""
+        """The marks of their figure."""
         if self.few:
             return "Each dot is a batch: filled by exact cost, hollow by Theorem 1."
         return "Bars count batches by exact cost, the outline by Theorem 1."
@@ -97,7 +97,7 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
 
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
-    """The batches by their cost; ties by id."""
+    """Return the batches by their cost; ties by id."""
     return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 
@@ -207,7 +207,7 @@ class Pairs(NamedTuple):
 
     @property
     def beyond(self) -> int:
-        """How many of all batches have an upward figure that the other does not bound."""
+        """The number of batches with an upward figure that the other does not bound."""
         return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
 
     def largest_share(self) -> tuple[float, int]:

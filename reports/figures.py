@@ -1,7 +1,7 @@
 """Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
-Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
-matplotlib is imported inside the functions: it takes longer to load than an audit.
+Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls
+runs by number. matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations

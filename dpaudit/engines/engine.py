@@ -27,7 +27,7 @@ WAITING = 4
 
 
 class Engine(Protocol):
-    """Spreads tasks over workers."""
+    """An engine spreads tasks over workers."""
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
@@ -56,7 +56,12 @@ class RemoteWorker(Protocol):
     """A worker in another process. One thread asks it, and another may stop it meanwhile."""
 
     def wait_until_there(self) -> None:
-        """Return when it can be asked. Raises WorkerDiedError, and InputError where no other could be there either."""
+        """Return when it can be asked.
+
+        Raises:
+            WorkerDiedError: it died.
+            InputError: no other worker could be there either.
+        """
 
     def ask(self, task: bytes) -> bytes:
         """Return the answer of its `Worker.answer`.
@@ -71,7 +76,7 @@ class RemoteWorker(Protocol):
 
 @dataclass(order=True)
 class _Job:
-    """A task's place among all tasks, the pickled task, the answer to it, and how many workers died over it."""
+    """A task's place among all tasks, the pickled task, its answer, and its workers' deaths."""
 
     number: int
     task: bytes = field(compare=False, default=b"")
@@ -123,7 +128,10 @@ class Pool:
                 thread.join()
 
     def _serve(self) -> None:
-        """Hand tasks to a worker, and start another one when it dies; a task is taken only once a worker is there."""
+        """Hand tasks to a worker, and start another one when it dies.
+
+        A task is taken only once a worker is there.
+        """
         worker: RemoteWorker | None = None
         while not self._closed:
             try:

@@ -141,7 +141,10 @@ class Storage(ABC):
 
     @abstractmethod
     def append(self, name: str, lines: str) -> None:
-        """Add lines to a text file, all of them or none, and wait until they are stored. One writer at a time."""
+        """Add lines to a text file, all of them or none, and wait until they are stored.
+
+        There is one writer at a time.
+        """
 
     def _require_named(self, name: str) -> None:
         """Refuse a name that the format does not have, before anything is asked about the file."""
@@ -327,7 +330,10 @@ class _Folder(Storage):
                 built.unlink(missing_ok=True)
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
-        """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
+        """Rename the file, durably.
+
+        Its bytes are on the disk before its name is, and its name when this returns.
+        """
         path = self._path / name
         with writing(str(path)):
             _sync(built)
@@ -368,7 +374,10 @@ class _Folder(Storage):
 
 
 class _Remote(Storage):
-    """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
+    """A URL that fsspec opens.
+
+    A file is built or read on this machine, in a private temporary folder.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the file system.
@@ -578,7 +587,10 @@ def _create_private(path: Path) -> None:
 
 
 def _rename_to_free(built: Path, path: Path) -> None:
-    """Rename to a name that is free. Without hard links, two processes in the same instant can both succeed."""
+    """Rename to a name that is free.
+
+    Without hard links, two processes in the same instant can both succeed.
+    """
     try:
         os.link(built, path, follow_symlinks=False)
     except OSError as error:
