@@ -77,7 +77,6 @@ UNRUN = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
-    "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
