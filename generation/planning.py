@@ -1,4 +1,4 @@
-"""What a run would be, before anything of it is written: how many texts, at what claim, and how long it would take.
+"""Plans of a run, before anything of it is written: its number of texts, its claim, its duration.
 
 All records are placed and the model is loaded, as for the run itself, and its first batches take a few steps, which are
 timed, weighed and forgotten: nothing of them is shown or kept.

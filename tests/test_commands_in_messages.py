@@ -1,4 +1,4 @@
-"""Every command that a message, a remedy or a page of help shows runs here as it is typed, or is listed with why not.
+"""Every command in messages, remedies and help pages runs as typed here, or is listed with why not.
 
 A new message with a command fails here until it is in one of the tables below.
 """
@@ -186,7 +186,7 @@ LISTED = {
 
 @cache
 def shown_commands() -> dict[str, str]:
-    """Every command that the sources' strings, the templates and the help show, by where one of them stands."""
+    """All commands in the sources' strings, the templates and the help, each with one place."""
     found: dict[str, str] = {}
     for folder in ("dpaudit", "generation", "reports"):
         for file in sorted((ROOT / folder).rglob("*.py")):

@@ -93,7 +93,9 @@ def _require_possible(own: Own, first: First) -> None:
 
 
 def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT) -> RunComparison:
-    """Generate, audit and compare two small runs: of a mean and of a central mean. Loads torch and the model.
+    """Generate, audit and compare two small runs: of a mean and of a central mean.
+
+    This loads torch and the model.
 
     Runs that are there already are not generated again.
 

@@ -1,4 +1,4 @@
-"""Does the record bear out the claim, and were the claim's parts put together by a rule that is right?
+"""Does the record bear out the claim, and is the rule right by which its parts were combined?
 
 The checks of composition recognise wrong sums: they fail where the claim is too small and a mistaken rule explains it,
 so that a failed claim.epsilon comes with its cause.
@@ -75,7 +75,10 @@ def batch_epsilon_is_covered(run: AuditedRun) -> Outcome:
 
 @SettingsCheck(id="claim.rho", gathers=(Costs,))
 def rho_is_covered(run: AuditedRun) -> Outcome:
-    """Hold rho of zCDP, recomputed at the batch level for the claim's relation and unit, against the claimed one."""
+    """Compare the claimed rho of zCDP with the one recomputed for the claim's relation and unit.
+
+    It is recomputed at the batch level.
+    """
     costs = run[Costs]
     claim = run.claim
     if claim.rho is None:
@@ -96,7 +99,7 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
 
 @SettingsCheck(id="claim.delta", gathers=(Costs,))
 def delta_is_small(run: AuditedRun) -> Outcome:
-    """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
+    """Compare delta with the claim's kind, the number of records, and the noised centres' delta."""
     claim, centers, needs = run.claim, run[Costs].grouping.delta, run.kind.delta
     values: dict[str, Value] = {"delta": claim.delta}
     if needs == "none" and not centers:
@@ -164,7 +167,10 @@ def recomputed_levels(run: AuditedRun) -> Levels | None:
 
 
 def recomputed_figure(run: AuditedRun) -> float | None:
-    """Return what the claim's promise is held against, in nats: epsilon at the release level, or rho; None without."""
+    """Return the figure, in nats, to compare with the claim's promise, or None.
+
+    It is epsilon at the release level, or rho.
+    """
     if run.claim.rho is not None:
         return run[Costs].rho
     found = recomputed_levels(run)
@@ -172,7 +178,7 @@ def recomputed_figure(run: AuditedRun) -> float | None:
 
 
 def batch_claim(run: AuditedRun) -> float:
-    """Return the batch-level epsilon in nats that the claim states or, where it states none, the recomputed one.
+    """Return the batch-level epsilon that the claim states, or else the recomputed one, in nats.
 
     Guesses of a record's own batch are held against it: the release level hides presence, and no place. A rho has its
     epsilon at the kind's `tested_delta`.
@@ -201,7 +207,10 @@ def _why_exceeded(run: AuditedRun, found: Levels, level: Level) -> Iterator[Find
 
 
 def _why_larger(run: AuditedRun, recomputed: float, supported: Finding) -> Iterator[Finding]:
-    """Yield why a recomputed figure exceeds the claim, and what to do; `supported`: what could be claimed instead."""
+    """Yield why a recomputed figure exceeds the claim, and the remedy.
+
+    `supported` is what could be claimed instead.
+    """
     costs = run[Costs]
     claim, rule = run.claim, run.manifest.batching.rule
     if claim.unit == "user" and run.manifest.privacy.records_per_user is None:
@@ -226,7 +235,10 @@ def _why_larger(run: AuditedRun, recomputed: float, supported: Finding) -> Itera
 
 @RunCheck(id="composition.total", gathers=(Costs,))
 def everything_is_counted(run: AuditedRun) -> Outcome:
-    """Hold a claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
+    """Compare a claim that is too small with figures that leave something out.
+
+    These are the mean over batches, fewer tokens than a batch's, and no clusters.
+    """
     for short in too_small(run):
         for rule, figure in _partial_figures(run, short.level):
             if short.explained_by(figure):
@@ -237,7 +249,7 @@ def everything_is_counted(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="composition.all-batches", gathers=(Costs,))
 def every_batch_counts(run: AuditedRun) -> Outcome:
-    """Hold the batches that were read against the declared number, and the claim against the lesser batches."""
+    """Compare the batches read with the declared number, and the claim with the lesser batches."""
     costs = run[Costs]
     declared = run.manifest.batches
     values: dict[str, Value] = {"declared": declared, "read": len(run.headers)}

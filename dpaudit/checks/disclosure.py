@@ -1,4 +1,7 @@
-"""Would a report for readers outside hold something private? What it says of a run's settings, and whether it may."""
+"""Would a report for readers outside hold something private?
+
+This decides what it says of a run's settings, and checks it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ _LOCAL = ("/", "./", "../", "~", "\\")
 
 
 def public_settings(settings: Settings) -> Settings:
-    """Return what a public report says of a run's settings: named fields, and numbers only if declared public."""
+    """Return a public report's settings: named fields, and numbers only if declared public."""
     privacy, origins = settings.privacy, settings.origins
     # How many values are kept, and what one context may spend, follow from the most records of a user.
     counted = privacy.records_per_user_from != "declared"
@@ -81,7 +84,10 @@ def public_settings(settings: Settings) -> Settings:
 
 
 def _versions(software: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of what runs of ours are made with: a run's own names and versions could say anything."""
+    """Return the versions of the software of our own runs.
+
+    A run's own names and versions could say anything.
+    """
     versions = {name: software.get(name, "") for name in SOFTWARE}
     return {name: version for name, version in versions.items() if _VERSION.fullmatch(version)}
 
@@ -95,7 +101,10 @@ def _batching(settings: Settings) -> BatchingSettings:
 
 
 def _model(model: ModelSettings) -> ModelSettings:
-    """Return what a public report says of the model: its name, unless it is a path; a name of the Hub has one slash."""
+    """Return the model's public settings.
+
+    Its name is shown unless it is a path; a name of the Hub has one slash.
+    """
     shown = model.only("name", "digest", "dtype", "trained_on_records", "isolation")
     name = model.name or ""
     if name.startswith(_LOCAL) or "\\" in name or name.count("/") > 1 or PATH.search(name):
@@ -104,7 +113,10 @@ def _model(model: ModelSettings) -> ModelSettings:
 
 
 def _prompt(prompt: PromptSettings) -> PromptSettings:
-    """A template of the user's own stays inside, and so does its digest, which would confirm a guess of it.
+    """Return the prompt's public settings.
+
+    A template of the user's own stays inside, and so does its digest, which would confirm a guess
+    of it.
 
     Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
     """
@@ -171,7 +183,7 @@ def _shared(run: AuditedRun) -> tuple[SharedText, ...]:
 
 @RunCheck(id="disclosure.sensitive", foresee=_settings_problem)
 def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
-    """Hold whatever a public report says of settings against keys, digests, batches' sizes, paths and records.
+    """Compare public settings with keys, digests, batches' sizes, paths and records.
 
     So is what is not published, but acts on every text. Labels and single words are not held against records: a record
     may be such a word.
@@ -217,7 +229,7 @@ def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
 
 
 def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
-    """The first field that holds the sizes of all batches of a round, or of some in a row; None where none does."""
+    """Return the first field with the sizes of a round's batches, or of some in a row, or None."""
     sizes = [run.headers[batch].contexts for batch in sorted(run.headers)]
     length = min(MOST_SIZES, run.manifest.batching.per_round)
     if length < FEWEST_SIZES:
@@ -237,12 +249,15 @@ def in_common(shared: SharedText) -> Finding:
 
 
 def acts_on_every_text(check: CheckResult) -> bool:
-    """Whether a failure of disclosure.sensitive is about the texts themselves, whatever is published beside them."""
+    """Return whether a failure of disclosure.sensitive is about the texts themselves.
+
+    Then it counts whatever is published beside them.
+    """
     return _IN_EVERY_TEXT in check.notes
 
 
 def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Every text, number and list of numbers with the name of its field, and every name that the run chose itself."""
+    """Yield every text, number and list of numbers with its field, and names chosen by the run."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _values(inner, f"{field}.{name}" if field else name)
@@ -273,12 +288,12 @@ def _spellings(value: Any) -> Iterator[str]:
 
 
 def _hexadecimal(number: int) -> str:
-    """A number's digits, after the zeros that numbers drop: some digest of many begins with them."""
+    """Return a number's digits behind the zeros that numbers drop: some digests begin with them."""
     return "0" * (TELLING - 1) + f"{abs(number):x}"
 
 
 def _digits(said: list[tuple[str, Any]]) -> dict[str, str]:
-    """Field by every run of so many hexadecimal digits that it could be the beginning of a digest."""
+    """Return fields by each run of hexadecimal digits long enough to be a digest's beginning."""
     return {
         run[start : start + TELLING]: field
         for field, value in said
