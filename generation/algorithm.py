@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -310,11 +311,12 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
