@@ -9,9 +9,6 @@ from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.results import BudgetUse
 from dpaudit.results.rounding import bound, nearest
 
-COLUMNS = ("Position", "Took part, over all batches", "In the batch with fewest")
-#: Rows of the table.
-MOST_ROWS = 12
 #: The last digit of a share.
 _FINEST = 0.001
 
@@ -47,13 +44,6 @@ def took_part(use: BudgetUse) -> str:
     ) + f" For the first time, {reached}." * bool(reached)
 
 
-def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Rows of COLUMNS, closer at the first positions, where contexts drop out; the first and the last among them."""
-    return [
-        (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
-    ]
-
-
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
     """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
 
@@ -71,13 +61,6 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
         [mean(use.active[group]) for group in groups],
         [min(use.fewest[group]) for group in groups],
     )
-
-
-def _places(count: int) -> list[int]:
-    """At most MOST_ROWS of so many places, each about as many times further on as the one before."""
-    if count <= MOST_ROWS:
-        return list(range(count))
-    return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})
 
 
 def _share(share: float) -> str:
