@@ -1,4 +1,7 @@
-"""How contexts used budgets of their own, in words, in a table and thinned for a figure. Private, all of it."""
+"""The use of contexts' own budgets, in words, in a table and thinned for a figure.
+
+All of it is private.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _FINEST = 0.001
 
 
 def described(use: BudgetUse) -> str:
-    """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
+    """Return in words the contexts, their budgets and spending, and the worst-case accounting.
+
+    The latter is what it would have charged.
+    """
     one = use.contexts == 1
     may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
     most = f"rho\u00a0{bound(use.budget)}"
@@ -27,7 +33,7 @@ def described(use: BudgetUse) -> str:
 
 
 def took_part(use: BudgetUse) -> str:
-    """The shares of contexts that took part, by position, in words; empty where no draw was made."""
+    """Return in words the shares of contexts that took part, by position, or "" without draws."""
     if not use.position:
         return ""
     (first, last), (first_fewest, last_fewest) = (
@@ -45,7 +51,9 @@ def took_part(use: BudgetUse) -> str:
 
 
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
-    """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
+    """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
+
+    The means are over all batches.
 
     Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
     """

@@ -40,7 +40,10 @@ class BatchCosts:
 
     @property
     def few(self) -> bool:
-        """Whether they are so few that each is drawn: bins of a batch or two show a shape that is not there."""
+        """True if so few that each is drawn.
+
+        Bins of a batch or two would show a shape that is not there.
+        """
         return len(self.finite) < FEWEST_BINNED
 
     @property
@@ -57,7 +60,7 @@ class BatchCosts:
         return "Bars count batches by exact cost, the outline by Theorem 1."
 
     def described(self) -> str:
-        """Return the distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
+        """Return the distribution in a sentence or two, with the costliest batch's Theorem 1."""
         worst, shown = self.costliest[0], partial(bound, digits=self.digits)
         most, beside = shown(self.values[0]), ""
         if worst.theorem1 is not None and worst.exact is not None:
@@ -133,7 +136,7 @@ def curve_described(curve: TokenCurve | None) -> str:
 
 
 def thinned(curve: TokenCurve) -> TokenCurve:
-    """Return the curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
+    """Return the curve to draw: up to MOST_DRAWN points, each for several positions up to it."""
     step = -(-len(curve.position) // MOST_DRAWN)
     if step <= 1:
         return curve
@@ -154,7 +157,7 @@ def thinned(curve: TokenCurve) -> TokenCurve:
 
 
 def growth_described(result: AuditResult) -> str:
-    """Return epsilon by length, in words: halfway and at the end, with the saving; empty without a curve."""
+    """Return epsilon by length in words: halfway and at the end, with the saving, or ""."""
     curve, digits = result.tokens, ex_post_digits(result)
     if curve is None or not curve.position:
         return ""

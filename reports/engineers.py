@@ -1,4 +1,4 @@
-"""The sections of an audit's report for engineers: every figure by its kind, costs, composition and settings."""
+"""An audit report's sections for engineers: figures by kind, costs, composition and settings."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _kind(
     remark: str,
     more: Sequence[Block] = (),
 ) -> Section:
-    """Return what a kind means, its quantities, what the recomputed figure is made of, and what to mind."""
+    """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
     if recomputed:
         blocks.append(_beside(result, kind, recomputed))
@@ -131,7 +131,10 @@ def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
 
 
 def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
-    """Return a row for each quantity: the run's own claim, what was recomputed, and what was given to the audit."""
+    """Return rows by quantity: the run's own claim, the recomputed figure, the audit's input.
+
+    The latter is what was given to the audit.
+    """
     claim, asked = _claim_of(result, kind), set(result.asked)
     tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
     own = tested
@@ -166,7 +169,7 @@ def _claim_cells(claim: ClaimResult) -> dict[str, str]:
 def _recomputed(
     claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
 ) -> dict[str, str]:
-    """Return each quantity as recomputed, or `otherwise`; empty where it is neither claimed nor recomputed."""
+    """Return each quantity as recomputed, or `otherwise`; empty if not claimed or recomputed."""
     if claim is None and found is None:
         return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
@@ -214,7 +217,7 @@ def _approximate(result: AuditResult) -> Section:
 
 
 def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
-    """Say where the claim is Rényi's figure, which is above what was recomputed by more than rounding."""
+    """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
     if claim is None or found.batch_epsilon >= found.batch_rdp:
         return ""
     claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
@@ -224,7 +227,7 @@ def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
-    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
 
 
@@ -249,7 +252,9 @@ def _empirical(result: AuditResult) -> Section:
 
 
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Return rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made.
+    """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
+
+    They are empty where no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """
@@ -383,7 +388,7 @@ def listed_sentence(result: AuditResult) -> str:
 
 
 def several_contexts(result: AuditResult) -> str:
-    """Say what a batch's figures are for where one unit can change more than one context; else nothing."""
+    """Say what a batch's figures are for if a unit can change several contexts, or nothing."""
     found = result.guarantees.ex_post
     if found is None or found.unit == "context":
         return ""
@@ -392,7 +397,7 @@ def several_contexts(result: AuditResult) -> str:
 
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
-    """Return rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
+    """Return rows of WORST_COLUMNS, by size of loss: contexts whose absence matters most."""
     exact = {batch.id: batch.exact for batch in result.batches}
     shown = partial(bound, digits=ex_post_digits(result))
     return [
@@ -466,7 +471,7 @@ def _settings(result: AuditResult) -> list[Block]:
 
 
 def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
-    """Return the run's summary as printable text, bounded in depth and breadth: configuration, versions, digests."""
+    """Return the run's summary as bounded, printable text: configuration, versions, digests."""
     configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
     configuration |= configuration.pop("settings", {})
     configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader

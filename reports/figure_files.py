@@ -80,7 +80,9 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Return every figure, by file name: those of each run, two of all together where there are several, and captions.
+    """Return every figure by file name, and captions.
+
+    Figures are those of each run, and two of all together where there are several.
 
     The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
     that `command` gives these files again.
@@ -121,7 +123,7 @@ def _drawings(
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return the names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, repeated ones with a number behind; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1

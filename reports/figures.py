@@ -1,4 +1,4 @@
-"""What each figure shows, and how matplotlib draws it; `figure_files` makes pages' figures and files of it.
+"""Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
 Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
 matplotlib is imported inside the functions: it takes longer to load than an audit.
@@ -47,7 +47,9 @@ _FEWEST_POINTS, _CELLS = 2, 40
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `draw` is still to put on an empty canvas; its description has its figures, for who cannot see it.
+    """A figure that `draw` is still to put on an empty canvas.
+
+    Its description has its figures, for people who cannot see it.
 
     The name is for ids and file names, the height in inches.
     """
@@ -70,7 +72,7 @@ class Series:
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Return every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run with anything to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
@@ -110,7 +112,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Draw the mean cost of a token by position, its spread, and a strip with the batches behind each position.
+    """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
     None where no position has a finite mean.
     """
@@ -220,7 +222,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Draw ex-post epsilon by length, exact and Theorem 1; None where no curve has a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None if no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -244,7 +246,7 @@ def growth(result: AuditResult) -> Drawing | None:
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Draw the share of contexts that took part by position; None without budgets, or where no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets or draws."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -277,7 +279,7 @@ def line_marks(place: int) -> dict[str, Any]:
 
 
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Return low, median and high as drawn: a gap where one is not finite, and the median between the others."""
+    """Return low, median, high as drawn, with gaps if not finite, and the median in between."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
@@ -328,7 +330,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Return axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and a strip below for the number of batches there."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)

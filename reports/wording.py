@@ -1,4 +1,4 @@
-"""The words that every report shares: statuses, evidence levels, kinds of epsilon, warnings and the glossary."""
+"""All reports' words: statuses, evidence levels, kinds of epsilon, warnings and the glossary."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace
 
 
 def say(name: str, **values: str | int) -> str:
-    """Return words that stand on pages whatever was found: the catalogue's sentence `page.NAME`, with its values."""
+    """Return fixed words for pages: the catalogue's sentence `page.NAME`, with its values."""
     return sentence(Finding(code=f"page.{name}", values={**values}))
 
 
@@ -94,7 +94,7 @@ def glossary() -> dict[str, str]:
 
 
 def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
-    """Return what neighbouring data sets differ by: "add or remove one user with at most 10 records"."""
+    """Return neighbours' difference: "add or remove one user with at most 10 records"."""
     of_user = ", all records of theirs"
     if records_per_user is not None:
         of_user = f" with at most {counted(records_per_user, 'record')}"

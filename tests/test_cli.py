@@ -1060,7 +1060,7 @@ def test_unusable_command_lines(dpaudit):
 
 
 def test_no_command_is_answered_with_the_help(dpaudit):
-    """Not with 0, which says that a claim holds: in a script the command may have been an empty variable."""
+    """An exit code 0 would say that a claim holds: a script's command may be an empty variable."""
     code, out, err = dpaudit()
     assert (code, out) == (2, "")
     assert (0, err, "") == dpaudit("-h") == dpaudit("--help")

@@ -12,7 +12,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -105,6 +105,7 @@ def _negligible(problem: Problem) -> Losses:
     return Losses(1.0, np.ones(1), problem.remote)
 
 
+@lru_cache(maxsize=32)  # both levels of a run, and a run and others beside it, have the same blocks
 def _dominated(problem: Problem, budget: float) -> Losses:
     if not problem.reach():
         return _negligible(problem)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -87,6 +88,18 @@ def zcdp_epsilon(
         return 0.0
     if max(rho, *shifts, *responses, 0.0) > LARGEST:
         return math.inf
+    return _converted(rho, delta, tuple(shifts), tuple(responses), tuple(renyi))
+
+
+@lru_cache(maxsize=256)  # the bound of a problem is asked for many times
+def _converted(
+    rho: float,
+    delta: float,
+    shifts: tuple[float, ...],
+    responses: tuple[float, ...],
+    renyi: tuple[RenyiTable, ...],
+) -> float:
+    """Return epsilon at delta of what dp-accounting composes."""
     from dp_accounting import LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, ZCDpEvent
     from dp_accounting.rdp import RdpAccountant
     from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
@@ -147,5 +160,5 @@ def sum_up(terms: Iterable[float]) -> float:
 
 
 def rounded_sum(left: float, right: float) -> float:
-    """The sum of two costs, rounded up; exact where one of them is 0."""
+    """Return the sum of two costs, rounded up; exact where one of them is 0."""
     return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

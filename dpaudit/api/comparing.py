@@ -142,7 +142,12 @@ def compare(
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
-    """Raise InputError where names do not fit the runs, they are too many, or the folder must not be written to."""
+    """Refuse to draw before it begins.
+
+    Raises:
+        InputError: names do not fit the runs, runs are too many, or the folder must not be written
+            to.
+    """
     if names and len(names) != len(runs):
         raise InputError("--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one.")
     if len(runs) > MOST_RUNS:
@@ -158,7 +163,9 @@ def draw_figures(
     formats: Sequence[Format] = ("svg", "png"),
     names: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw where ex-post epsilon was spent, for papers. All figures are drawn before the first is written.
+    """Draw where ex-post epsilon was spent, for papers.
+
+    All figures are drawn before the first is written.
 
     Args:
         audits: of ex-post runs.
@@ -226,7 +233,9 @@ def compose(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> RunComposition:
-    """Compute what several releases of the same records cost together. Each kind of epsilon has its own total.
+    """Compute what several releases of the same records cost together.
+
+    Each kind of epsilon has its own total.
 
     Args:
         runs: run directories, or audits of them.

@@ -138,7 +138,7 @@ def _epsilon_at(result: AuditResult, tokens: int) -> float:
 
 
 def _quality_columns(results: Mapping[str, AuditResult]) -> tuple[QualityColumn, ...]:
-    """Return what was evaluated: a column for each measure and all conditions that it was measured under."""
+    """Return the evaluated figures, a column for each measure and its conditions as a whole."""
     groups: dict[tuple[str, str], list[QualityColumn]] = {}
     for name, result in results.items():
         for one in _measures(name, result):

@@ -1,4 +1,7 @@
-"""What a kind of claim is. The only package, beside the formats, that names kinds by their literals."""
+"""The base class of kinds of claims.
+
+Beside the formats, this package alone names kinds by their literals.
+"""
 
 from __future__ import annotations
 

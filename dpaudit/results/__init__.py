@@ -1,4 +1,7 @@
-"""What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
+"""Types of results: of audits, comparisons, inspections, evaluations and replays.
+
+Reports render them.
+"""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation

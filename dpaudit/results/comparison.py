@@ -1,4 +1,7 @@
-"""Audited runs side by side, as types. A comparison's JSON is one Comparison; pages only render it."""
+"""Audited runs side by side, as types.
+
+A comparison's JSON is one Comparison; pages only render it.
+"""
 
 from __future__ import annotations
 

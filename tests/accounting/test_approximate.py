@@ -1,4 +1,4 @@
-"""What a mean run costs beforehand: the paper's token counts, sensitivities against neighbours, and refusals."""
+"""A mean run's cost beforehand: the paper's token counts, neighbours' sensitivities, refusals."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def test_eta_and_rho_grow_with_what_changes() -> None:
 def neighbours(
     batch: NDArray[np.float64], others: NDArray[np.float64], change: ContextChange
 ) -> list[NDArray[np.float64]]:
-    """Batches that differ from `batch` by what `change` says: contexts go, come from `others`, or are exchanged."""
+    """All neighbours of `batch` under `change`.
+
+    Contexts go, come from `others`, or are exchanged.
+    """
     g, n = change.contexts, len(batch)
     kept = [batch[list(rows)] for rows in itertools.combinations(range(n), n - g)]
     come = [others[list(rows)] for rows in itertools.combinations_with_replacement(range(len(others)), g)]
@@ -118,7 +121,7 @@ def neighbours(
 
 
 def test_sensitivity_covers_every_neighbour_and_is_attained() -> None:
-    """All batches of extreme contexts in two components, with every neighbour that also has extreme contexts."""
+    """All batches of extreme contexts in two components, and every neighbour of that kind."""
     for kind, change in itertools.product(
         ["fixed", "actual"], [ADDED, REPLACED, ContextChange("add_remove", 2), ContextChange("replace", 2)]
     ):
@@ -144,7 +147,7 @@ def test_sensitivity_covers_every_neighbour_and_is_attained() -> None:
 
 
 def test_all_of_a_change_on_one_batch_is_the_worst_way_of_spreading_it() -> None:
-    """Two batches with one context each, token by token or one after the other, cost less than one batch with both."""
+    """Two batches of one context, interleaved or in turn, cost less than one batch of both."""
     one, both = (bounded_range(9.0, 1.5, 64, ContextChange("add_remove", g)) for g in (1, 2))
     spread = exponential_mechanism_epsilon(one, 2 * 30, 1e-5)
     together = exponential_mechanism_epsilon(both, 30, 1e-5)

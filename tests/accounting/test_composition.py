@@ -1,4 +1,4 @@
-"""Optimal composition: against brute force, a naive recursion, other accountants, and adversaries that play it."""
+"""Optimal composition against brute force, a naive recursion, other accountants and adversaries."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_order_of_segments_is_kept() -> None:
 
 
 def test_a_single_draw_has_its_closed_form() -> None:
-    """The maximum over real t, (e^(eta/2) - e^(e/2))^2 / (e^eta - 1), holds to the last digit of delta."""
+    """The maximum over real t, (e^(eta/2) - e^(e/2))^2 / (e^eta - 1), to delta's last digit."""
     for grid, eta in itertools.product([1, 2, 3, 7], [0.1, 1.0, 4.0]):
         for place in range(grid):
             e = place * eta / grid
@@ -159,7 +159,10 @@ def test_one_segment_in_two_parts() -> None:
 
 
 def naive_profile(eta: float, places: int, inflated: bool) -> Callable[[int, int], float]:
-    """delta(k, j) at j steps of h = eta / places on all integers; a range of (places + 1) h where inflated."""
+    """delta(k, j) at j steps of h = eta / places, on all integers.
+
+    Where inflated, the range is (places + 1) h.
+    """
     h, m = eta / places, places + inflated
     p = [(math.exp(m * h) - math.exp(i * h)) / (math.exp(m * h) - 1) for i in range(m + 1)]
 
@@ -193,7 +196,7 @@ ETA, STEPS, DELTA, PLACES = 0.4, 25, 5e-3, 20
 
 
 def deltas_of(choose: Callable[[int, Doubles], Doubles], epsilon: float, seed: int) -> tuple[float, float]:
-    """(delta, its standard error) of an adversary that chooses t from the draws left and the epsilon left."""
+    """(delta, standard error) of an adversary who picks t by the draws and the epsilon left."""
     rng = np.random.default_rng(seed)
     left = np.full(400_000, epsilon)
     for draws_left in range(STEPS, 0, -1):
@@ -242,7 +245,10 @@ def test_no_adversary_exceeds_the_bound_and_the_best_one_almost_reaches_it() -> 
 
 
 def test_the_formula_for_draws_fixed_beforehand_is_no_bound() -> None:
-    """Dong, Durfee and Rogers: one t for all draws, known beforehand. An adaptive adversary exceeds it."""
+    """An adaptive adversary exceeds the formula of Dong, Durfee and Rogers.
+
+    It holds for one t for all draws, known beforehand.
+    """
     i = np.arange(STEPS + 1)
     choices = np.array([math.comb(STEPS, n) for n in i], dtype=float)
 

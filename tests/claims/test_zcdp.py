@@ -1,4 +1,4 @@
-"""Claims of zCDP: held against rho recomputed by hand, at their edge, and beside claims of other kinds."""
+"""Claims of zCDP: against rho recomputed by hand, at their edge, and beside other kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def claim_rho(run: Any, rho: float, **fields: Any) -> None:
 
 
 def by_hand(run: Any) -> float:
-    """What a run costs in rho: a budget, or eta^2 / 8 a token; and half the square of what each count cost."""
+    """A run's rho: a budget, or eta^2 / 8 a token; plus half the square of each count's cost."""
     manifest = RunReader(run.path).manifest
     mechanism, counts = manifest.mechanism, manifest.clustering.counts
     divisor = mechanism.model_dump()["divisor"]

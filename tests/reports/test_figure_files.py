@@ -1,4 +1,4 @@
-"""Figures as files: what they hold, that they say what they are, and the command that writes them."""
+"""Figures as files: their contents, their descriptions, and the command that writes them."""
 
 from __future__ import annotations
 

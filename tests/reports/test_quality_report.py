@@ -1,4 +1,7 @@
-"""Quality in a report and in a comparison: beside the budgets, and never one column for what cannot be compared."""
+"""Quality in reports and comparisons, beside the budgets.
+
+Values that cannot be compared never share a column.
+"""
 
 from __future__ import annotations
 

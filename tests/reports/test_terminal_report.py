@@ -1,4 +1,7 @@
-"""The terminal summary is short, fits 80 columns, and hostile text reaches neither rich nor the terminal."""
+"""The terminal summary is short and fits 80 columns.
+
+Hostile text reaches neither rich nor the terminal.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ Command = Callable[..., tuple[int, str, str]]
 def command(
     run: Any, reference: Path, encoder_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs `dpaudit evaluate`: exit code, stdout, stderr. What is quoted of the real texts fails."""
+    """Run `dpaudit evaluate`: exit code, stdout, stderr.
+
+    Output that quotes the real texts fails.
+    """
     monkeypatch.setenv("COLUMNS", "200")
 
     def called(*options: object, name: str = "evaluate", where: object = run.path, real: object = reference) -> Any:
@@ -131,7 +134,10 @@ def test_a_comparison_shows_it(command: Command, run: Any, make_run: Callable[..
 
 @pytest.fixture
 def make_baseline(run: Any, tmp_path: Path) -> Callable[..., Path]:
-    """Public-only texts for the run, whose model gets a digest: of each label, whose numbers go into the texts."""
+    """Public-only texts of each label for the run, whose model gets a digest.
+
+    Each text holds its number.
+    """
     run.edit_manifest({"model.digest": "ab" * 32})
 
     def made(text: str, count: int = 40, **changed: Any) -> Path:
