@@ -12,9 +12,6 @@ from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.results import BudgetUse
 from dpaudit.results.rounding import bound, nearest
 
-COLUMNS = ("Position", "Took part, over all batches", "In the batch with fewest")
-#: Rows of the table.
-MOST_ROWS = 12
 #: The last digit of a share.
 _FINEST = 0.001
 
@@ -53,16 +50,6 @@ def took_part(use: BudgetUse) -> str:
     ) + f" For the first time, {reached}." * bool(reached)
 
 
-def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Return rows of COLUMNS, closer at the first positions, where contexts drop out.
-
-    The first and the last positions are among them.
-    """
-    return [
-        (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
-    ]
-
-
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
     """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
 
@@ -83,13 +70,6 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
         [mean(use.active[group]) for group in groups],
         [min(use.fewest[group]) for group in groups],
     )
-
-
-def _places(count: int) -> list[int]:
-    """Return at most MOST_ROWS places, each farther on than the last by about the same factor."""
-    if count <= MOST_ROWS:
-        return list(range(count))
-    return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})
 
 
 def _share(share: float) -> str:

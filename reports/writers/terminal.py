@@ -67,7 +67,7 @@ def print_pair(
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
+        console.print(Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True)
 
 
 def _plain(words: d.Words) -> str:
