@@ -1,4 +1,4 @@
-"""`python -m benchmarks.homogeneity`: whether batches of records that are alike cost less than batches of a label.
+"""`python -m benchmarks.homogeneity`: cost of batches of similar records, against those of a label.
 
 Two median runs over the same records, with as many batches, about as many records in each, and as many tokens. One
 hashes each label's records into batches, the other does so within clusters. Compared is the ex-post cost per token,
@@ -39,7 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Arm:
-    """Batches of one run that have contexts, in one order: cost per token in nats, contexts, label, tokens."""
+    """Batches with contexts of one run, in one order: nats per token, contexts, label, tokens."""
 
     costs: Floats
     contexts: Floats
@@ -79,7 +79,10 @@ def mean_ratio(clustered: Arm, by_label: Arm) -> float:
 
 
 def matched_ratio(clustered: Arm, by_label: Arm) -> float:
-    """The same for batches of one size and one label: from a linear model of log cost over log contexts and labels."""
+    """Return the ratio for equal sizes and labels.
+
+    It is from a linear model of log cost over log contexts and labels.
+    """
     costs = np.log(np.concatenate([clustered.costs, by_label.costs]))
     labels = np.concatenate([clustered.labels, by_label.labels])
     arm = np.repeat([1.0, 0.0], [len(clustered.costs), len(by_label.costs)])

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.power`: how often the statistical checks find what they are for, and honest runs.
+"""`python -m benchmarks.power`: rates of the statistical checks' findings, in bad and honest runs.
 
 Writes docs/power.md. Runs are simulated draw by draw, without files: some minutes on two cores.
 """
@@ -40,7 +40,10 @@ class Run:
         self.noise = self.random.gumbel(size=(steps, TOKENS))
 
     def aggregates(self) -> Iterator[Doubles]:
-        """One for each place: like a language model's medians, clipped; texts of one prompt have them nearly alike."""
+        """Yield clipped aggregates like a language model's medians, one for each place.
+
+        Texts of one prompt have them nearly alike.
+        """
         for _ in range(self.steps):
             yield np.maximum(CLIP - np.sort(self.random.gamma(2.0, 3.0, TOKENS)), -CLIP)
 

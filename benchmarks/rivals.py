@@ -1,4 +1,4 @@
-"""What whole generation is held against, in a process of its own: our setting for repeatable sums is not theirs.
+"""Rivals of whole generation, in a process without our setting for repeatable sums.
 
 - The bare loop makes forward passes and nothing else: left-padded to the longest prompt, with a key-value cache and the
   logits of the last position, for random tokens.

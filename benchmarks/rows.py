@@ -77,7 +77,10 @@ class Results:
         return cls(fields["machine"], tuple(Row(**row) for row in rows), fields["small"])
 
     def row(self, topic: str, what: str) -> Row:
-        """The first row of this topic whose `what` begins so. Raises ValueError when there is none."""
+        """Return this topic's first row whose `what` begins so.
+
+        Raises ValueError when there is none.
+        """
         for row in self.rows:
             if row.topic == topic and row.what.startswith(what):
                 return row

@@ -1,4 +1,4 @@
-"""docs/scaling.md: time, storage and cost at full size, worked out step by step from the latest measured rates.
+"""docs/scaling.md: time, storage and cost at full size, step by step from the latest measurements.
 
 `python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it. What stands above the section
 on full size is written by hand, and stays.
@@ -239,7 +239,7 @@ def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
 
 
 def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
-    """Hours of one GPU: arithmetic of all tokens, then what decoding reads from memory, then aggregation."""
+    """Add the hours of one GPU: all tokens' arithmetic, decoding's memory reads, aggregation."""
     passed = sheet.sum("tokens passed through the model", "tokens", shown, decoded)
     arithmetic = sheet.product(
         "arithmetic (GPU, assumed)", "h", (passed, FLOP, PARAMETERS.factor), (COMPUTE.factor, REACHED.factor, HOUR)

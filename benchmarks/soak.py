@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: kill -9 generating processes at random moments, resume them, prove that nothing is lost.
+"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove nothing is lost.
 
 Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
 until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
@@ -101,7 +101,7 @@ class Run:
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
-        """Generate until the end, and meanwhile kill a worker of Ray after each of these pauses, in seconds.
+        """Generate until the end, and kill a Ray worker after each of these pauses, in seconds.
 
         Returns:
             How many workers were killed.
@@ -189,7 +189,10 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
 
 
 def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many workers of Ray, over as many runs as it takes, and prove each run. See `soak`."""
+    """Kill this many Ray workers, over as many runs as needed, and prove each run.
+
+    See `soak`.
+    """
     config = write_config(folder)
     done = runs = 0
     while done < kills:
@@ -202,7 +205,7 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
 
 
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
-    """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
+    """Generate a run, killed after each of these times until it is finished; return the kills."""
     name, kills = run.path.name, 0
     for seconds in lives:
         finished, killed = run.live(seconds)
@@ -237,7 +240,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def write_config(folder: Path) -> Path:
-    """A tiny model, data and the config of a run that may be released, but for its model. Returns the config's path."""
+    """Write a config that may be released, but for its model, with a tiny model and data.
+
+    Returns the config's path.
+    """
     save_tiny_model(folder / "model")
     rows = (f"{LABELS[number % 2]},story {number} of a storm\n" for number in range(RECORDS))
     (folder / "data.csv").write_text("label,text\n" + "".join(rows), encoding="utf-8")

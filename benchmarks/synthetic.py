@@ -1,4 +1,4 @@
-"""Honest runs over made-up logits, as large as wanted and without a model: what the audit's cost is measured on."""
+"""Honest runs of any size over made-up logits, without a model, to measure the audit's cost on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ WIDTH = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts; and its mechanism."""
+    """A run's size and mechanism.
+
+    There are `batches` batches of `contexts` contexts each, and `steps` tokens for each batch.
+    """
 
     batches: int
     steps: int
@@ -114,7 +117,7 @@ def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperat
 
 
 def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
-    """Records that the keyed hash spreads over twice as many batches as are generated, so many for each of these.
+    """Return records that fill each generated batch; the keyed hash has twice as many batches.
 
     An auditor checks the hash, so records are made up until every batch has its contexts.
     """

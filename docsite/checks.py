@@ -31,7 +31,10 @@ left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md
 
 
 def catalogue(docs: Path) -> str:
-    """The page, with the faults on which the tests show each check; `docs` holds the documents that checks refer to."""
+    """Return the page, with the faults that tests show each check on.
+
+    `docs` holds the documents that checks refer to.
+    """
     levels = [level.compares for level in EVIDENCE_LEVELS]
     rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
     faults = [(fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")]
@@ -85,7 +88,7 @@ def _shown_on(found: list[tuple[str, list[str]]]) -> str:
 
 
 def _linked(reference: str, docs: Path) -> Iterator[str]:
-    """A check's reference with the documentation's places as links, by the titles of their pages."""
+    """Yield a check's reference, with links to the documentation by its pages' titles."""
     for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
         title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
         yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

@@ -1,4 +1,4 @@
-"""One step from raw logits to what it samples from, on all cores: contributions, truncation, aggregation.
+"""One step from raw logits to scores: contributions, truncation and aggregation, on all cores.
 
 A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device stay there until
 the results, which are small, are moved. Every number is the plain definition's.
@@ -32,7 +32,9 @@ LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
 def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
-    """The arrays of a step (Algorithm 1, lines 6 and 7). Generation, replay and attack all take them from here.
+    """Return the arrays of a step (Algorithm 1, lines 6 and 7).
+
+    Generation, replay and attack all take them from here.
 
     Args:
         logits: [n, V], n >= 0.
@@ -81,15 +83,25 @@ def contributions(logits: Logits, public: PublicPart, contribution: Contribution
 
 
 class Budgets:
-    """What contexts have spent of their budgets while a text grows that is no run's: attacks and held-out texts."""
+    """Contexts' spending from their budgets while a text grows outside a run.
+
+    Such texts are those of attacks and held-out texts.
+    """
 
     def __init__(self, mechanism: Mechanism, budgets: Sequence[float] | None = None) -> None:
-        """Before the first token; `budgets`: what each context may spend, [n], where not all have the mechanism's."""
+        """Start before the first token.
+
+        Args:
+            budgets: each context's budget [n], if not all have the mechanism's.
+        """
         self._mechanism, self._spent = mechanism, np.zeros(0)
         self._budgets = None if budgets is None else np.array(budgets)
 
     def paying(self, logits: Array, public: PublicPart) -> Array:
-        """Raw logits [n, V] of those contexts that pay for the next draw, and so take part; all without budgets."""
+        """Return raw logits [n, V] of the contexts that pay for the next token and so take part.
+
+        Without budgets all contexts take part.
+        """
         if self._mechanism.budget is None or not len(logits):
             return logits
         before = self._spent if len(self._spent) else np.zeros(len(logits))
@@ -100,7 +112,9 @@ class Budgets:
 
 
 class _Rows:
-    """Raw logits [n, V], and what their contributions take. Raises ValueError where logits are no numbers.
+    """Raw logits [n, V], and what their contributions take.
+
+    Raises ValueError if logits are not numbers.
 
     Attributes:
         shape: [n, S].

@@ -65,9 +65,10 @@ FULL, TASKS = 2, 8
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
+    """A run that is ready to be generated, or to go on.
 
-    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
+    The `manifest` is as this process's config, data and model make it. `clusters` are those that
+    records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
     """
 
@@ -81,7 +82,7 @@ class Ready:
 
     @property
     def left(self) -> float | None:
-        """What share of its budget a context begins with on average; None where no run was before."""
+        """Return contexts' mean share of budget left at the start, or None without earlier runs."""
         budget = self.manifest.mechanism.budget
         if budget is None or not self.manifest.privacy.earlier:
             return None
@@ -160,7 +161,7 @@ def generate(
 
 
 def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not have gone on with this config and what it names.
+    """Refuse a run, finished or not, that could not have gone on with this config and its sources.
 
     Reads the data and loads the model, as going on would.
 
@@ -226,7 +227,7 @@ def _ready(
 
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
-            declared_record(config, model, privacy)
+            declared_record(config, model.vocabulary, privacy)
             batching = declared_batching(config, expected_clusters(config), key, secret=secret)
             budgeted = with_budget(config, privacy, batching, clustering)
             claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
@@ -272,7 +273,11 @@ class Prompting(NamedTuple):
 
 
 def prompting(config: Config) -> Prompting:
-    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    """Load a config's model and make its prompts.
+
+    Raises:
+        InputError: the config does not allow it.
+    """
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
@@ -292,7 +297,7 @@ def _generate(
     progress: Progress,
     engine: Engine | None,
 ) -> ExPostAccountant | None:
-    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
+    """Charge for the batches on disk and generate the others; return the costs' accountant."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -347,14 +352,21 @@ def _larger_batches(config: Config) -> str:
 
 
 def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
-    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    """Yield lists of batches, one for each task.
+
+    With `contexts` per batch, a list fills passes if there are enough batches.
+    """
     filling = math.ceil(FULL * rows / max(1.0, contexts))
     size = max(1, min(filling, len(batches) // TASKS))
     yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
-    """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
+    """Require a model long enough for a prompt of `places` and its text.
+
+    Raises:
+        InputError: the model was not made for so many.
+    """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."

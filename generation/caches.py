@@ -1,6 +1,7 @@
-"""Caches by content, in the user's cache folder: embeddings, found by text and model, and figures, by all they rest on.
+"""Caches by content, in the user's cache folder: embeddings and figures.
 
-Both are as private as what they were computed from, and their files are their owner's alone.
+Embeddings are found by text and model, figures by all that they rest on. Both are as private as
+what they were computed from, and their files are their owner's alone.
 """
 
 from __future__ import annotations
@@ -49,12 +50,16 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "embeddings"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "embeddings".
+        """
         self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
-        """Copy the vectors of texts that are known `into` their rows, float32 [n, d]; which they are: bool [n].
+        """Copy known texts' vectors `into` their rows, float32 [n, d]; return the found, bool [n].
 
         `settings` names model, pooling and all else that vectors depend on.
         """
@@ -132,7 +137,11 @@ class ScoreCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "evaluation-scores"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "evaluation-scores".
+        """
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 
     def require(self) -> None:

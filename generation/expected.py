@@ -12,7 +12,10 @@ from dpaudit.generation.config import Config
 
 
 def clusters(config: Config) -> int:
-    """Groups of records that share batches; for centres whose number is not public (dpm), labels alone."""
+    """Return the number of groups of records that share batches.
+
+    For centres whose number is not public (dpm), labels alone count.
+    """
     clustering, labels = config.clustering, len(config.data.groups)
     return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
 
@@ -31,7 +34,10 @@ def batches(config: Config, records: int) -> int:
 
 
 def contexts(config: Config, records: int) -> float:
-    """Contexts of a batch that show a record, on average; groups of records are taken to be of one size."""
+    """Return the mean number of a batch's contexts that show a record.
+
+    Groups of records are taken to be of one size.
+    """
     batching, shown = config.batching, config.prompt.examples_per_context
     if batching.rule == "paper-slices":
         sliced = batching.generate_per_label * clusters(config) * shown

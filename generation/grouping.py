@@ -1,4 +1,4 @@
-"""A run's clusters within labels: found once, when it begins, and taken from its directory ever after.
+"""A run's clusters within labels: found once, when it begins, and taken from its directory after.
 
 Noise is drawn once all else was found to be usable, before run.json is written and never after: a second draw would
 cost as much as the first. A run that goes on, its workers and its replay read centres, noisy counts and kept centres
@@ -191,7 +191,10 @@ def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Integers:
 
 
 def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
-    """Where the centres come from: which of them are kept is decided later. No cost depends on radius and seed."""
+    """Return the source of the centres; which are kept is decided later.
+
+    No cost depends on radius and seed.
+    """
     settings, relation = _settings(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
     try:
@@ -235,12 +238,16 @@ def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dic
 
 
 def _records_per_unit(privacy: Privacy) -> int:
-    """A context of the rules that a clustering goes with is a record, where claims are per context."""
+    """Return a unit's records: claims per context go with rules where a context is a record."""
     return (privacy.records_per_user or 1) if privacy.unit == "user" else 1
 
 
 def _require_recordable(config: Config, centers: Vectors) -> None:
-    """Before counts are noised: raises InputError where a run directory holds no such centres, or fewer batches."""
+    """Refuse centres before counts are noised.
+
+    Raises:
+        InputError: a run directory holds no such centres, or fewer batches.
+    """
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):
         problem = f"the model's vectors reach beyond {MAX_COORDINATE:,.0f}."
         raise InputError(_EMBEDDING, problem, "Use another model, or set clustering.normalize to true.")

@@ -1,4 +1,4 @@
-"""A network's output head apart from the rest of it: what a few tokens score takes a few of its rows.
+"""A network's output head apart from the rest: a few tokens' scores take only a few of its rows.
 
 Where a step looks at a hundred tokens alone, scoring all others is a fifth of a small model's work.
 """
@@ -62,9 +62,10 @@ class Head:
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None) -> torch.Tensor:
-        """Logits float32 [n, S] of some tokens, or of all, from hidden states float32 [n, H], each from its own row.
+        """Return logits float32 [n, S] of some tokens, or all, from hidden states float32 [n, H].
 
-        Those of some are worked out in float32, whatever the network's dtype.
+        Each row of logits is from its own row of hidden states. Those of some are worked out in
+        float32, whatever the network's dtype.
         """
         weight, bias = self._layer.weight, self._layer.bias
         if support is not None:

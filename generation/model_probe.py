@@ -1,4 +1,4 @@
-"""Whether a network can generate at all, and whether one context moves another's bits: tried out when it is loaded.
+"""A trial of a loaded network: does it generate, and does one context move another's bits?
 
 Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how its sums are
 rounded, then depends on all contexts, and a last bit can send a token to another expert. The accounting takes a
@@ -33,7 +33,10 @@ _SEED = 40
 
 
 class UnusableModelError(ValueError):
-    """Why a network cannot generate, as the end of a sentence that begins with its name; and what helps."""
+    """The reason why a network cannot generate, and a remedy.
+
+    The reason ends a sentence that begins with the network's name.
+    """
 
     def __init__(
         self, reason: str, remedy: str = "Name another causal language model, or a whole copy of this one."
@@ -43,7 +46,7 @@ class UnusableModelError(ValueError):
 
 
 class Probe(NamedTuple):
-    """What came out. `shares`: shared passes give its logits. `couples`: contexts in a pass move each other's bits."""
+    """A trial's result: shared passes give the model's logits, contexts move each other's bits."""
 
     shares: bool
     couples: bool
@@ -90,10 +93,11 @@ def isolation_of(model: LanguageModel) -> Isolation:
 
 
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
-    """Shared passes where the model's cache allows them and no bit moves, else one for each batch or context.
+    """Return shared passes, or else passes for each batch or context.
 
-    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it. With
-    a `head` of the model, tokens are scored only where somebody looks.
+    They are shared where the model's cache allows them and no bit moves. A pass has `rows`
+    contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it.
+    With a `head` of the model, tokens are scored only where somebody looks.
     """
     shares, couples = probe(model)
     shared = SharedPasses.fit(model, rows, places, tokens, head) if shares and not couples else None
@@ -133,7 +137,10 @@ def _probed(model: LanguageModel) -> Probe:
 
 
 def _known_tokens(model: LanguageModel) -> int:
-    """How many token ids the tokenizer has, all of which the network must know; what it knows where there is none."""
+    """Return the number of the tokenizer's ids, all of which the network must know.
+
+    Without a tokenizer it is the number that the network knows.
+    """
     embeddings = model.network.get_input_embeddings()
     known = min(model.vocabulary, getattr(embeddings, "num_embeddings", model.vocabulary))
     ids = [*model.tokenizer.get_vocab().values()] if model.tokenizer is not None else []
@@ -164,7 +171,10 @@ def _beside(
     behind: Sequence[Prompt],
     before: Sequence[Prompt],
 ) -> torch.Tensor:
-    """The logits [1 + tokens, watched, V] of the watched prompts with others in their batch, and a batch before it."""
+    """Return the watched prompts' logits [1 + tokens, watched, V] in company.
+
+    There are other prompts behind them in their batch, and a batch before it.
+    """
     passes = SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
     other: CachedPrompts | None = passes.start(before) if before else None
     # Where batches do not share passes, those before stand in the batch itself.

@@ -1,4 +1,4 @@
-"""One recorded step held against the model: its logits computed anew, and how far rounding can put them apart."""
+"""A recorded step against the model: its logits recomputed, and the most that rounding explains."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class ModelStep:
 
     @property
     def nats(self) -> float:
-        """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
+        """Bound a log-probability's error: the token's logit goes one way, all others the other."""
         if self.mechanism.contribution.grid is None or self.problem:
             return 2 * self.tolerance / self.mechanism.temperature
         x, tau = self.index, self.mechanism.temperature
@@ -173,14 +173,17 @@ class ModelStep:
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
-    """Return why a recorded support cannot be one; None where it can, and where none is recorded."""
+    """Return why a recorded support cannot be one, or None where it can or none is recorded."""
     if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
         return None
     return Finding(code="replay.no-support")
 
 
 def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
-    """The largest absolute raw logit that a contribution depends on: what clipping cuts cannot be off."""
+    """Return the largest absolute raw logit that a contribution depends on.
+
+    The logits that clipping cuts cannot be off.
+    """
     if not logits.size:
         return 0.0
     kept = logits > MASKED

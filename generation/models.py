@@ -1,4 +1,6 @@
-"""Models as files: where a name leads, what identifies one, and how one is loaded. Remote code is never run.
+"""Models as files: where a name leads, a model's identity, and loading.
+
+Remote code is never run.
 
 A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF file.
 """
@@ -42,7 +44,9 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 def origin_of(name: str, field: str) -> Path | str:
-    """The folder that a config's field names, as itself or as package:NAME/FOLDER; or else a Hugging Face name.
+    """Return the folder that a config's field names, or else a Hugging Face name.
+
+    The field names it as itself or as package:NAME/FOLDER.
 
     Raises:
         InputError: the name is a path, and nothing is there.
@@ -53,7 +57,9 @@ def origin_of(name: str, field: str) -> Path | str:
 
 
 def identity_files(origin: Path | str, field: str) -> list[Path]:
-    """The files that decide what a model computes. A hub's model must have been loaded before: they are here then.
+    """Return the files that decide what a model computes.
+
+    A hub's model must have been loaded before, so that they are here.
 
     Raises:
         InputError: it has none, or a pipe, a device or the like among them, whose reading might never end.
@@ -151,7 +157,10 @@ def load_network(
 
 
 def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None) -> int:
-    """The longest text of an encoder, in tokens: the least that the tokenizer, its positions and `stated` allow."""
+    """Return an encoder's longest text, in tokens.
+
+    It is the least that the tokenizer, its positions and `stated` allow.
+    """
     limits = [stated, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
     known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
     return min(known, default=_MOST_TOKENS)
@@ -160,7 +169,10 @@ def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, st
 def padded(
     prompts: Sequence[Sequence[int]], rows: int, places: int, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask, int64 [rows, places]. Rows without any token have one token of padding."""
+    """Return token ids and attention mask, int64 [rows, places].
+
+    Rows without any token have one token of padding.
+    """
     ids = torch.full((rows, places), int(tokenizer.pad_token_id or 0), dtype=torch.long)
     mask = torch.zeros((rows, places), dtype=torch.long)
     mask[:, 0] = 1
@@ -200,7 +212,7 @@ class LanguageModel:
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """Ids that end a text, by the tokenizer and by the model's generation settings; ascending."""
+        """Ids that end a text, ascending, by the tokenizer and the model's generation settings."""
         settings = self.network.generation_config
         listed = settings.eos_token_id if settings is not None else None
         ids = [*(listed if isinstance(listed, list) else [listed]), self.tokenizer.eos_token_id]
@@ -219,7 +231,7 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
     def decode(self, ids: list[int]) -> str | None:
-        """Text of token ids, as the `tokenizers` library alone decodes them; None where it cannot."""
+        """Decode token ids as the `tokenizers` library alone does; None where it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
 
@@ -256,7 +268,10 @@ def device_of(config: ModelConfig) -> torch.device:
 
 
 def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
-    """The dtype of a config's model: what it names, or bfloat16 where the device computes in that by itself."""
+    """Return the dtype that a config names, or bfloat16 on a device that computes in it by itself.
+
+    Otherwise `auto` is float32.
+    """
     if config.dtype == "auto":
         if device.type == "cuda":
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
@@ -281,7 +296,7 @@ def gguf_file(folder: Path) -> Path | None:
 
 
 def converted(gguf: Path) -> Path:
-    """The folder that a GGUF file was converted into, as a Hugging Face model with weights in float32.
+    """Return the folder of a GGUF file converted into a Hugging Face model with float32 weights.
 
     Converted now if it was not. Atomic: whole or absent.
     """

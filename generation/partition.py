@@ -1,4 +1,6 @@
-"""Records to contexts and batches. Under the hashed rules a record's places depend on that record alone.
+"""Records to contexts and batches.
+
+Under the hashed rules a record's places depend on that record alone.
 
 In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
 batches is asked for, and forgotten for another: memory does not grow with the rounds.
@@ -58,7 +60,10 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class PlacedCanary:
-    """A batch's canary: its number in the file `canaries`, its context, and whether that is among the batch's."""
+    """A batch's canary: its number in the file `canaries`, its context, and its inclusion.
+
+    If included, the context is among the batch's.
+    """
 
     number: int
     context: Context
@@ -85,7 +90,7 @@ class Batch:
 
     @property
     def shown(self) -> tuple[Context, ...]:
-        """All that the model is shown: the contexts, and behind them a canary that is none of them."""
+        """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
         return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
 
@@ -130,14 +135,14 @@ class Batches(Sequence[Batch]):
 
 @dataclass(frozen=True)
 class Partition:
-    """All batches in order of id, and every record's line of the file `assignment`, in hash order."""
+    """All batches by id, and every record's line of the file `assignment`, in hash order."""
 
     batches: Batches
     assignment: tuple[Assigned, ...]
 
 
 class _Member(NamedTuple):
-    """A record to place. `group`: which of the run's it is of, by number; None where it goes nowhere."""
+    """A record to place, and the number of its group in the run, or None where it goes nowhere."""
 
     digest: str
     record: Record
@@ -157,7 +162,7 @@ def partition(
     users: Mapping[Record, str] | None = None,
     spent: Mapping[str, float] | None = None,
 ) -> Partition:
-    """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not).
+    """Place every record; all rules but `paper-slices` look at one record alone (mathematics).
 
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
@@ -188,7 +193,7 @@ def partition_as_recorded(
     assignment: Iterable[Assigned],
     begun: Batching,
 ) -> Partition:
-    """The partition of a run that has begun, whose assignment says each record's group: none is clustered twice.
+    """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
     A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
 
@@ -219,7 +224,10 @@ def partition_as_recorded(
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
-    """The partition with what each context may spend, by what the assignment says of its payer, where that differs."""
+    """Return the partition with the contexts' own budgets, if they differ.
+
+    The assignment says which payer a context has.
+    """
     budget = manifest.mechanism.budget
     if budget is None or not manifest.own_allowances:
         return parts
@@ -242,7 +250,10 @@ def _parted(
     members: Sequence[_Member],
     assigned: Callable[[_Member, _Place], Assigned],
 ) -> Partition:
-    """The partition of these records, which are in hash order. With several rounds a line says the group alone."""
+    """Return the partition of records in hash order.
+
+    With several rounds a line says the group alone.
+    """
     batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
     places: Iterable[_Place] = _places(batching, groups, members, 0)
     if batching.rounds > 1:
@@ -285,7 +296,10 @@ def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Memb
 def _of_round(
     batching: Batching, groups: Sequence[Group], members: Sequence[_Member], number: int
 ) -> tuple[Batch, ...]:
-    """The batches of a round. A slot is a context, empty or not; a cell only if it holds k records."""
+    """Return the batches of a round.
+
+    A slot is a context, empty or not; a cell only if it holds k records.
+    """
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for member, (batch, slot) in zip(members, _places(batching, groups, members, number), strict=True):
         if batch is not None:

@@ -1,4 +1,4 @@
-"""What a run would be, before anything of it is written: how many texts, at what claim, and how long it would take.
+"""Plans of a run, before anything of it is written: its number of texts, its claim, its duration.
 
 All records are placed and the model is loaded, as for the run itself, and its first batches take a few steps, which are
 timed, weighed and forgotten: nothing of them is shown or kept.
@@ -21,7 +21,6 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import Amplification, ClaimResult
 from dpaudit.results.plan import Plan
@@ -34,8 +33,10 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 STEPS = 3
 
 
-def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Location] = ()) -> Plan:
-    """Plan a new run of a config, which has these `obstacles`, and goes on from runs that `spent` of its budgets.
+def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location] = ()) -> Plan:
+    """Plan a new run of a config, which goes on from runs that `spent` of its budgets.
+
+    `obstacles`: what keeps it from passing its audit, as sentences.
 
     Raises InputError where `generate` would.
     """
@@ -65,7 +66,7 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         left=ready.left,
         seconds=passes * (prompts + step * max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
-        obstacles=tuple(map(str, obstacles)),
+        obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),

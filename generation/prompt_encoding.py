@@ -1,8 +1,9 @@
-"""Prompts as token ids: a template's own words may be control tokens, such as the end of a turn; what it shows may not.
+"""Prompts as token ids: a template's own words may be control tokens; what it shows may not.
 
-Tokenizers read `<|im_end|>` in a record as they read it in the template. A record could then end its turn, give the
-model another instruction, or begin a text of its own. So what a prompt shows is spelled: its text stays as it is, and
-its tokens are those of plain text. Markers that are plain text to the tokenizer, such as "### User:", are beyond this.
+The end of a turn is such a token. Tokenizers read `<|im_end|>` in a record as they read it in the
+template. A record could then end its turn, give the model another instruction, or begin a text of
+its own. So what a prompt shows is spelled: its text stays as it is, and its tokens are those of
+plain text. Markers that are plain text to the tokenizer, such as "### User:", are beyond this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _ANCHOR = "x"
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
-    """Token ids of a text in which control tokens count. `special`: with what the tokenizer puts around a text."""
+    """Return a text's token ids, with control tokens as such.
+
+    With `special`, they include what the tokenizer puts around a text.
+    """
     # verbose=False: the tokenizer warns about long texts, and a cut follows anyway.
     return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
 
@@ -66,7 +70,10 @@ class PromptEncoder:
         return self._own[own]
 
     def _with_shown_spelled(self, parts: Sequence[Part]) -> list[int]:
-        """The whole text's ids; in place of control tokens that what is shown has a part in, their letters'."""
+        """Return the whole text's ids.
+
+        Control tokens that shown text has a part in are replaced by their letters' ids.
+        """
         text = "".join(part.text for part in parts)
         if not self._tokenizer.is_fast:  # others do not say where a token stands
             return self._encoded(text)

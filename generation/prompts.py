@@ -1,4 +1,7 @@
-"""The paper's two prompt templates (appendix "Prompts"), a user's own, a run's prompts, and what ends a text."""
+"""Prompt templates, a run's prompts, and the ends of a text.
+
+Two templates are the paper's (appendix "Prompts"), another is a user's own.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ class Template(ABC):
 
 
 class PretrainedTemplate(Template):
-    """Fenced examples under a label line; the model goes on after an opening fence, and ends with a closing one."""
+    """Fenced examples under a label line.
+
+    The model goes on after an opening fence, and ends with a closing one.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(tokenizer, FENCE, _PT_EXAMPLE, _PT_END)
@@ -112,10 +118,14 @@ class InstructionTemplate(Template):
 
 
 class OwnTemplate(Template):
-    """A template of the user's own (`Wording`), whose text is the whole prompt: a chat format is written into it."""
+    """A user's own template (`Wording`), whose text is the whole prompt, a chat format included."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, text: str, end: str | None) -> None:
-        """Raises InputError, about prompt.text or prompt.end, where they cannot be used with this tokenizer."""
+        """Read the template.
+
+        Raises:
+            InputError: prompt.text or prompt.end cannot be used with this tokenizer.
+        """
         field = "prompt.text"
         try:
             self._wording = Wording.of(text)
@@ -141,7 +151,9 @@ def _filled(wording: str, **shown: str) -> list[Part]:
 
 
 def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A user's turn and the beginning of the model's in the tokenizer's chat format, which never sees a record.
+    """Return a user's turn and the beginning of the model's in the tokenizer's chat format.
+
+    The format never sees a record.
 
     Raises:
         InputError: the format fails, or changes what the user says.
@@ -162,7 +174,7 @@ def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
 def template(
     name: str, tokenizer: PreTrainedTokenizerBase, text: str | None = None, end: str | None = None
 ) -> Template:
-    """The template of a config's name, "pt" or "it"; with a `text`, the user's own, which is named "own".
+    """Return the template "pt" or "it" of a config, or "own", the user's, with a `text`.
 
     Raises:
         InputError: the tokenizer cannot write the end mark.
@@ -192,9 +204,10 @@ class Prompts:
         public_examples: Mapping[str, Sequence[str]] | None = None,
         rules: ForbiddenTokens | None = None,
     ) -> None:
-        """A context shows up to `examples` records, each put on `one_line` if so, and cut to `most_tokens` tokens.
+        """Prepare prompts that show up to `examples` records each.
 
-        Before them every prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
+        Each record is put on `one_line` if so, and cut to `most_tokens` tokens. Before them every
+        prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
         follow a public prompt; None where anything may.
         """
         self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
@@ -212,7 +225,7 @@ class Prompts:
         return [self._prompt(label, context) for context in contexts]
 
     def prefix(self, label: str) -> Prompt:
-        """What prompts of a label begin with, whatever records they show: known from what is public."""
+        """Return the beginning of a label's prompts for any records: known from what is public."""
         if label not in self._prefixes:
             prompts = [self._tokens(label, [probe]) for probe in _PROBES]
             same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
@@ -220,7 +233,7 @@ class Prompts:
         return self._prefixes[label]
 
     def continuation(self, label: str, text: str, most: int) -> tuple[list[int], int]:
-        """A real text as what comes after a prompt: its first `most` tokens, and how many of them only lead up to it.
+        """Return a real text after a prompt: up to `most` tokens, and how many only lead up to it.
 
         The template shows its examples so: what leads up to a text is its label's line, say, and the mark that ends it
         is its last token where there is room. Where examples stand elsewhere, nothing leads up to it.
@@ -241,14 +254,18 @@ class Prompts:
     def alone(
         self, label: str, contexts: Sequence[Context], rows: int, tokens: int, head: Head | None = None
     ) -> CachedPrompts:
-        """A batch in passes of its own, with the logits that it has among others. Arguments as for `passes_for`."""
+        """Return a batch in passes of its own, with its logits among others.
+
+        Arguments as for `passes_for`.
+        """
         passes = passes_for(self._model, rows, self.places, tokens, head)
         return passes.start(self.of(label, contexts), self.prefix(label))
 
     def public(self, label: str, tokens: int, wanted: bool = True) -> CachedPrompts:
-        """The public prompt in passes of its own, with the logits that it has in a run; up to so many tokens follow.
+        """Return the public prompt in passes of its own, with its logits in a run.
 
-        No prompt where it is not wanted, because a step takes nothing from it.
+        Up to `tokens` tokens follow. No prompt where it is not wanted, because a step takes nothing
+        from it.
         """
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
@@ -261,11 +278,14 @@ class Prompts:
         return self._public[label]
 
     def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """A public prompt's logits [1, V] after some tokens of a text, -inf where the rules forbid what follows."""
+        """Set a public prompt's logits [1, V] to -inf for tokens that rules forbid after a text."""
         return logits if self._rules is None else _without(logits, self._rules.after(self.public_tokens(label), text))
 
     def _prompt(self, label: str, context: Context) -> list[int]:
-        """A context's prompt. Its examples are cut so that it fits its places, by looking at this context alone."""
+        """Return a context's prompt.
+
+        Its examples are cut so that it fits its places, by looking at this context alone.
+        """
         texts = [record.text for record in context]
         for most in range(self._most, -1, -1):
             prompt = self._tokens(label, self._examples(texts, most))
@@ -285,7 +305,7 @@ class Prompts:
 
 
 class RuledPrompt:
-    """A public prompt whose forbidden next tokens have the logit -inf, and no others: `CachedPrompts`."""
+    """A public prompt (`CachedPrompts`) with logits -inf for exactly the forbidden next tokens."""
 
     def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
         """Args: the public `prompt`'s token ids, which are `cached`; what may not follow it."""
@@ -314,7 +334,10 @@ class RuledPrompt:
 
 
 def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
-    """Logits [n, V] with -inf for what rules forbid. What the model itself rules out stays above that."""
+    """Set logits [n, V] to -inf for what rules forbid.
+
+    What the model itself rules out stays above that.
+    """
     logits = logits.clamp(min=torch.finfo(torch.float32).min)
     for ids in forbidden.values():
         logits = logits.index_fill(1, torch.from_numpy(ids).to(logits.device), -torch.inf)
@@ -322,12 +345,21 @@ def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor
 
 
 def in_one_line(text: str) -> str:
-    """The text with single spaces in place of white space, line breaks too. Depends on this text alone."""
+    """Return the text with single spaces for white space and line breaks.
+
+    It depends on this text alone.
+    """
     return " ".join(text.split())
 
 
 def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
-    """Raises InputError where a tokenizer cannot write a mark: it would never end a text, or end all at once."""
+    """Refuse an end mark that a tokenizer cannot write.
+
+    It would never end a text, or end all at once.
+
+    Raises:
+        InputError: the tokenizer cannot write the mark.
+    """
     for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
         text = f"x{before}{mark}"
         if mark not in tokenizer.decode(encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
@@ -338,7 +370,10 @@ def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
 def written_forms(
     tokenizer: PreTrainedTokenizerBase, mark: str, befores: Sequence[str] = _BEFORE
 ) -> tuple[tuple[int, ...], ...]:
-    """Token sequences that write a mark after a word, and after each of `befores`; none ends in another of them."""
+    """Return token sequences for a mark after a word and each of `befores`.
+
+    None of them ends in another.
+    """
     anchor = "x"
     start = encode(tokenizer, anchor, special=False)
     forms: list[tuple[int, ...]] = []

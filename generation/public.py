@@ -64,7 +64,10 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
 
 
 def _without_records(config: Config) -> Config:
-    """The config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
+    """Return the config of a run whose batches are all empty.
+
+    Its clip and divisor are those of nothing.
+    """
     drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
     empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
     each, clustering = config.batching.generate_per_label, config.clustering
@@ -90,7 +93,10 @@ def _without_records(config: Config) -> Config:
 
 
 class _Texts:
-    """Where texts go that have no record: see `Store`. Of their steps nothing is kept but the tokens."""
+    """A store of texts without records; see `Store`.
+
+    Of their steps nothing is kept but the tokens.
+    """
 
     location, whole = "", ()
 

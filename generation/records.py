@@ -1,4 +1,7 @@
-"""Private records: text and label, from files or a Hugging Face dataset. Error messages never hold their text."""
+"""Private records: text and label, from files or a Hugging Face data set.
+
+Error messages never hold their text.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _MARK = "\ufeff".encode().decode(_BYTES)
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """One private record. Two rows with equal label and text are one record. Without labels the label is empty."""
+    """A private record; rows with equal label and text are one record.
+
+    Without labels the label is empty.
+    """
 
     label: str
     text: str
@@ -53,7 +59,9 @@ class Records:
 
 
 def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS) -> Records:
-    """The distinct records that a config names. Who a record belongs to is counted, and not kept unless `whose`.
+    """Read the distinct records that a config names.
+
+    Records are counted for each user; users are kept only with `whose`.
 
     Args:
         config: names the data, its columns and its labels.
@@ -96,12 +104,14 @@ def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str,
 
 
 def one_user(name: str) -> str:
-    """Return the form in which equal names of users are one user: NFC, with white space between words alone."""
+    """Return the form in which users' equal names agree: NFC, with single spaces between words."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:
-    """Read all rows of a config's data, keep none, and look at no label; `names`: what errors call its fields.
+    """Read all rows of a config's data, keep none, and look at no label.
+
+    Errors call the data's fields by `names`.
 
     Raises:
         InputError: a row cannot be read or has no text, a column is missing, or there is no row.
@@ -123,7 +133,7 @@ def _no_records(config: DataConfig, names: Mapping[str, str]) -> InputError:
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
-    """The distinct texts of a file, a folder or a data set of the hub, sorted; their labels do not matter.
+    """Read a file's, a folder's or a hub data set's distinct texts, sorted; labels do not matter.
 
     Args:
         name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data set.
@@ -171,7 +181,7 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
 
 
 def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
-    """The record of a row; None where its label, or that it has none, says that it is to be skipped."""
+    """Return a row's record, or None if its label, or its having none, says to skip it."""
     if config.labels is None:
         return Record("", _value(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
@@ -204,7 +214,11 @@ def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
 
 
 def _given(row: Row, column: str) -> str | None:
-    """A row's text in a column; None where there is none. Raises InputError where the value is no text."""
+    """Return a row's text in a column, or None if there is none.
+
+    Raises:
+        InputError: the value is no text.
+    """
     value = row.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)

@@ -124,7 +124,7 @@ def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
-    """Where each column stands in a header; blanks around names there do not count. No other column matters.
+    """Return each column's place in a header, ignoring blanks around names and other columns.
 
     Raises:
         InputError: a column is not there, or is there twice.
@@ -170,7 +170,7 @@ def _empty(path: Path) -> InputError:
 
 
 def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> Iterator[Row]:
-    """The rows of a folder of text files, or of a folder of files of one other kind. Hidden files are passed over."""
+    """Yield the rows of a folder of text files, or of files of one other kind, none hidden."""
     unlabelled = config.labels is None
     found = sorted([*folder.glob("*/*.txt"), *(folder.glob("*.txt") if unlabelled else ())])
     texts = [file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)]
@@ -201,7 +201,7 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
 
 
 def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
-    """The encoding that a file of text begins by naming, or that its config names; UTF-8 where neither does.
+    """Return the encoding that a text file or its config names, or UTF-8 if neither does.
 
     Raises:
         InputError: they name different ones, or the file is no text.
@@ -363,7 +363,11 @@ def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]
 
 
 def _class_name(classes: Sequence[str], number: object, where: str) -> str | None:
-    """The name of a class by its number; None of a row without one. Raises InputError for a number of no class."""
+    """Return a class's name by its number, or None without one.
+
+    Raises:
+        InputError: no class has the number.
+    """
     if number is None or number == _UNLABELLED:
         return None
     if not isinstance(number, int) or not 0 <= number < len(classes):

@@ -1,4 +1,7 @@
-"""How many texts so many records give at an epsilon: what `dpaudit init` chooses batches by. Public numbers alone."""
+"""The number of texts that records give at an epsilon, by public numbers alone.
+
+`dpaudit init` chooses batches by it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ class Wish:
 
 @dataclass(frozen=True)
 class Pricing:
-    """What a mean costs one record by the contexts of its batches: a record more or less is a context more or less.
+    """A mean's cost for one record, by its batches' contexts.
+
+    One record more or less is one context more or less.
 
     Attributes:
         mechanism: whatever its divisor and its margin, which go by the contexts.
@@ -49,7 +54,10 @@ class Pricing:
     delta: float
 
     def of(self, contexts: int) -> Mechanism:
-        """The mechanism whose divisor is so many contexts, and whose margin is what one of them can lift a token by."""
+        """Return the mechanism with a divisor of so many contexts.
+
+        Its margin is what one of them can lift a token by.
+        """
         fields = self.mechanism.model_dump()
         return Mechanism.model_validate(
             fields | {"divisor": float(contexts), "support": fields["support"] | {"margin": self.margin(contexts)}}
@@ -60,12 +68,18 @@ class Pricing:
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
     def batch_level(self, contexts: int, rounds: int = 1) -> float:
-        """Epsilon of so many rounds for whoever knows a record's batches: by the accounting that anyone can repeat."""
+        """Return epsilon of so many rounds for someone who knows a record's batches.
+
+        It is by the accounting that anyone can repeat.
+        """
         found = replace(self._one(contexts), rounds=rounds).epsilon(self.tokens, self.delta, "rdp")
         return float(decimals(found.epsilon, 4, most=math.inf))
 
     def release(self, sizes: Sizes) -> float:
-        """Epsilon for readers of the texts, who do not know a record's batches: what a run claims. Rounded up."""
+        """Return a run's claim: epsilon for readers who do not know a record's batches.
+
+        It is rounded up.
+        """
         found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
         return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
 
@@ -74,7 +88,7 @@ class Pricing:
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
-        """Find the fewest contexts, at least FEWEST and at most MOST, whose batch level is within `epsilon`."""
+        """Find the fewest contexts, in FEWEST to MOST, whose batch level is within `epsilon`."""
         low, high = FEWEST - 1, MOST
         while high - low > 1:
             middle = (low + high) // 2
@@ -109,7 +123,7 @@ class Sizes:
 
     @classmethod
     def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """The sizes that a wish leads to: with so many contexts to a batch, or more where its epsilon needs them.
+        """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
 
         Args:
             wish: what is asked for.
@@ -161,12 +175,18 @@ class Sizes:
 
 
 def _most_contexts(wish: Wish, generated: int) -> int:
-    """The most contexts with which so many batches of a label are filled: somewhat fewer round up to one more batch."""
+    """Return the most contexts that fill so many batches of a label.
+
+    Somewhat fewer round up to one more batch.
+    """
     return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
 
 
 def _too_small(wish: Wish, pricing: Pricing) -> InputError:
-    """No batch is large enough for the epsilon: name one that the same records and texts can have."""
+    """Refuse an epsilon that no batch is large enough for.
+
+    Name one that the same records and texts can have.
+    """
     problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
     contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
     remedy = "Ask for fewer texts, or have more records."

@@ -53,7 +53,7 @@ def _special(path: Path, field: str) -> InputError:
 
 
 def missing_part(path: str) -> str:
-    """The command that installs the package which a config's path names; empty where it is there, or not known."""
+    """Return the command that installs a config path's package, or "" if installed or unknown."""
     name, folder = _package(path)
     return "" if not path.startswith(PACKAGE) or folder is not None else _INSTALLS.get(name, "")
 
@@ -92,7 +92,11 @@ def _packaged(name: str) -> Path | None:
 
 
 def _cached(name: str) -> Path | None:
-    """Return the folder in which the hub's cache has a model. Raises ValueError for a name that the hub cannot have."""
+    """Return the folder of a model in the hub's cache.
+
+    Raises:
+        ValueError: the hub cannot have this name.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(name, "config.json")
@@ -100,7 +104,10 @@ def _cached(name: str) -> Path | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two names of data lead to the same place, however they are spelled, or to one inside the other."""
+    """Return whether two names of data lead to the same place, or to one inside the other.
+
+    They may be spelled differently.
+    """
     first, second = _place(one), _place(other)
     return any(_same(first, place) for place in (second, *second.parents)) or any(
         _same(second, place) for place in first.parents

@@ -19,7 +19,10 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 class Part(NamedTuple):
-    """A piece of a prompt. `shown`: whether it is a label or an example, rather than the template's own words."""
+    """A piece of a prompt.
+
+    It is `shown` if it is a label or an example, rather than the template's own words.
+    """
 
     text: str
     shown: bool
@@ -51,7 +54,9 @@ _LABEL, _EXAMPLE = _Placeholder(LABEL), _Placeholder(EXAMPLE)
 
 @dataclass(frozen=True)
 class Wording:
-    """A template by its lines. The line that holds `{example}` is there once for each example, and not without any.
+    """A template by its lines.
+
+    The line with `{example}` is there once for each example, and not without any.
 
     Attributes:
         lines: all of them, each in parts.
@@ -89,7 +94,11 @@ class Wording:
 
 
 def require_seen(text: str) -> None:
-    """Raises WordingError for a control character, tabs and line breaks aside, or for a lone surrogate."""
+    """Refuse control characters, except tabs and line breaks, and lone surrogates.
+
+    Raises:
+        WordingError: the text holds such a character.
+    """
     if found := _UNSEEN.search(text):
         raise WordingError(found.group(), "text without control characters; line breaks and tabs may be there")
 

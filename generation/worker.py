@@ -1,4 +1,7 @@
-"""Generates batches, several in one forward pass, and writes each to the run directory (Algorithm 1, lines 3 to 11)."""
+"""Generation of batches, several in a forward pass, into the run directory.
+
+See Algorithm 1, lines 3 to 11.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,10 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Finished:
-    """A batch that is on disk. `spent`: as `ExPostAccountant.detach` gives it; None without an accountant."""
+    """A batch that is on disk.
+
+    `spent` is as from `ExPostAccountant.detach`, or None without an accountant.
+    """
 
     batch: int
     tokens: int
@@ -159,7 +165,12 @@ class Worker:
         prompts: Prompts,
         seed: CommittedSeed | None = None,
     ) -> None:
-        """Start with nothing generated, of all `batches` of the run by id. `seed`: of a run that commits to one."""
+        """Start with nothing generated.
+
+        Args:
+            batches: all of the run, by id.
+            seed: of a run that commits to one.
+        """
         self._seed = seed
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
@@ -186,7 +197,9 @@ class Worker:
             return self._finished(batch, len(reader.tokens), progress, resumed)
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
-        """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
+        """Generate the batches that are not on disk.
+
+        Each is yielded when it is there, whichever ends first.
 
         Raises:
             InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
@@ -268,7 +281,7 @@ class Worker:
             self._shrink(error, progress)
 
     def _advance(self, progress: Progress) -> None:
-        """Continue the batches that have rows with their last tokens, or from their prompts where a text has ended."""
+        """Continue running batches by their last tokens, or from the prompts after a text's end."""
         running: list[tuple[_Open, CachedPrompts, int]] = []
         try:
             for batch in self._open:
@@ -285,7 +298,10 @@ class Worker:
             self._shrink(error, progress)
 
     def _shrink(self, error: Exception, progress: Progress) -> None:
-        """Where memory ran out, go on with half as many rows, and feed all prompts anew. Raises any other error."""
+        """If memory ran out, go on with half as many rows, and feed all prompts anew.
+
+        Raise any other error.
+        """
         if not out_of_memory(error):
             raise error
         if self.rows == 1:
@@ -304,7 +320,7 @@ class Worker:
         progress(MemoryRanOut(self.rows))
 
     def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every batch that has rows one more token, and say why it is its text's last one, if it is.
+        """Give each batch with rows a token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
@@ -418,7 +434,10 @@ class Worker:
         return self._manifest.stopping.tokens_per_batch is not None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
-        """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""
+        """End a batch's text.
+
+        The batch begins another one, or is finished where its tokens are spent.
+        """
         stopping = self._manifest.stopping
         text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
         if self._several and batch.length < stopping.most_tokens:

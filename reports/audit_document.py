@@ -1,4 +1,4 @@
-"""The report of an audit as a document: one for readers inside, and one of what may be published."""
+"""The report of an audit as a document, for readers inside, and for publication."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def render_markdown(result: AuditResult) -> str:
 
 
 def build(result: AuditResult) -> Document:
-    """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
+    """Return the report: first for an officer, then its background, and figures for engineers."""
     version = one_line(result.run.dpaudit, LABEL_LENGTH)
     audience = "public" if is_public(result) else "private"
     anchors = _anchors(result.checks)
@@ -89,7 +89,7 @@ def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter
 
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
-    """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
+    """Return the first screen: verdict, number, readers, the records' addition, run and checks."""
     blocks: list[Block] = [*_promise(result)]
     blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")]
     for place, caveat in enumerate(findings.caveats(result, "empty-bound")):
@@ -155,7 +155,10 @@ def _audience(result: AuditResult) -> Banner:
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
-    """Return each check's place in the page: by its id, so that a link to it holds from one audit to the next."""
+    """Return each check's place in the page, by its id.
+
+    So a link to it holds from one audit to the next.
+    """
     taken: set[str] = set()
     anchors = {}
     for index, check in enumerate(checks):

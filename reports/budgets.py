@@ -1,4 +1,7 @@
-"""How contexts used budgets of their own, in words, in a table and thinned for a figure. Private, all of it."""
+"""The use of contexts' own budgets, in words, in a table and thinned for a figure.
+
+All of it is private.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _FINEST = 0.001
 
 
 def described(use: BudgetUse) -> str:
-    """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
+    """Return in words the contexts, their budgets and spending, and the worst-case accounting.
+
+    The latter is what it would have charged.
+    """
     one = use.contexts == 1
     may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
     most = f"rho\u00a0{bound(use.budget)}"
@@ -30,7 +36,7 @@ def described(use: BudgetUse) -> str:
 
 
 def took_part(use: BudgetUse) -> str:
-    """The shares of contexts that took part, by position, in words; empty where no draw was made."""
+    """Return in words the shares of contexts that took part, by position, or "" without draws."""
     if not use.position:
         return ""
     (first, last), (first_fewest, last_fewest) = (
@@ -48,14 +54,19 @@ def took_part(use: BudgetUse) -> str:
 
 
 def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Rows of COLUMNS, closer at the first positions, where contexts drop out; the first and the last among them."""
+    """Return rows of COLUMNS, closer at the first positions, where contexts drop out.
+
+    The first and the last positions are among them.
+    """
     return [
         (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
     ]
 
 
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
-    """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
+    """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
+
+    The means are over all batches.
 
     Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
     """
@@ -74,7 +85,7 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
 
 
 def _places(count: int) -> list[int]:
-    """At most MOST_ROWS of so many places, each about as many times further on as the one before."""
+    """Return at most MOST_ROWS places, each farther on than the last by about the same factor."""
     if count <= MOST_ROWS:
         return list(range(count))
     return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})

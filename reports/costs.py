@@ -43,8 +43,17 @@ class BatchCosts:
 
     @property
     def few(self) -> bool:
-        """Whether they are so few that each is drawn: bins of a batch or two show a shape that is not there."""
+        """True if so few that each is drawn.
+
+        Bins of a batch or two would show a shape that is not there.
+        """
         return len(self.finite) < FEWEST_BINNED
+
+    @property
+    def quartiles(self) -> list[float]:
+        """The least cost, the three quartiles and the largest: all of them costs of actual batches."""
+        last = len(self.values) - 1
+        return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
 
     @property
     def marks(self) -> str:
@@ -54,7 +63,7 @@ class BatchCosts:
         return "Bars count batches by exact cost, the outline by Theorem 1."
 
     def described(self) -> str:
-        """Return the distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
+        """Return the distribution in a sentence or two, with the costliest batch's Theorem 1."""
         worst, shown = self.costliest[0], partial(bound, digits=self.digits)
         most, beside = shown(self.values[0]), ""
         if worst.theorem1 is not None and worst.exact is not None:
@@ -130,7 +139,7 @@ def curve_described(curve: TokenCurve | None) -> str:
 
 
 def thinned(curve: TokenCurve) -> TokenCurve:
-    """Return the curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
+    """Return the curve to draw: up to MOST_DRAWN points, each for several positions up to it."""
     step = -(-len(curve.position) // MOST_DRAWN)
     if step <= 1:
         return curve
@@ -151,7 +160,7 @@ def thinned(curve: TokenCurve) -> TokenCurve:
 
 
 def growth_described(result: AuditResult) -> str:
-    """Return epsilon by length, in words: halfway and at the end, with the saving; empty without a curve."""
+    """Return epsilon by length in words: halfway and at the end, with the saving, or ""."""
     curve, digits = result.tokens, ex_post_digits(result)
     if curve is None or not curve.position:
         return ""
@@ -202,7 +211,7 @@ class Pairs(NamedTuple):
         return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
 
     def largest_share(self) -> tuple[float, int]:
-        """Return where the upward figure is the largest share of the other: that share, and which batch."""
+        """Return the largest share that an upward figure is of the other, and its batch."""
         shares = [y / x if x else (math.inf if y else 0.0) for _, x, y in self.finite]
         worst = max(range(len(shares)), key=shares.__getitem__)
         return shares[worst], self.finite[worst][0]
@@ -214,7 +223,10 @@ def directions(result: AuditResult) -> Pairs | None:
 
 
 def losses(result: AuditResult) -> Pairs | None:
-    """Return each batch's exact bound across, and its largest absolute loss upwards; None where none has both."""
+    """Return batches' exact bounds (across) and largest absolute losses (upwards), or None.
+
+    Return None where no batch has both.
+    """
     return _pairs([(batch.id, batch.exact, batch.leave_one_out_max) for batch in result.batches])
 
 

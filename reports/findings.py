@@ -1,4 +1,4 @@
-"""What the checks found, before any format: by family, by level of evidence, and what was not made."""
+"""The checks' findings, before any format: by family, by level of evidence, and those not made."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Unmade(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
+        """Their ids in a line, or only their number where too many would hide all else."""
         return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
 
     @property
@@ -74,7 +74,10 @@ class Unmade(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Checks whose ids agree up to the dot, failed ones first: what they look at, and those that ran (at least one)."""
+    """Checks whose ids agree up to the dot, failed ones first; at least one ran.
+
+    Its name is what they look at.
+    """
 
     name: str
     checks: tuple[CheckResult, ...]
@@ -87,7 +90,7 @@ class Family(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of evidence: how many of its checks came out how, and whether the audit asked for all of them."""
+    """One level of evidence: its checks' outcomes, counted, and whether the audit asked for all."""
 
     level: int
     rests_on: str
@@ -110,7 +113,7 @@ def is_public(result: AuditResult) -> bool:
 
 
 def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
-    """Return the checks of these statuses, in the order of `statuses`, then in the audit's own order."""
+    """Return checks by status, in the order of `statuses`, then in the audit's own order."""
     return [check for status in statuses for check in result.checks if check.status == status]
 
 
@@ -156,13 +159,16 @@ def causes(result: AuditResult) -> list[CheckResult]:
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """Return what a check measured and expected, each by its name; readers outside get what it compares."""
+    """Return what a check measured and expected, by name.
+
+    Readers outside get what it compares.
+    """
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
 
 def expected_name(result: AuditResult) -> str:
-    """Return what stands before a check's `expected`, which says for readers outside what the check compares."""
+    """Return the name of a check's `expected`; for readers outside it is what is compared."""
     return "Compares" if is_public(result) else "Expected"
 
 
@@ -177,19 +183,19 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
-    """Return the checks that apply and were not made, by what would make them; first what a pass needs."""
+    """Return the checks that apply but were not made, by remedy; first what a pass needs."""
     groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
     found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
 
 def still_to_make(result: AuditResult) -> tuple[Unmade, ...]:
-    """Return the unmade checks that can be made now: none of a run that has to be mended first to be read."""
+    """Return the unmade checks that can be made now, none if the run must first be mended."""
     return () if result.verdict == "error" else unmade(result)
 
 
 def _reason(check: CheckResult) -> str:
-    """Return what checks have in common that one command makes, or that were not made for the same reason."""
+    """Return what checks share that one command makes, or that one reason kept from being made."""
     if check.made_with:
         return check.made_with
     if not check.code:  # readers outside are not told
@@ -227,7 +233,7 @@ def needed(result: AuditResult) -> set[str]:
 
 
 def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
-    """Return these checks by family: those with a failed one first, then in the audit's own order."""
+    """Return these checks by family: those with failures first, then in the audit's own order."""
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
@@ -241,7 +247,10 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """Yield what a report says of a check, in order. How to mend it is said where it did not pass."""
+    """Yield a report's statements on a check, in order.
+
+    They say how to mend it where it did not pass.
+    """
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
@@ -260,7 +269,7 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
 
 
 def cited(reference: str) -> str:
-    """Return a reference that can be followed from paper: places in the documentation by their page and heading."""
+    """Return a reference to follow from paper: documentation places by page and heading."""
     return _PLACE.sub(lambda found: _place(*found.groups()), reference)
 
 
@@ -310,7 +319,10 @@ def _levels(top: int) -> str:
 
 
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a few words; the first of them, up to the colon, are the verdict itself."""
+    """Return the verdict in a few words.
+
+    The first of them, up to the colon, are the verdict itself.
+    """
     return sentence(_headline(result))
 
 
@@ -345,7 +357,10 @@ def caveats(result: AuditResult, family: Literal["empty-bound", "of-claim", "of-
 
 
 def caution(result: AuditResult) -> str:
-    """Say what to mind about recomputed figures where other checks than the claim's own are no pass; else nothing."""
+    """Say what to mind about recomputed figures where checks other than the claim's did not pass.
+
+    Otherwise say nothing.
+    """
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
@@ -13,7 +13,6 @@ import numpy as np
 from dpaudit.accounting.composition import (
     Composition,
     Method,
-    epsilons_by_steps,
     exponential_mechanism_epsilon,
     privacy_profile,
     reached_epsilon,
@@ -242,18 +241,6 @@ class ApproximateAccountant:
             spent = "the clusters alone cost" if self.centers or self.centers_delta else "the rebalancing alone costs"
             raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
         return self.delta_left(delta)
-
-    def epsilons(self, tokens: Sequence[int], delta: float, method: Method) -> list[float | None]:
-        """`epsilon` at several lengths, positive and ascending, at once; None where "optimal" does not reach."""
-        left = self.delta_left(delta)
-        if self.gaussian is not None:
-            return [self.epsilon(count, delta, method).epsilon for count in tokens]
-        draws = [count * self.rounds for count in tokens]
-        found, most = epsilons_by_steps(self.eta, draws, left, method=method, laplace=self.laplace), math.inf
-        if math.isfinite(self.most_rho):
-            most = self._of_budgets(left)
-            found = [most if epsilon is None else min(epsilon, most) for epsilon in found]
-        return [None if epsilon is None else rounded_sum(epsilon, self.centers) for epsilon in found]
 
     def affordable_tokens(self, epsilon: float, delta: float, method: Method = "rdp") -> int:
         """The most tokens a batch may have while the run stays within `epsilon` at `delta`.

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import math
 import operator
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from dpaudit.accounting.blocks import profile_in_blocks, reached
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
-from dpaudit.accounting.recursion import ENOUGH_PLACES, Problem, Recursion, Segment
+from dpaudit.accounting.recursion import Problem, Recursion, Segment
 from dpaudit.accounting.renyi import epsilons_of_events
 
 Method: TypeAlias = Literal["rdp", "optimal"]
-
-#: For a curve's every point at once: within some 0.3% of the truth at the paper's settings, in a tenth of a second.
-#: No more than are enough for one recursion.
-_CURVE_PLACES = ENOUGH_PLACES
-#: Of the lengths of a curve that are beyond one recursion, about so many are worked out, each by itself.
-_CURVE_BLOCKS = 12
 
 
 @dataclass(frozen=True)
@@ -108,41 +100,6 @@ def reached_epsilon(eta: float, steps: int, delta: float, *, laplace: Sequence[f
     """
     problem = Problem(tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta)
     return reached(problem) or 0.0 if problem.bound(delta) and problem.measurable else 0.0
-
-
-def epsilons_by_steps(
-    eta: float, steps: Sequence[int], delta: float, *, method: Method = "optimal", laplace: Sequence[float] = ()
-) -> list[float | None]:
-    """epsilon (a sound upper bound, in nats) after each number of draws of range eta.
-
-    Args:
-        eta, delta, laplace: as for `exponential_mechanism_epsilon`.
-        steps: positive and ascending.
-        method: "optimal" has all numbers that one recursion can take on one coarse grid: each may come out a little
-            above what it would get on its own. Of those beyond, about twelve are worked out, the last one among them;
-            the others are None.
-
-    Raises:
-        ValueError: an argument is not a number, negative, or not in its range.
-    """
-    if any(first >= second for first, second in pairwise((0, *steps))):
-        raise ValueError("steps must be positive and ascending")
-    by_rdp = [
-        exponential_mechanism_epsilon(eta, count, delta, method="rdp", laplace=laplace).epsilon for count in steps
-    ]
-    if method == "rdp":
-        return [*by_rdp]
-    events = tuple(epsilons_of_events("laplace", laplace))
-    found: list[float | None] = [None] * len(steps)
-    problems = [Problem(((eta, count),), events, (), delta) for count in steps]
-    taken = bisect_left(problems, True, key=lambda problem: problem.places() is None)
-    if taken:
-        problem = problems[taken - 1]
-        best = Recursion(problem, _CURVE_PLACES, upper=True).epsilons(steps[:taken])
-        found[:taken] = map(min, by_rdp, best)
-    for place in range(len(steps) - 1, taken - 1, -max(1, (len(steps) - taken) // _CURVE_BLOCKS)):
-        found[place] = exponential_mechanism_epsilon(eta, steps[place], delta, laplace=laplace).epsilon
-    return found
 
 
 def privacy_profile(

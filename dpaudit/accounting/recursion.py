@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -107,10 +107,6 @@ class Recursion:
         """The smallest grid point with a delta within the problem's, or else the largest with a delta beyond it."""
         (last,) = deque(self.profiles(), maxlen=1)
         return self._epsilon_of(last)
-
-    def epsilons(self, steps: Collection[int]) -> list[float]:
-        """`epsilon` after some numbers of draws only, ascending."""
-        return [self._epsilon_of(profile) for count, profile in enumerate(self.profiles()) if count in steps]
 
     def _epsilon_of(self, profile: Doubles) -> float:
         beyond = self.after_events(profile) > self._problem.delta

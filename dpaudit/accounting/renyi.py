@@ -160,5 +160,5 @@ def sum_up(terms: Iterable[float]) -> float:
 
 
 def rounded_sum(left: float, right: float) -> float:
-    """The sum of two costs, rounded up; exact where one of them is 0."""
+    """Return the sum of two costs, rounded up; exact where one of them is 0."""
     return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

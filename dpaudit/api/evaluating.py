@@ -56,7 +56,9 @@ def evaluate(
     monitor: Monitor = SILENT,
     **settings: Any,
 ) -> Evaluation:
-    """Measure a run's texts (MAUVE, accuracy, held-out likelihood), and write evaluation.json into its report folder.
+    """Measure a run's texts, and write evaluation.json into its report folder.
+
+    Measures are MAUVE, accuracy and held-out likelihood.
 
     Args:
         run: the run directory.

@@ -1,4 +1,4 @@
-"""What `dpaudit inspect` shows of a run, a batch or a step: a document, and the same figures as JSON.
+"""The output of `dpaudit inspect` for a run, a batch or a step: a document, and its JSON figures.
 
 Bounds are rounded outward, and tokens stand in quotes. All of it is as private as the records.
 """
@@ -64,7 +64,7 @@ class Look(NamedTuple):
 def look_into_run(
     run_dir: Location, engine: Engine | None = None, progress: Progress | None = None, tokenizers: Iterable[Path] = ()
 ) -> Look:
-    """Look into a run: its settings, its audit's figures where it is finished, and the batches that cost most.
+    """Look into a run: its settings, its audit's figures if finished, and its costliest batches.
 
     Args:
         run_dir: the run directory.
@@ -103,7 +103,10 @@ def look_into_run(
 
 
 def look_into_batch(run_dir: Location, number: int, progress: Progress | None = None) -> Look:
-    """Look into a batch: its texts, and what each token cost. `progress` is called with (steps read, all steps)."""
+    """Look into a batch: its texts, and each token's cost.
+
+    `progress` is called with (steps read, all steps).
+    """
     run = open_run(run_dir)
     batch = run.batches[number].read(progress)
     texts = [_Ended.of(sample, start, run.manifest) for sample, start in zip(batch.texts, batch.starts, strict=True)]
@@ -130,7 +133,7 @@ def look_into_batch(run_dir: Location, number: int, progress: Progress | None = 
 
 
 def look_into_step(run_dir: Location, number: int, position: int, top: int = 10) -> Look:
-    """Look into a step: the sampled token, and the `top` most probable ones with how far a neighbour can move them."""
+    """Look into a step: its token, and the `top` most probable, with neighbours' reach for each."""
     run = open_run(run_dir)
     batch = run.batches[number]
     step, steps, temperature = batch.steps[position], len(batch.steps), run.manifest.mechanism.temperature
@@ -346,7 +349,10 @@ def _texts(texts: Sequence[_Ended], costs: Iterable[StepCost]) -> Iterator[Entry
 
 
 def _sum(batch: Batch, manifest: Manifest) -> str:
-    """Return the batch's cost, with digits enough beside the ex-post epsilon that all batches stay within."""
+    """Return the batch's cost with digits enough to stay, with all batches, within epsilon.
+
+    This is the ex-post epsilon.
+    """
     cost, claim = batch.cost, manifest.claim
     if cost.exact is None or cost.theorem1 is None:
         return ""

@@ -44,7 +44,7 @@ class BatchBudgets(BatchEvidence):
 
 
 class BudgetSums(Evidence):
-    """Adds up who took part and what was spent, in memory that grows with the most tokens of a batch alone."""
+    """The sums of contexts and spending, in memory that grows only with a batch's most tokens."""
 
     partial = True
 

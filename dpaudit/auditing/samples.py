@@ -1,4 +1,4 @@
-"""The released texts that a report for readers inside shows, with what each of their tokens cost."""
+"""The released texts for readers inside, with the cost of each of their tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALTERNATIVES = 3
 
 
 class BatchTokens(BatchEvidence):
-    """What each token of a batch cost and what else could have been drawn, a row for each of its T steps.
+    """A batch's tokens, their costs and their alternatives, a row for each of its T steps.
 
     Attributes:
         lengths: how many of the tokens each of its texts has.
@@ -69,7 +69,7 @@ class BatchTokens(BatchEvidence):
 
 
 class DearTokens(Evidence):
-    """What the tokens of a run cost, batch by batch: of the costliest batches, where they are too many."""
+    """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, int, BatchTokens]] = []
@@ -129,7 +129,7 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 
 
 class _Costs:
-    """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
+    """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
         self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
@@ -167,7 +167,10 @@ class _Costs:
         )
 
     def _span(self, sample: Sample) -> range | None:
-        """Where a sample's tokens stand in its batch; None where other ones do, or nothing is known of them."""
+        """Return the place of a sample's tokens in its batch.
+
+        Return None where other tokens are there, or nothing is known of them.
+        """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):
             return None

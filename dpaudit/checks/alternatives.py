@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.checks.draws import Doubles, DrawnStep
 from dpaudit.results import Finding
@@ -78,8 +79,8 @@ class Temperatures(Family):
 
     code = "sampling.temperature"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
     def ratios(self, step: DrawnStep) -> Ratios:
@@ -108,8 +109,8 @@ class Truncations(Family):
     def kept(self, step: DrawnStep) -> Doubles:
         """How many tokens each keeps; S or more are all of them."""
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """See `Family`."""
         kept = np.minimum(self.kept(step), step.ends[-1])
         gain = -np.log(step.mass_of(kept))
         return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
@@ -120,13 +121,13 @@ class TopK(Truncations):
 
     code = "sampling.top-k"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         named = super().names(temperature)
         return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         return np.array(self.settings)
 
 
@@ -135,8 +136,8 @@ class TopP(Truncations):
 
     code = "sampling.top-p"
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         mass, ends = step.mass, step.ends
         at = np.searchsorted(mass, self.settings)
         at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
@@ -150,8 +151,8 @@ class MinP(Truncations):
 
     code = "sampling.min-p"
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
         return np.asarray(step.ends[levels - 1])
 
@@ -204,8 +205,8 @@ class Repetition(Penalties):
 
     code = "sampling.repetition-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
@@ -215,8 +216,8 @@ class Presence(Penalties):
 
     code = "sampling.presence-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         return np.repeat(-self.settings[:, None], len(step.before), axis=1)
 
 
@@ -225,8 +226,8 @@ class Frequency(Penalties):
 
     code = "sampling.frequency-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         return -self.settings[:, None] * step.times
 
 

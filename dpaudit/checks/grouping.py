@@ -45,7 +45,10 @@ class GroupingCost:
         return rounded_sum(self.counts, self.centers)
 
     def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
-        """Of a run's draws and its clusters together; None for a mechanism whose cost only the data shows."""
+        """Return the accountant of draws and clusters together.
+
+        Return None for a mechanism whose cost only the data shows.
+        """
         bounded = None if math.isinf(self.counts) else change
         return ApproximateAccountant.of(
             mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
@@ -63,7 +66,7 @@ class GroupingCost:
 
 
 def rests_on_counts(clustering: Clustering) -> bool:
-    """Whether counts of private records decided which centres are kept, or how many batches a cluster has."""
+    """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
     return clustering.keep != clustering.centers or clustering.records_per_batch is not None
 
 
@@ -73,7 +76,7 @@ def counts_are_noised(clustering: Clustering) -> bool:
 
 
 def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
-    """What the manifest's clustering costs one unit of the claim: counts and centres by the scales of their noise."""
+    """Return the clustering's cost for one unit: counts and centres, by their noise's scales."""
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()

@@ -1,4 +1,4 @@
-"""What a run costs at both levels: against whoever does not know which batch a record was in, and whoever does."""
+"""A run's costs at both levels: for readers who do not know a record's batch, and those who do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class Levels:
 
     @property
     def amplified(self) -> bool:
-        """Whether readers of the texts learn less than whoever knows the batches, by what is accounted for."""
+        """True if readers of the texts learn less than someone who knows the batches.
+
+        It goes by what is accounted for.
+        """
         return self.amplification.reason is None
 
 
@@ -53,7 +56,9 @@ def release_accountant(
     change: ContextChange | None,
     secret: SecretBatches | None,
 ) -> ReleaseAccountant | None:
-    """Of a run's draws and its clusters, by public settings: the most tokens of a batch, and clusters.
+    """Return the accountant of a run's draws and clusters, by public settings.
+
+    Of a batch the most tokens count.
 
     Args:
         manifest: the run's.
@@ -91,7 +96,10 @@ def approximate_levels(
 def amplification_of(
     manifest: Manifest, secrecy: SecretBatches | NotSecret, reason: Finding | None, rounds: int
 ) -> Amplification:
-    """Return what lies between the levels; `reason`: why secret batches make no difference, None where they do."""
+    """Return what lies between the levels.
+
+    `reason` is why secret batches make no difference, or None where they do.
+    """
     if isinstance(secrecy, NotSecret):
         return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))
     if reason is not None:
@@ -102,5 +110,5 @@ def amplification_of(
 
 
 def not_ex_post(claim: Claim, change: ContextChange | None) -> Finding | None:
-    """Return why an ex-post figure is of the batch level, whatever is secret; None where it is not."""
+    """Return why an ex-post figure is of the batch level, whatever is secret, or None."""
     return None if amplifies(claim.relation, change) else Finding(code="levels.not-ex-post")

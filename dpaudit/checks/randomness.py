@@ -46,7 +46,7 @@ _LEAST = 2.0**-30
 
 
 class _Intervals(NamedTuple):
-    """Draws as bets see them: ends of intervals [3, ...], one over their length or 0, and ids, both [...]."""
+    """Draws as bets see them: ends of intervals [3, ...], inverse lengths or 0, and ids, [...]."""
 
     low: Doubles
     high: Doubles
@@ -89,7 +89,10 @@ class _Evidence:
         self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
     def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """One unit's log-ratios [hypotheses]; the hypothesis about all units stakes this part of what it has."""
+        """Take in a unit's log-ratios [hypotheses].
+
+        The hypothesis about all units stakes this part of what it has.
+        """
         self.units += 1
         self.every += _staked(found, stake)
         # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
@@ -138,7 +141,10 @@ class BatchDraws(BatchEvidence):
 
 
 class IndependenceTest(Evidence):
-    """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+    """The evidence of a run's batches, in ascending order.
+
+    Memory does not grow with the run.
+    """
 
     partial = True
 
@@ -198,7 +204,10 @@ class IndependenceTest(Evidence):
         self.texts += 1
 
     def _bets_on_texts(self, text: _Intervals) -> Doubles:
-        """[views] log of the average over earlier texts of the product over places: the draw is the same there."""
+        """Return logs [views] of the mean bet on earlier texts: all draws are the same there.
+
+        The mean is over texts, of products over places.
+        """
         texts, places = min(self.texts, TEXTS), len(text.token)
         past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
         # Where an earlier text had ended nothing is staked.
@@ -206,7 +215,10 @@ class IndependenceTest(Evidence):
         return _averaged(_products(past, text, idle, axis=-1))
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
-        """[views] log of the average over distances of the product over draws: the draw is that so far before."""
+        """Return logs [views] of the mean bet on distances: all draws are those so far before.
+
+        The mean is over distances, of products over draws.
+        """
         # Fixed before the stretch is looked at, whose own length tells where its text ends.
         lags = min(LAGS, len(self._before.token) + STRETCH - 1)
         number, row = len(stretch.token), self._before.then(stretch)
@@ -249,7 +261,7 @@ class IndependenceTest(Evidence):
         return found.ravel()
 
     def dependences(self) -> list[Dependence]:
-        """The hypotheses for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         found = [
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
@@ -268,7 +280,7 @@ class IndependenceTest(Evidence):
 
     @property
     def repeated(self) -> float:
-        """How many draws that one text repeats from another, of a like distribution, are evidence enough."""
+        """The draws that one text must repeat from another, of a like law, for an alarm."""
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
 
@@ -288,9 +300,10 @@ def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
 
 
 def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
-    """For each of VIEWS the log of the product along an axis of idle + (1 - idle) * ratio, an earlier draw's bet.
+    """Yield, for each of VIEWS, the log of an axis' product of idle + (1 - idle) * ratio.
 
-    The ratio of two intervals that the same u lies in is their intersection over the product of their lengths.
+    Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
+    their intersection over the product of their lengths.
     """
     stake = (1.0 - idle) * now.inverse
     both = stake * past.inverse
@@ -342,7 +355,7 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
 
 @RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))
 def tokens_look_independent(run: AuditedRun) -> Outcome:
-    """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
+    """Compare draws' random numbers with earlier ones: equal, mirrored, or too evenly spread."""
     test = run[IndependenceTest]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:

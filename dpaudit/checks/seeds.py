@@ -79,7 +79,10 @@ def _streams(seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
-    """[3, seeds, MOST_SEEDED] what each gives by the third, fourth and fifth of PLACES; NaN where it gives nothing."""
+    """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
+
+    NaN is where a seed gives nothing.
+    """
     found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
     for row, (name, seed) in enumerate(seeds):
         found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
@@ -98,14 +101,21 @@ def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
 
 
 class SeedTest(Evidence):
-    """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
+    """The comparison of a run's draws, in order, with streams of seeds.
+
+    It looks at MOST_DRAWS of them.
+    """
 
     partial = True
     #: Whether draws are of tokens, or of who is in a draw.
     drawn: ClassVar[Drawn] = "tokens"
 
     def __init__(self, sampling: Sampling) -> None:
-        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
+        """Prepare the seeds to try.
+
+        Args:
+            sampling: what the run declares; a seed of numpy's in it weighs as much as all others.
+        """
         self.draws = 0
         seed = sampling.seed if sampling.generator == "mt19937" else None
         self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
@@ -200,7 +210,7 @@ class SeedTest(Evidence):
 
 
 class _BatchCoins(BatchEvidence):
-    """Who was in one batch's first draws: whether each context was in, as a draw; MOST_DRAWS of them at most."""
+    """Contexts in and out of one batch's first draws, each as a draw, up to MOST_DRAWS of them."""
 
     def __init__(self, rate: float) -> None:
         """`rate`: with which each context is in a draw."""
@@ -266,7 +276,7 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
 
 @RunCheck(id="sampling.seeds", gathers=(SeedTest, CoinTest, NoiseEvidence))
 def no_seed_tells_the_tokens(run: AuditedRun) -> Outcome:
-    """Hold each draw's random number against the streams of common seeds, and of the one that the run declares."""
+    """Compare draws' random numbers with streams of common seeds, and of the declared one."""
     tests = [test for test in (run[SeedTest], run[CoinTest]) if test.draws]
     tried = run[SeedTest].tried
     values: dict[str, Value] = {"tried": len(tried), "rate": FALSE_ALARMS}

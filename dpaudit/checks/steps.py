@@ -31,7 +31,10 @@ def _freeze(*arrays: NDArray[Any] | None) -> None:
 
 
 class Additions(NamedTuple):
-    """Rise and fall of a step's cost in nats, as bounded and as reached; `eps` of the precision that they rest on."""
+    """A step's rise and fall in nats, as bounded and as reached.
+
+    `eps` is of the precision that they rest on.
+    """
 
     bounds: tuple[float, float]
     reached: tuple[float, float]
@@ -39,7 +42,10 @@ class Additions(NamedTuple):
 
 
 class StepView:
-    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
+    """A step, its batch's header, and what follows from them.
+
+    Values are computed when they are first asked for.
+    """
 
     def __init__(
         self,
@@ -72,7 +78,7 @@ class StepView:
 
     @cached_property
     def index(self) -> int | None:
-        """Where the sampled token stands among the support's tokens, or None when it is not there."""
+        """The place of the sampled token among the support's tokens, or None if it has none."""
         step = self.step
         if step.support is None:
             return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
@@ -98,7 +104,7 @@ class StepView:
 
     @cached_property
     def reduced(self) -> ReducedStep | None:
-        """The step less the columns that no neighbour can move; None where the token has no place."""
+        """The step without the columns that no neighbour moves; None if the token has no place."""
         if self.index is None:
             return None
         found = self.mechanism.reduced(self.arrays, self.index, self.aggregate)
@@ -107,7 +113,7 @@ class StepView:
 
     @cached_property
     def log_probability(self) -> float | None:
-        """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
+        """The sampled token's log-probability by the record's aggregate; None without a place."""
         if self.reduced is None:
             return None
         aggregate = self.mechanism.aggregate(self.reduced.arrays)
@@ -115,7 +121,7 @@ class StepView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregate, [n, S], where the record shows it: all, or there are none."""
+        """Every context's contribution to the aggregate, [n, S]; None unless all are recorded."""
         if self.step.contexts is not None or self.header.contexts:
             return self.step.given
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
@@ -130,7 +136,10 @@ class StepView:
 
     @cached_property
     def range_problem(self) -> Finding | None:
-        """Return why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+        """The reason why recorded values cannot be of clipped contributions, or None.
+
+        It is a failure of record.range.
+        """
         contribution, step = self.mechanism.contribution, self.step
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
             return finding_of(problem)
@@ -150,7 +159,7 @@ class StepView:
 
     @cached_property
     def cost(self) -> Cost | None:
-        """What the step costs, charged to its batch when it is first asked for; None where nothing bounds it."""
+        """The step's cost, charged to its batch when first asked for; None if nothing bounds it."""
         if self._accountant is None or self.reduced is None:
             return None
         try:
@@ -184,7 +193,7 @@ class StepView:
 
     @cached_property
     def drawn(self) -> DrawnStep | None:
-        """The declared distribution and the token that was drawn; None where its aggregate is not of numbers."""
+        """The declared distribution and the drawn token; None if the aggregate has no numbers."""
         if self.index is None:
             return None
         odds = self.aggregate if self.mechanism.draw.likely else self.mechanism.odds(self.arrays)
@@ -267,7 +276,10 @@ class RunView:
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
-    """Return what a run's ex-post cost is charged to; None where nothing bounds the change, or it is too large."""
+    """Return the accountant of a run's ex-post cost, or None.
+
+    There is none where nothing bounds the change, or it is too large.
+    """
     if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)

@@ -105,7 +105,7 @@ class _BatchSubsets(BatchEvidence):
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
-    """Logarithm of an upper bound on the probability of a binomial count that is as far out; at most 0."""
+    """Return the log (at most 0) of an upper bound on a binomial count's two-sided tail."""
     from scipy.stats import binom
 
     low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))
@@ -114,7 +114,7 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
 
 @RunCheck(id="sampling.subsets", gathers=(SubsetEvidence,))
 def subsets_are_by_coins(run: AuditedRun) -> Outcome:
-    """Hold the contexts of each draw, of two draws in a row and of all draws against coins of the declared rate."""
+    """Compare contexts of each draw, of draws in a row and of all draws with the declared coins."""
     rate, found = run.manifest.mechanism.draw.rate, run[SubsetEvidence]
     values: dict[str, Value] = {"rate": rate}
     if not found.trials:

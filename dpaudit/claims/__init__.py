@@ -10,5 +10,4 @@ from dpaudit.claims.registry import CLAIM_KINDS as CLAIM_KINDS
 from dpaudit.claims.registry import EMPIRICAL as EMPIRICAL
 from dpaudit.claims.registry import KIND_MEANINGS as KIND_MEANINGS
 from dpaudit.claims.registry import KIND_TITLES as KIND_TITLES
-from dpaudit.claims.registry import kind_of_accountant as kind_of_accountant
 from dpaudit.claims.zcdp import ZcdpClaim as ZcdpClaim

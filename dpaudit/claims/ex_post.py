@@ -18,6 +18,5 @@ class ExPostClaim(KindOfClaim):
     delta: ClassVar[Literal["none", "needed", "optional"]] = "none"
     guarantee: ClassVar[Guarantee] = "ex_post"
     epsilons: ClassVar[Guarantee] = "ex_post"
-    accountants: ClassVar[tuple[str, ...]] = ("exact", "theorem1")
     adds_up: ClassVar[bool] = True
     risk: ClassVar[str] = "risk.these-texts"

@@ -25,7 +25,6 @@ class ZcdpClaim(KindOfClaim):
     symbol: ClassVar[str] = "ρ"
     guarantee: ClassVar[Guarantee] = "zcdp"
     epsilons: ClassVar[Guarantee] = "approximate"
-    accountants: ClassVar[tuple[str, ...]] = ()
     adds_up: ClassVar[bool] = True
     risk: ClassVar[str] = "risk.test-for-a-record"
 

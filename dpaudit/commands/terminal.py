@@ -76,7 +76,10 @@ def session() -> Session:
 
 
 def progress_bars(unit: str) -> Any:
-    """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
+    """Show bars on stderr with rates, in `tokens` or the like, and the remaining time.
+
+    There are none in a log, or with --quiet.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
@@ -103,7 +106,10 @@ def progress_bars(unit: str) -> Any:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    """Show one bar, as a function of the amount done and the total.
+
+    In a log it is a line now and then.
+    """
     from dpaudit.reports.planning import span
 
     with progress_bars(unit) as bars:
@@ -134,7 +140,7 @@ def progress_steps() -> Iterator[Steps]:
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
+    """End the output, not the command, where what is printed inside has lost its reader (`| head`).
 
     Where standard output is closed nobody reads it from the start.
     """
@@ -148,7 +154,7 @@ def _output() -> Iterator[None]:
 
 
 def discard_rest(stream: TextIO) -> None:
-    """What is left in the buffer of a stream that nobody reads has nowhere to go, and goes there."""
+    """Send what is left in the buffer of a stream that nobody reads to nowhere."""
     try:
         stream.flush()
     except OSError:
@@ -173,7 +179,10 @@ def tell(message: str) -> None:
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    """Say something on stderr that --quiet does without.
+
+    `wrapped` lines fit there, indented from the second.
+    """
     if session().quiet:
         return
     if wrapped:
@@ -237,9 +246,10 @@ TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:
-    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has.
+    """Print JSON that a terminal shows as it is.
 
-    So does all beyond ASCII where the stream is of another encoding than UTF-8, which no reader of JSON expects.
+    What could drive or reorder it stands as an escape, which JSON has. So does all beyond ASCII
+    where the stream is of another encoding than UTF-8, which no reader of JSON expects.
     """
     from dpaudit.reports.text import DRIVING
 
@@ -262,7 +272,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
+    """Print a document on standard output.
+
+    It has colour on a terminal alone, and not where NO_COLOR is set.
+    """
     from dpaudit.reports.writers import terminal
 
     with _output():
@@ -279,7 +292,10 @@ def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
+        """A console that leaves a closed pipe to `_output`.
+
+        rich's own exits with 1, which is a verdict here.
+        """
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

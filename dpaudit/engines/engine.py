@@ -1,4 +1,4 @@
-"""What an engine is, and what all engines share: threads hand tasks to workers, and results come back in order."""
+"""The interface of engines, and their common part: threads hand tasks to workers, in order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ class RemoteWorker(Protocol):
         """Return when it can be asked. Raises WorkerDiedError, and InputError where no other could be there either."""
 
     def ask(self, task: bytes) -> bytes:
-        """What `Worker.answer` says there. Raises WorkerDiedError."""
+        """Return the answer of its `Worker.answer`.
+
+        Raises:
+            WorkerDiedError: it died.
+        """
 
     def stop(self) -> None:
         """End it, in the middle of a task too; whoever waits for it is told that it died."""
@@ -95,7 +99,7 @@ class Pool:
     _closed: bool = False
 
     def map(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
-        """Every task's result, in order; the workers end with the generator."""
+        """Yield every task's result, in order; the workers end with the generator."""
         waiting: deque[_Job] = deque()
         threads: list[Thread] = []
         try:
@@ -142,7 +146,11 @@ class Pool:
                 job.answer.set_exception(error)
 
     def _started(self) -> RemoteWorker:
-        """A worker that is there. Raises InputError where none can be started."""
+        """Return a worker that is there.
+
+        Raises:
+            InputError: none can be started.
+        """
         deaths = 0
         while True:
             worker = self.start()
@@ -159,7 +167,7 @@ class Pool:
 
 
 def _result(job: _Job) -> Any:
-    """What a worker answered, once it has. Raises what it raised, or what became of it."""
+    """Return a worker's answer, once it has come, or raise its error."""
     raised, content = pickle.loads(job.answer.result())  # noqa: S301  (from a process that we started)
     if raised:
         raise content
@@ -177,7 +185,7 @@ class Worker:
         return self.make_work()
 
     def answer(self, task: bytes) -> bytes:
-        """The pickled pair (False, result) or (True, exception) of a pickled task."""
+        """Return the pickled pair (False, result) or (True, exception) of a pickled task."""
         try:
             return pickle.dumps((False, self._work(pickle.loads(task))))  # noqa: S301  (from who started this process)
         except Exception as error:

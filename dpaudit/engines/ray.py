@@ -51,7 +51,13 @@ class RayEngine:
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None, *, models: bool = False) -> None:
-        """Connects to nothing yet. No address means RAY_ADDRESS. Raises ValueError for fewer than one worker."""
+        """Prepare the engine without connecting.
+
+        No address means RAY_ADDRESS.
+
+        Raises:
+            ValueError: fewer than one worker is asked for.
+        """
         if workers is not None and workers < 1:
             raise ValueError(f"at least one worker is needed, not {workers}")
         self.address, self.workers = address or os.environ.get("RAY_ADDRESS") or None, workers
@@ -68,7 +74,11 @@ class RayEngine:
             pass
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
-        """See Engine. Raises InputError too where Ray is not installed or the cluster cannot be reached."""
+        """Yield the result of every task (see `Engine`).
+
+        Raises:
+            InputError: also if Ray is not installed or the cluster cannot be reached.
+        """
         with connected(self) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             size, needs = room(nodes, self.workers, self.models)
@@ -78,7 +88,7 @@ class RayEngine:
 
 
 def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
-    """How many workers a cluster gets, and what each asks of it, by what each node has of "CPU" and "GPU"."""
+    """Return the number of a cluster's workers, and what each asks of "CPU" and "GPU"."""
     sizes = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
     if not models:
         return workers or max(1, sum(cpus for cpus, _ in sizes)), {"num_cpus": 1}
@@ -175,7 +185,7 @@ def _ray(starting: bool) -> Any:
 
 @contextmanager
 def connected(engine: RayEngine) -> Iterator[Any]:
-    """Ray's module, connected to the engine's cluster, or as the caller has it connected.
+    """Yield Ray's module, connected to the engine's cluster, or as the caller connected it.
 
     Raises:
         InputError: Ray is not installed, or the cluster cannot be reached or started.

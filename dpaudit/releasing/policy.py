@@ -31,7 +31,7 @@ class PolicyFile(NamedTuple):
 
     @property
     def held_to(self) -> HeldTo:
-        """What results say of it."""
+        """The policy's entry in results."""
         return HeldTo(name=self.policy.name, sha256=self.sha256)
 
 
@@ -52,7 +52,7 @@ def read_policy(path: Path) -> PolicyFile:
 
 
 class Facts(NamedTuple):
-    """What rules look at: an audited run, its evaluation where there is one, and why there is none."""
+    """The basis of rules: an audited run, its evaluation if any, and why there is none."""
 
     policy: Policy
     result: AuditResult

@@ -54,7 +54,10 @@ class ForNeighbours(Result):
 
     @property
     def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """What neighbouring data sets differ by; users with different numbers of records are different units."""
+        """The difference of neighbouring data sets.
+
+        Users with different numbers of records are different units.
+        """
         return (self.relation, self.unit, self.records_per_user)
 
 
@@ -135,7 +138,12 @@ class ExPost(ForNeighbours):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta: `epsilon` by the tightest accounting, and `rdp`."""
+    """The same run between other neighbours, at the claim's delta.
+
+    Attributes:
+        epsilon: by the tightest accounting.
+        rdp: by Rényi accounting.
+    """
 
     relation: Relation
     unit: Unit
@@ -179,7 +187,9 @@ class Approximate(ForNeighbours):
 
 
 class Zcdp(ForNeighbours):
-    """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
+    """rho-zCDP of everything at the batch level, in nats, from public settings alone.
+
+    Worked out for a claim of rho.
 
     Attributes:
         rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
@@ -205,7 +215,11 @@ class ContextLoss(Result):
 
 
 class CurvePoint(Result):
-    """The smallest delta that goes with an epsilon: as the sampled texts suggest, and from below with confidence."""
+    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
+
+    Attributes:
+        delta_lower: holds with the attack's confidence.
+    """
 
     epsilon: Number
     delta: Number
@@ -213,7 +227,9 @@ class CurvePoint(Result):
 
 
 class Attack(Result):
-    """What telling a run from its neighbour by its texts showed. A lower bound: the mechanism is no more private.
+    """The result of telling a run from its neighbour by its texts.
+
+    It is a lower bound: the mechanism is no more private.
 
     Attributes:
         epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
@@ -232,7 +248,9 @@ class Attack(Result):
 
 
 class CanaryGuesses(Result):
-    """What the texts of this very run told of the secret coins of canaries. A lower bound, for all outputs.
+    """The texts' information on the secret coins of this very run's canaries.
+
+    It is a lower bound, for all outputs.
 
     Attributes:
         coins: how many there are; all are guessed.
@@ -268,7 +286,11 @@ class Empirical(Result):
 
 
 class Guarantees(Result):
-    """Figures of each kind, never added up and never in one column. `zcdp`: None unless the claim is of that kind."""
+    """Figures of each kind, never added up and never in one column.
+
+    Attributes:
+        zcdp: None unless the claim is of that kind.
+    """
 
     ex_post: ExPost | None
     approximate: Approximate | None
@@ -276,7 +298,7 @@ class Guarantees(Result):
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
-        """Return the recomputed epsilons at both levels that go with a kind of claim; None where there are none."""
+        """Return a kind of claim's recomputed epsilons at both levels, or None without any."""
         found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
         return found
 
@@ -355,7 +377,7 @@ class BudgetUse(Result):
 
 
 class TokenBand(Result):
-    """How the exact costs of tokens, in nats, are spread over the batches, at each position or group of positions.
+    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
     Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
     `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
@@ -374,7 +396,9 @@ class TokenBand(Result):
 
 
 class TokenCurve(Result):
-    """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
+    """Ex-post cost by token position, in nats, over the batches that reached it.
+
+    The paper's appendix has such figures.
 
     Positions are those in the batch: where it has several texts, they go on from one to the next.
 
@@ -398,7 +422,7 @@ class TokenCurve(Result):
 
 
 class Alternative(Result):
-    """A token that could have been drawn in place of one: its text, and its probability by the record."""
+    """A token that could have been drawn instead: its text, and its probability by the record."""
 
     text: str
     probability: Number
@@ -509,7 +533,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+        """Return whether a pass lacks this check: not made, but asked for by level or policy.
 
         Args:
             level: of evidence, up to which all checks that are about the run must be made.

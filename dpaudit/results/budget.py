@@ -45,7 +45,10 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: batches in a round, and what that gives and costs at the release level."""
+    """The same records without labels: a round's batches, and what they give and cost.
+
+    The cost is that of the release level.
+    """
 
     batches: int
     rounds: int

@@ -1,4 +1,7 @@
-"""What several releases of the same records cost together, as types. `dpaudit compose --json` prints one JointCost."""
+"""The joint cost of releases of the same records, as types.
+
+`dpaudit compose --json` prints one JointCost.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,9 @@ class Continued(Result):
 
 
 class JointCost(Result):
-    """What two or more releases of the same records cost together. Kinds of epsilon are never added to each other.
+    """The joint cost of two or more releases of the same records.
+
+    Kinds of epsilon are never added to each other.
 
     Attributes:
         approximate: a statement about all outputs, whatever the data, at the release level: against whoever does not

@@ -1,4 +1,4 @@
-"""What a release folder says of itself beside its audit, as types: who publishes it, and what was written."""
+"""A release folder's words on itself beside its audit, as types: its publisher and its files."""
 
 from __future__ import annotations
 

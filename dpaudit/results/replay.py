@@ -1,4 +1,7 @@
-"""What a replay found, with the model alone or with the data too. `dpaudit.generation` makes it, checks judge it."""
+"""The findings of a replay, with the model alone or with the data.
+
+`dpaudit.generation` makes them, checks judge them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One context that was left out of its batch, and the batch's own tokens scored again without it.
+    """A context left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
         slot: its place in the batch, from 0.
@@ -128,7 +131,7 @@ class PublicReplay:
 
 @dataclass(frozen=True)
 class SharedText:
-    """What a setting that is declared public has in common with records of the data: numbers, and none of the text.
+    """A public setting's overlap with records of the data: numbers, and none of the text.
 
     Attributes:
         setting: its field in run.json, or the file `canaries`.

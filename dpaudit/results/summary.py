@@ -66,7 +66,10 @@ class BatchingSettings(Section):
 
 
 class ClusteringSettings(Section):
-    """How records were grouped before that. A report is read without the plug-in of a method, too."""
+    """The grouping of records before that.
+
+    A report is read without the plug-in of a method, too.
+    """
 
     method: Name
     settings: dict[str, Setting] | None = None
@@ -96,7 +99,10 @@ class DecodingSettings(Section):
 
 
 class SamplingSettings(Section):
-    """Where randomness comes from. A seed here is one that makes a run repeatable, and unfit for release."""
+    """The source of randomness.
+
+    A seed here is one that makes a run repeatable, and unfit for release.
+    """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
     seed: int | None = None

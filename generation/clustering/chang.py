@@ -44,7 +44,9 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Chang(NoisedMethod[ChangScales]):
-    """Centres from a tree of noisy hashes (Chang and Kamath, 2021: Practical Differentially Private Clustering).
+    """Centres from a tree of noisy hashes (Chang and Kamath, 2021).
+
+    Their paper is "Practical Differentially Private Clustering".
 
     1. Vectors longer than the radius are shortened to it, projected at random onto fewer dimensions, stretched by
        sqrt(d / dimension), and shortened to the radius again. Vectors of no more dimensions stay as they are.
@@ -120,7 +122,7 @@ class Chang(NoisedMethod[ChangScales]):
         return projection.lift(centers * self.radius).astype(np.float32)
 
     def release(self, private: Vectors, noise: Noise) -> tuple[Projection, Tree]:
-        """All that the centres are made of: a projection that is secret from nobody, and what is noised.
+        """Release all that the centres are made of: a projection, no secret, and noised values.
 
         Raises:
             ValueError: as for `fit`.
@@ -173,7 +175,10 @@ def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, cou
 
 
 def _zcdp_root(epsilon: float, delta: float) -> float:
-    """Root of the rho of zero-concentrated DP that gives this epsilon (Bun and Steinke, 2016, proposition 1.3)."""
+    """Return the root of zero-concentrated DP's rho for this epsilon.
+
+    See Bun and Steinke (2016), proposition 1.3.
+    """
     root = math.sqrt(-math.log(delta))
     return epsilon / (math.sqrt(root**2 + epsilon) + root)
 
@@ -206,19 +211,25 @@ class Tree:
     sums: Integers
 
     def coreset(self) -> tuple[Doubles, Integers]:
-        """Noisy averages of the leaves in radii [m, p], none longer than 1, and their noisy counts [m] as weights."""
+        """Return leaves' noisy averages, at most 1 long, in radii [m, p], and noisy counts [m]."""
         counts = np.concatenate([level.counts for level in self.leaves])
         points = self.sums / RADIUS / counts[:, None]
         return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0), counts
 
 
 def hyperplanes(depth: int, dimensions: int, generator: np.random.Generator) -> Doubles:
-    """Normals of random planes through the origin, one for each bit of a hash: whole numbers [depth, p]."""
+    """Return normals of random planes through the origin, one per hash bit.
+
+    They are whole numbers [depth, p].
+    """
     return np.rint(generator.standard_normal((depth, dimensions)) * UNIT)
 
 
 def paths(whole: Doubles, planes: Doubles) -> Integers:
-    """SimHash (Charikar, 2002): the side of each plane that a record lies on, as bits, the first one highest [n]."""
+    """Return SimHashes [n] (Charikar, 2002).
+
+    Each bit is the side of a plane that a record lies on, the first plane's bit highest.
+    """
     sides = whole @ planes.T >= 0
     bits = 1 << np.arange(len(planes), dtype=np.int64)[::-1]
     return np.asarray(sides @ bits, dtype=np.int64)
@@ -257,7 +268,10 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
 
 @dataclass(frozen=True)
 class _Records:
-    """Records in the order of their hashes: those of a node are neighbours. Nothing of it is noised."""
+    """Records in the order of their hashes, those of a node side by side.
+
+    Nothing of it is noised.
+    """
 
     whole: Doubles
     hashes: Integers

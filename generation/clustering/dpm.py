@@ -1,4 +1,6 @@
-"""DPM: cells of the data, split again and again where they are empty (Liebenow et al. 2024, arXiv 2307.02969).
+"""DPM: cells of the data, split again and again where they are empty (arXiv 2307.02969).
+
+The paper is by Liebenow et al. (2024).
 
 The cell of all records is split along an axis at a place that the exponential mechanism chooses: near the median of the
 cell, where there is little (`split_scores`). Both halves' noisy counts tell whether the split stands; if it does, they
@@ -49,7 +51,7 @@ MOST_INTERVALS = (1 << 15) - 1
 
 @dataclass(frozen=True)
 class Dpm(NoisedMethod[DpmScales]):
-    """Cluster centres by DPM, the splits and centres of which are (epsilon, delta)-differentially private.
+    """Cluster centres by DPM, with (epsilon, delta)-differentially private splits and centres.
 
     The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the embeddings, or of
     a random projection that does not depend on the data; sums, hence centres, are in the embeddings' space, and each of
@@ -97,11 +99,16 @@ class Dpm(NoisedMethod[DpmScales]):
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`: all fields, `projection` only where there is one, and the scales of the noise."""
+        """Return all fields and the scales of the noise; `projection` only where there is one.
+
+        See `ClusteringMethod`.
+        """
         return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`. Of `public` only each axis' smallest and largest coordinate counts.
+        """Find the centres; of `public` only each axis' smallest and largest coordinate counts.
+
+        See `ClusteringMethod`.
 
         Raises:
             ValueError: a vector is not finite, or private and public ones differ in dimension.
@@ -119,7 +126,7 @@ class Dpm(NoisedMethod[DpmScales]):
         return self._centers(points, separation.cells(), noise)
 
     def _centers(self, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
-        """Noisy sums over noisy counts, float32 [cells, d]; cut to the radius, where all records are."""
+        """Return noisy sums over noisy counts, float32 [cells, d], cut to the records' radius."""
         exact = np.array([points[cell.rows].sum(axis=0, dtype=np.int64) for cell in cells])
         drawn = noise.gaussian(self.scales.sum_sd * RADIUS, exact.shape)
         sums = (exact + np.rint(drawn).astype(np.int64)) * (self.radius / RADIUS)
@@ -145,7 +152,10 @@ class Dpm(NoisedMethod[DpmScales]):
         return self._scaled(least)
 
     def _scaled(self, total: float) -> DpmScales:
-        """Noise in proportion to the shares; for sums by the plain formula of the gaussian mechanism."""
+        """Return noise in proportion to the shares.
+
+        For sums it is by the plain formula of the Gaussian mechanism.
+        """
         counts, splits = (sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth))
         sums_share = total * (1 - self.count_share - self.split_share)
         return DpmScales(
@@ -229,7 +239,7 @@ class _Separation:
 
 
 def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float) -> NDArray[np.float64]:
-    """How good it is to split a cell at each place of each axis: the paper's score, times the noisy count.
+    """Score a split of a cell at each place of each axis: the paper's score, times the noisy count.
 
     The noisy count was released before, so it is a constant here, the same for neighbours.
 
@@ -277,7 +287,10 @@ def _coordinates(points: NDArray[np.int32], projection: Projection) -> Iterator[
 
 
 def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.float64]:
-    """Smallest and largest coordinate along each axis, [axes, 2]; one radius either way where they do not differ."""
+    """Return each axis' smallest and largest coordinate [axes, 2].
+
+    Where these do not differ, they are one radius either way.
+    """
     ends = [
         (block.min(axis=1, initial=math.inf), block.max(axis=1, initial=-math.inf))
         for block in _coordinates(points, projection)
@@ -287,7 +300,10 @@ def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.flo
 
 
 def _bins(coordinates: NDArray[np.float64], bounds: NDArray[np.float64], intervals: int) -> NDArray[np.uint16]:
-    """Which half of which interval each record is in, uint16 [axes, n]: 0 below all, 2 intervals + 1 above all."""
+    """Return each record's half of an interval, uint16 [axes, n].
+
+    Below all is 0, above all 2 intervals + 1.
+    """
     low, high = bounds[:, :1], bounds[:, 1:]
     halves = np.floor((coordinates - low) * (2 * intervals / (high - low)))
     return (np.clip(halves, -1, 2 * intervals) + 1).astype(np.uint16)

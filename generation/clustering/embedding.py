@@ -1,4 +1,7 @@
-"""Sentence embeddings, by any encoder from Hugging Face, a folder or an installed package. Remote code is never run."""
+"""Sentence embeddings by an encoder from Hugging Face, a folder or an installed package.
+
+Remote code is never run.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ _POOLING: dict[str, Pooling] = {
 
 
 class Embedder:
-    """Turns texts into vectors: float32 means, over a text's tokens, of what an encoder's last layer gives.
+    """An embedder of texts: float32 means, over a text's tokens, of an encoder's last layer.
 
     Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for anything else are
     refused, but for a last step to length 1: that is for `normalize` to say. Texts longer than the model's limit are

@@ -1,4 +1,4 @@
-"""What all ways of finding cluster centres have in common: what they see, what they give, and what it costs."""
+"""The common interface of all ways to find cluster centres: their input, output and cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ Settings: TypeAlias = dict[str, int | float | str]
 
 @dataclass(frozen=True)
 class ClusteringCost:
-    """What centres, and all else that a method lets through, tell of one private record: (epsilon, delta)-DP.
+    """The cost for one private record of all that a method lets through, centres included.
+
+    It is a guarantee of (epsilon, delta)-DP.
 
     Attributes:
         epsilon: in nats; inf where nothing bounds it.
@@ -37,7 +39,10 @@ class ClusteringCost:
 
 
 class ClusteringMethod(Protocol):
-    """A way of finding cluster centres. Records then go to the nearest one (`assignment.nearest`)."""
+    """A way of finding cluster centres.
+
+    Records then go to the nearest centre (`assignment.nearest`).
+    """
 
     @property
     def name(self) -> str:
@@ -68,7 +73,9 @@ Scales = TypeVar("Scales", ChangScales, DpmScales)
 
 
 class NoisedMethod(ABC, Generic[Scales]):
-    """What methods have in common whose noise is calibrated to a budget. Derived ones are frozen dataclasses.
+    """The common part of methods whose noise is calibrated to a budget.
+
+    Derived ones are frozen dataclasses.
 
     Attributes:
         epsilon: the budget, in nats, for `relation`. Noise is calibrated to use it up.

@@ -1,4 +1,4 @@
-"""k-means: on public texts, whose centres cost nothing, and on private records, for reference only."""
+"""k-means: on public texts, whose centres cost nothing, and on private records, for reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _STARTS = 1
 
 @dataclass(frozen=True)
 class PublicKMeans:
-    """k-means on public texts. It never looks at a private record, so its centres cost nothing (paper, section 4.1).
+    """k-means on public texts.
+
+    It never looks at a private record, so its centres cost nothing (paper, section 4.1).
 
     Attributes:
         k: centres.
@@ -58,7 +60,7 @@ class PublicKMeans:
 
 @dataclass(frozen=True)
 class PrivateKMeans:
-    """k-means on the private records themselves: no privacy at all. What other methods are compared with.
+    """k-means on private records, without any privacy: the reference for other methods.
 
     Attributes:
         k: centres.
@@ -78,7 +80,7 @@ class PrivateKMeans:
         return ClusteringCost(math.inf)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the records: k, or as many as there are distinct ones; without any, one at the origin."""
+        """Return k centres, or one for each distinct record if fewer; without any, the origin."""
         if not len(private):
             return np.zeros((1, private.shape[1]), dtype=np.float32)
         return kmeans_centers(private, self.k, noise.seed())
@@ -87,7 +89,7 @@ class PrivateKMeans:
 def kmeans_centers(
     points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
-    """Centres by scikit-learn's k-means, as many as there are distinct points where these are fewer than k.
+    """Return k centres by scikit-learn's k-means, or one for each distinct point if fewer.
 
     Args:
         points: float32 or float64 [n, d], n >= 1.

@@ -16,7 +16,10 @@ _SMALL = 1 << 26
 
 
 class Noise:
-    """Draws noise. Integers are exact; gaussians are doubles, whose last bits are not to be published."""
+    """A source of noise.
+
+    Integers are exact; Gaussians are doubles, whose last bits are not to be published.
+    """
 
     def __init__(self, source: RandomBytes) -> None:
         self._source = source
@@ -46,7 +49,9 @@ class Noise:
         return scale * values.reshape(shape)
 
     def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
-        """The exponential mechanism: an index, with probability in proportion to exp(epsilon score / (2 sensitivity)).
+        """Draw an index by the exponential mechanism.
+
+        Its probability is in proportion to exp(epsilon score / (2 sensitivity)).
 
         Args:
             scores: float64 [m], m >= 1.
@@ -56,11 +61,14 @@ class Noise:
         return sample(scores, 2 * sensitivity / epsilon, self._source).index
 
     def seed(self) -> int:
-        """A number for what is random but secret from nobody, such as a projection: uniform on 32 bits."""
+        """Draw a seed, uniform on 32 bits, for a public random choice such as a projection."""
         return int.from_bytes(self._source.take(4), "big")
 
     def _uniforms(self, count: int) -> NDArray[np.float64]:
-        """Uniform on (0, 1], small ones to as many digits as others: 53 bits alone end tails at 8.6 deviations."""
+        """Draw uniforms on (0, 1], small ones to as many digits as others.
+
+        53 bits alone would end tails at 8.6 deviations.
+        """
         pieces = b"".join(self._source.take(_PIECE) for _ in range(-(-8 * count // _PIECE)))
         bits = np.frombuffer(pieces, dtype="<u8", count=count) >> 11
         within, small = np.ones(count), bits < _SMALL

@@ -39,7 +39,7 @@ Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
 
 @dataclass(frozen=True)
 class MauveTask:
-    """One MAUVE: of the run's texts, of its baseline's, or of the reference's own as the ceiling."""
+    """One MAUVE score: of the run's texts, of its baseline's, or of the reference, the ceiling."""
 
     seed: int
     of: Judged
@@ -143,7 +143,10 @@ class Bench:
         return ("synthetic", *public, "real-same-size", "real-all")
 
     def training(self, source: Source, seed: int) -> tuple[Record, ...]:
-        """The records that one classifier is trained on: of the same size means as many of each label."""
+        """Return the records to train one classifier on.
+
+        Of the same size means as many of each label.
+        """
         if source == "synthetic":
             return self.corpus.trainable
         if source == "public":
@@ -191,7 +194,10 @@ class Bench:
         return self._digests[of, seed]
 
     def earlier(self, found: Downstream) -> Bench:
-        """A bench for a sweep that was done before: its keys bind all that `found` says of settings and encoder."""
+        """Return a bench for an earlier sweep, bound to the settings and the encoder in `found`.
+
+        Its keys bind all that `found` says of these.
+        """
         assert isinstance(found.settings, FineTuneSettings)
         return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
 
@@ -228,7 +234,7 @@ class Bench:
 
 
 def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
-    """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
+    """Train a linear probe, logistic regression on embeddings; return its accuracy on test texts.
 
     Embeddings are float32 [m, d] and [k, d], labels int64 [m] and [k]; m, k >= 1. Where all training texts have one
     label, that is the one found.

@@ -1,4 +1,6 @@
-"""An encoder fine-tuned to find labels: one training run of the paper's sweep (appendix, "Evaluation hyperparameters").
+"""An encoder fine-tuned to find labels, in one training run of the paper's sweep.
+
+See the paper's appendix, "Evaluation hyperparameters".
 
 The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
 the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
@@ -132,7 +134,7 @@ def epochs_of(texts: int, settings: FineTuneSettings) -> int:
 
 
 def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
-    """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
+    """Return training and validation rows: a share of distinct texts, and at least one of each."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
@@ -185,7 +187,11 @@ class _Classifier:
     def train(
         self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
     ) -> None:
-        """One epoch of the texts at these indices. Raises _DivergedError where a loss is not finite."""
+        """Train for one epoch on the texts at these indices.
+
+        Raises:
+            _DivergedError: a loss is not finite.
+        """
         self.network.train(True)
         for chosen in np.split(order, range(batch_size, len(order), batch_size)):
             optimizer.zero_grad()
@@ -198,7 +204,11 @@ class _Classifier:
 
     @torch.inference_mode()
     def test(self, rows: Rows, labels: Labels, indices: Indices) -> tuple[float, float]:
-        """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
+        """Return accuracy and mean cross-entropy in nats.
+
+        Raises:
+            _DivergedError: the cross-entropy is not finite.
+        """
         self.network.train(False)
         right, loss = 0, 0.0
         of_like_lengths = indices[np.argsort([len(rows[index]) for index in indices], kind="stable")]

@@ -46,7 +46,7 @@ class HeldOut(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of a text: what is public before it, and its column in the step's support; None where it has none.
+    """A text's token: what is public before it, and its column in the step's support, or None.
 
     `alone`: its log-probability by the public prompt alone, in nats; NaN without a column.
     """
@@ -136,7 +136,10 @@ def measure_run(
 
 @contextmanager
 def _of_the_option(remedy: str) -> Iterator[None]:
-    """Speak of the option where an error speaks of a replay's, or of a config's fields, which a run no longer has."""
+    """Speak of the option in an error about a replay or a config's fields.
+
+    A run no longer has these fields.
+    """
     try:
         yield
     except InputError as error:
@@ -176,7 +179,10 @@ class Measurement:
         self._sums: list[Doubles] = []
 
     def figures(self) -> dict[str, Any]:
-        """Go through all texts. What any result has of them: tokens, and means over the supported ones."""
+        """Measure all texts, and return the figures of any result.
+
+        These are tokens, and means over the supported ones.
+        """
         texts = {label: self._public_side(label) for label in self._chosen}
         passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
         done = 0
@@ -249,14 +255,19 @@ class Measurement:
 
     @property
     def dearest(self) -> float | None:
-        """The largest ex-post epsilon of a text, in nats, once all were given; None where nothing bounds it."""
+        """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
+
+        All texts must have been given.
+        """
         return max((accountant.epsilon for accountant in self._accountants), default=None)
 
 
 def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
-    """Mean over all tokens of texts, from each text's sum [n] and number of tokens [n], one of them positive.
+    """Return the mean over all tokens of texts.
 
-    The standard error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section 6.4).
+    It is from each text's sum [n] and number of tokens [n], one of them positive. The standard
+    error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section
+    6.4).
     """
     mean, n = float(sums.sum() / tokens.sum()), len(sums)
     if n < 2:
@@ -286,7 +297,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
 
 
 def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
-    """The prompts before each place of a text, the place, and whether its token is one of the text's own."""
+    """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):
         if position:

@@ -1,4 +1,7 @@
-"""MAUVE of embeddings, by mauve-text: which texts are compared, and its arguments. The figure is all theirs."""
+"""MAUVE of embeddings by mauve-text: the texts compared, and its arguments.
+
+The figure is all theirs.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +93,10 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
 
 def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
-    """Refuse vectors whose components never add up to the share that is asked for: mauve-text would keep a single one.
+    """Refuse vectors whose components never explain the share asked for.
 
-    The components are those that it takes: of vectors of length 1, by the same estimator and seed.
+    mauve-text would keep a single component. The components are those that it takes: of vectors of
+    length 1, by the same estimator and seed.
     """
     with np.errstate(invalid="ignore"):  # without any variance, shares of it are 0 / 0
         ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_
@@ -103,7 +107,10 @@ def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without faiss's warning of few points a cluster, which n / 10 clusters always have; it is written by C++."""
+    """Silence faiss's warning of few points a cluster, which n / 10 clusters always raise.
+
+    It is written by C++.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     try:

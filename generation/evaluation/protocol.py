@@ -1,4 +1,7 @@
-"""One evaluation of a run's texts, from files to figures. Every figure that was measured before is looked up."""
+"""One evaluation of a run's texts, from files to figures.
+
+Every figure that was measured before is looked up.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def _read(
     data: RealData,
     settings: EvaluationSettings,
 ) -> tuple[Corpus, int | None, list[str]]:
-    """All texts, how many of the reference are the run's own, and what there is to say of limits."""
+    """Read all texts, count the run's own among the reference, and collect warnings of limits."""
     manifest, warnings = reader.manifest, list[str]()
 
     def real(name: str, option: str) -> tuple[Record, ...]:
@@ -216,7 +219,7 @@ def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mappin
 
 
 def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
-    """Of one seed's fits that with the best validation accuracy, then the lowest loss, then the first."""
+    """Return one seed's best fit by validation accuracy, then the lowest loss, then the first."""
     whole = [task for task in fits if figures[task]["best_epoch"]]
     if not whole:
         source, seed = fits[0].source, fits[0].seed

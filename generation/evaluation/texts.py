@@ -1,4 +1,4 @@
-"""The texts of an evaluation: the run's, the reference, and those that classifiers are tested on."""
+"""The texts of an evaluation: the run's, the reference, and the classifiers' test texts."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ class Corpus:
 
 
 def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
-    """A run's texts as it would release them, or its baseline's, without first lines that are nothing but their label.
+    """Read a run's texts as it would release them, or its baseline's.
 
-    Prompts of fenced examples show each under its label's line, and models go on so: a classifier would read the answer
-    off the text, and real texts have no such line.
+    First lines that are nothing but a text's label are left out. Prompts of fenced examples show
+    each under its label's line, and models go on so: a classifier would read the answer off the
+    text, and real texts have no such line.
 
     Returns:
         The texts in the run's order, and how many of them had such lines.
@@ -214,7 +215,10 @@ def corpus_of(
 
 
 def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
-    """So many of the records, in their order: those whose texts a hash under the seed puts first."""
+    """Return up to `most` of the records, in their order.
+
+    They are those whose texts a hash under the seed puts first.
+    """
     if len(records) <= most:
         return records
     ranked = sorted(range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row))
@@ -222,7 +226,7 @@ def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record
 
 
 def own_records(reader: RunReader) -> CountOwn | None:
-    """How many records have a text that a run was made from, under whatever label and letter by letter.
+    """Return a count of records whose text a run was made from, under any label, letter by letter.
 
     By its assignment, whose digests tell nothing of other texts; None where it does not say, or not in one voice.
     """
@@ -270,7 +274,10 @@ def normalized_text(text: str) -> str:
 
 
 def hash_fraction(text: str, seed: int, purpose: bytes) -> float:
-    """A text's place in [0, 1), which looks random and depends on the text, the seed and the purpose alone."""
+    """Return a text's place in [0, 1), which looks random.
+
+    It depends on the text, the seed and the purpose alone.
+    """
     message = normalized_text(text).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
     return int.from_bytes(digest.digest(), "big") / 2**64
@@ -286,7 +293,10 @@ def _after_label(text: str, label: str) -> str:
 
 
 def _is_hubs(name: str) -> bool:
-    """Whether a name can only be a data set's on the hub: what may be a mistyped path is not asked for there."""
+    """Return whether a name can only be a hub's data set.
+
+    A name that may be a mistyped path is not asked for there.
+    """
     dataset = name.partition(":")[0]
     owner, slash, _ = dataset.partition("/")
     return not (
@@ -299,7 +309,10 @@ def _is_hubs(name: str) -> bool:
 
 
 def _names(setting: str) -> dict[str, str]:
-    """What errors call a config's fields: the command's options. Encoding and other labels are none of them."""
+    """Return the options that errors name for a config's fields.
+
+    Encoding and other labels have none.
+    """
     labels = {"labels": "the run's labels", "label_values": "the run's labels"}
     names = {**FIELDS, "path": setting, "dataset": setting, "text": "--text", "label": "--label", **labels}
     return {name: said for name, said in names.items() if name not in ("encoding", "other_labels")}

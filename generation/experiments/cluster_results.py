@@ -35,7 +35,9 @@ class ClusteredBy(Result):
 
 
 class ClusterComparison(Result):
-    """Clustering methods side by side on the same private records. Every figure below `methods` is a private one.
+    """Clustering methods side by side on the same private records.
+
+    Every figure below `methods` is a private one.
 
     Attributes:
         embedding: name of the embedding model.

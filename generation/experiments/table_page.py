@@ -1,8 +1,9 @@
-"""A table of runs in the paper's layout, its own figures beside the paper's: for terminals, Markdown and spreadsheets.
+"""A table of runs in the paper's layout, its figures beside the paper's.
 
-The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
-smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
-from a table's file and from whatever failed, and are shown as plain text.
+It is for terminals, Markdown and spreadsheets. The two kinds of epsilon have columns of their own:
+they are different statements, and neither is the better for being smaller than the other. An
+epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come from a
+table's file and from whatever failed, and are shown as plain text.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ INFINITE = "∞"
 
 
 class Line(NamedTuple):
-    """A method's figures as text: under each of `HEADINGS` the paper's, and ours, which are of `size` texts."""
+    """A method's figures as text: the paper's and ours under each of `HEADINGS`.
+
+    Ours are of `size` texts.
+    """
 
     dataset: str
     method: str
@@ -101,7 +105,7 @@ _COLUMNS = (
 
 
 def lines(result: TableResult) -> list[Line]:
-    """Real data first, then every row of each data set, in the table's order, each with its public baseline below."""
+    """Return real data first, then each data set's rows in order, each with its public baseline."""
     found: list[Line] = []
     for dataset, real in result.real.items():
         rows = [row for row in result.rows if row.dataset == dataset]
@@ -137,7 +141,7 @@ def notes(result: TableResult) -> Iterator[str]:
 
 
 def page(result: TableResult) -> Document:
-    """Return the table as a page and a screen: a row of the paper's figures above each row of ours."""
+    """Return the table as a page and a screen, a row of the paper's figures above each of ours."""
     rows = [(line.dataset, cells) for line in lines(result) for cells in (line.paper, line.ours)]
     shown = _by_dataset(("Method", "", *HEADINGS, "Audit"), rows, (1, 7))
     return Document(result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))])
@@ -277,7 +281,10 @@ def _line(row: RowResult) -> Line:
 
 
 def _kind(row: RowResult) -> ClaimKind:
-    """Of the epsilon that was audited; of the one that the row's config asks for where there is none."""
+    """Return the audited epsilon's kind.
+
+    Without an audit it is the kind that the row's config asks for.
+    """
     claim = None if row.audited is None else row.audited.claim
     return row.kind if claim is None else claim.kind
 
@@ -288,7 +295,10 @@ def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Valu
 
 
 def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
-    """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
+    """Yield real texts' results for each number of texts that rows have.
+
+    The paper's figures stand in the first line.
+    """
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(
         (_size(each.n, each.real_trained), _measured(each.real_mauve), _measured(each.real_accuracy))

@@ -24,7 +24,7 @@ Stage = Literal["generate", "resume", "audit", "evaluate"]
 
 
 class Throughput(Result):
-    """How many contexts the rows' model continues by a token in a second, and where that figure is from."""
+    """Contexts that the rows' model continues by a token in a second, and the figure's source."""
 
     context_tokens_per_second: Number
     source: str
@@ -203,7 +203,10 @@ class TableResult(Result):
 
     @property
     def exit_code(self) -> Annotated[int, Field(ge=0, le=3)]:
-        """Of all rows: 3 for a defect, 2 for one that could not be run, 1 for a failed audit, else 0."""
+        """Return the largest code of all rows.
+
+        A defect is 3, a row that could not be run 2, a failed audit 1, all else 0.
+        """
         return max(map(_exit_code, self.rows), default=0)
 
 

@@ -74,7 +74,7 @@ def test_a_large_range_is_not_given_up_either() -> None:
 
 
 def both_sides(problem: Problem) -> tuple[float, float]:
-    """What the recursion over everything lets an adversary surely reach, and what it surely bounds."""
+    """The epsilon an adversary surely reaches, and one that surely bounds it, by full recursion."""
     places = 12
     lower, upper = (Recursion(problem, places, up).epsilon() for up in (False, True))
     return lower, upper
@@ -156,7 +156,10 @@ def test_nothing_is_said_to_be_reached_where_nothing_is() -> None:
 
 
 def test_beyond_all_use_it_says_that_the_figure_is_renyis() -> None:
-    """Rounding is multiplied by the number of blocks: a bound that comes out larger is not called optimal."""
+    """Rounding grows with the number of blocks.
+
+    A bound that comes out larger is not called optimal.
+    """
     found = epsilon_of(1e-6, 1 << 40, 1e-9)
     known = epsilon_of(1e-6, 1 << 40, 1e-9, method="rdp").epsilon
     assert (found.epsilon, found.method) == (known, "rdp") or found.epsilon < known

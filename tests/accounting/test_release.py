@@ -343,7 +343,10 @@ def test_rejects_what_no_release_is() -> None:
 
 @pytest.mark.parametrize("rho", [1e-40, 1e-19, 1e-9, 1e-4, 0.03, 1.0, 9.0])
 def test_the_region_of_zcdp_is_no_smaller_than_what_its_mechanisms_reach(rho: float) -> None:
-    """Randomised response that is rho-zCDP attains delta(0); normal noise and single draws lie below everywhere."""
+    """Randomised response that is rho-zCDP attains delta(0).
+
+    Normal noise and single draws lie below everywhere.
+    """
     found, losses = zcdp_profile(rho, 1e-6), np.linspace(0, 2 * math.sqrt(rho), 9)
     assert found.deltas[0] == pytest.approx(most_variation(rho), rel=1e-3)
     epsilon = 2 * math.atanh(most_variation(rho) * (1 - 1e-9))

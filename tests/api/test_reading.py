@@ -1,4 +1,4 @@
-"""`dpaudit inspect`: its figures are the audit's, it reads what it is asked for, and what a run says drives nothing."""
+"""`dpaudit inspect` shows the audit's figures and what it is asked for; a run's words are inert."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ What recomputing with the model and the data may find, in a run whose record alo
 
 
 def planted():
-    """The tests' own registry of faults. Tests are no package, so the file is loaded by its path."""
+    """The tests' registry of faults, loaded by its file's path, as tests are no package."""
     spec = importlib.util.spec_from_file_location("planted_faults", Path(__file__).with_name("test_faults.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
@@ -50,7 +50,7 @@ FAULTS = planted()
 
 
 def table(faults: dict[str, Iterable[str]]) -> str:
-    """A row for each set of checks that fail together, in the catalogue's order, with its faults."""
+    """A row for each set of checks that fail together, with its faults, in catalogue order."""
     order = list(registered())
     rows = defaultdict(list)
     for name, fails in faults.items():

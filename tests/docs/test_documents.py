@@ -254,7 +254,10 @@ def test_yaml_blocks_are_accepted() -> None:
 
 
 def test_yaml_is_the_same_to_every_reader() -> None:
-    """Ours reads `1e-5` as the number that it is meant to be; YAML 1.1, which most programs read, takes it for text."""
+    """Our parser reads `1e-5` as the number that is meant.
+
+    YAML 1.1, which most programs read, takes it for text.
+    """
     written = [(path, text) for path in DOCUMENTS for _, text in blocks(path, "yaml")]
     files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "generation" / "demos").glob("*.yaml")]
     written += [(path, path.read_text(encoding="utf-8")) for path in files]

@@ -1,4 +1,4 @@
-"""What docs/other-tools.md says of dpaudit is what it is: its commands, its mechanisms, and what it does not do."""
+"""docs/other-tools.md is right on dpaudit: its commands, its mechanisms, and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links of the repository's documents in the site, tables of fields, and the catalogue of checks."""
+"""Links of repository documents in the site, tables of fields, and the catalogue of checks."""
 
 from __future__ import annotations
 

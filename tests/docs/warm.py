@@ -35,7 +35,7 @@ LIBRARIES = (
 
 
 def accepted(listener: socket.socket) -> list[str]:
-    """Answers requests, and returns the arguments of each in a fork that has the requester's surroundings."""
+    """Answer requests: return each one's arguments in a fork with the requester's surroundings."""
     while True:
         connection, _ = listener.accept()
         request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
@@ -60,7 +60,10 @@ def accepted(listener: socket.socket) -> list[str]:
 
 
 def main() -> None:
-    """Serve on the socket whose number is given; a request `-c PROGRAM` is a program, any other one is for dpaudit."""
+    """Serve on the socket of the given number.
+
+    A request `-c PROGRAM` is a program, any other one is for dpaudit.
+    """
     from dpaudit.cli import main as dpaudit
 
     for name in LIBRARIES:

@@ -1,4 +1,4 @@
-"""The Ray engine, on a cluster of two workers: what the local engine finds, whatever becomes of its actors."""
+"""The Ray engine, on two workers: it finds what the local one does, for any fate of its actors."""
 
 from __future__ import annotations
 
@@ -259,7 +259,10 @@ def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_
 
 
 class StubbornRay(ModuleType):
-    """Does not start the first times, as Ray on a busy machine: it raises a bare Exception, and prints."""
+    """Ray that does not start the first times, as on a busy machine.
+
+    It raises a bare Exception, and prints.
+    """
 
     def __init__(self, failures: int) -> None:
         super().__init__("ray")

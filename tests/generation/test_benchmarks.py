@@ -1,4 +1,4 @@
-"""The benchmarks work, in a form too small to measure anything; what they measured last is on its pages."""
+"""The benchmarks work at a size too small to measure; their latest results are on their pages."""
 
 from __future__ import annotations
 

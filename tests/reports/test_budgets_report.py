@@ -138,7 +138,7 @@ def test_there_is_no_figure_without_a_draw() -> None:
 
 def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
     result = budgets_run()
-    files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg",), "dpaudit compare runs/run")
+    files = figure_files([FigureRun("run", "runs/run", result)], ("svg",), "dpaudit compare runs/run")
     mean = "not its (ε, δ) guarantee"
     assert mean in files["run-growth.svg"].decode()
     figure = files["run-budgets.svg"].decode()

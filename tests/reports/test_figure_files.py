@@ -1,4 +1,4 @@
-"""Figures as files: what they hold, that they say what they are, and the command that writes them."""
+"""Figures as files: their contents, their descriptions, and the command that writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dpaudit.auditing.comparison import batch_spread
 from dpaudit.cli import main
 from dpaudit.reports.drawing import drawable, in_page
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
@@ -64,7 +63,7 @@ def files_of(samples: Samples, seen: dict[Any, dict[str, bytes]]) -> Callable[..
 
 
 def named(name: str, result: AuditResult) -> FigureRun:
-    return FigureRun(name, f"runs/{name}", result, batch_spread(name, result))
+    return FigureRun(name, f"runs/{name}", result)
 
 
 def words(svg: bytes) -> str:
@@ -398,7 +397,7 @@ from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.results import AuditResult
 
 result = AuditResult.model_validate_json(Path(sys.argv[1]).read_text("utf-8"))
-files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg", "pdf"), "dpaudit compare runs/run")
+files = figure_files([FigureRun("run", "runs/run", result)], ("svg", "pdf"), "dpaudit compare runs/run")
 print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 """
 

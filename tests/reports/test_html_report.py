@@ -1,4 +1,4 @@
-"""report.html is well-formed, self-contained, accessible in its structure, and inert whatever the run says."""
+"""report.html is well-formed, self-contained, accessibly structured, and inert for any run."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_reports_for_both_audiences_say_who_made_the_run(make_run: Callable[...,
 
 
 def test_the_script_takes_no_label_for_a_word_of_its_own() -> None:
-    """`in` finds what every object inherits: a batch labelled constructor was none of the words, and yet found."""
+    """`in` finds inherited names, such as constructor, which a batch's label may be."""
     assert " in WORDS" not in SCRIPT
     assert "Object.hasOwn(WORDS, text)" in SCRIPT
     assert "listed ${noun}" in SCRIPT
@@ -589,7 +589,7 @@ def test_colours_meet_wcag_aa() -> None:
 
 
 def test_headlines_say_what_a_run_was_held_to(make_run):
-    """The run's own number, one that the caller asked about, or one that nothing in the run bounds."""
+    """The run's own number, one that the caller asked about, or one that the run does not bound."""
     run = make_run()
     told = {
         "headline.asked-exceeded": audit_run(run.path, Question(epsilon=1e-3)),

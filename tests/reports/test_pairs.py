@@ -1,4 +1,4 @@
-"""Batches as points: what the figures count, say and leave out; and curves thinned before they are drawn."""
+"""Batches as points: what the figures count, say and omit; and curves thinned before drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The presets against the paper's own tables: every number that a row has there, the file of that row has too."""
+"""The presets against the paper's tables: each file has every number of its row there."""
 
 from __future__ import annotations
 
@@ -186,7 +186,10 @@ def test_the_dry_runs_epsilon_and_tokens_are_the_papers() -> None:
 
 
 def test_a_preset_claims_what_it_can() -> None:
-    """With a record a context, the paper's claim; with two, a record replaces a context, at twice the range."""
+    """One record per context gives the paper's claim.
+
+    With two, a record replaces a context, at twice the range.
+    """
     for row in RESULTS.rows:
         found, config = estimate(row, None), row.config
         assert config.privacy.unit == "record" and config.rule != "paper-slices"
