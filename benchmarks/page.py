@@ -80,7 +80,7 @@ ranges; `python -m benchmarks --help` says how to measure a part.
 
 
 def rendered(results: Results) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         ValueError: the results are not of a whole run in full.
@@ -102,7 +102,7 @@ def _lines(results: Results) -> Iterator[str]:
 
 
 def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows that compare the same things and have the same bound."""
+    """Group rows that compare the same things and have the same bound."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
         if row.topic == topic and row.what.partition(": ")[0] not in NOT_SHOWN:
@@ -122,7 +122,7 @@ def telling(rows: list[Row]) -> list[Row]:
 
 
 def machine_lines(results: Results) -> Iterator[str]:
-    """Date, machine and versions, a line each."""
+    """Yield date, machine and versions, a line each."""
     machine = results.machine
     yield f"{machine['date']}, commit {machine['commit']}"
     yield (

@@ -121,7 +121,7 @@ number of contexts, record and audit with the vocabulary: a public support of k 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured.
+    """The measured rates.
 
     Attributes:
         aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
@@ -141,7 +141,11 @@ class Rates:
 
     @classmethod
     def of(cls, results: Results) -> Rates:
-        """From a whole run's results. Raises ValueError when a row is missing."""
+        """Read a whole run's results.
+
+        Raises:
+            ValueError: a row is missing.
+        """
 
         def figure(topic: str, what: str, name: str) -> float:
             return float(results.row(topic, what).figures[name])
@@ -185,7 +189,7 @@ class Sheet:
 
 
 def rendered(results: Results) -> str:
-    """The page: what was written by hand, as it stands, and the section on full size."""
+    """Return the page: the text written by hand, and the section on full size."""
     by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     return by_hand + "\n".join(_lines(results)) + "\n"
 

@@ -71,7 +71,7 @@ def with_links_to_checks(markdown: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Plain words as one line of Markdown. Code between backticks stays as it is."""
+    """Return plain words as one line of Markdown, with code between backticks unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
     return "".join(parts)
@@ -82,8 +82,8 @@ def _anchor(checks: list[str]) -> str:
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
-    """The faults that few other checks find come first."""
-    unnamed = [int(more[1]) for fault, _ in found if (more := _MORE.fullmatch(fault))]
+    """Put the faults that few other checks find first."""
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
     names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
     first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
     named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)

@@ -74,7 +74,7 @@ def site_path(path: str) -> str:
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.

@@ -196,7 +196,7 @@ def draw_figures(
 
 
 class RunComposition(Shown[JointCost]):
-    """What several releases of the same records cost together.
+    """The joint cost of several releases of the same records.
 
     Attributes:
         audits: the audit of each run, by the name that it was given.

@@ -78,15 +78,15 @@ def _texts(result: AuditResult) -> Iterator[SampleText]:
 def _settings(result: AuditResult) -> dict[str, JsonValue]:
     if result.run.settings is None:
         return {}
-    return dict(_leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
+    return dict(leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
 
 
-def _leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, JsonValue]]:
+def leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, JsonValue]]:
     """Yield each value of nested settings by its place."""
     for name, value in settings.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
+            yield from leaves(value, f"{path}{name}.")
+        elif value is not None:
             yield f"{path}{name}", value
 
 

@@ -127,7 +127,7 @@ class Catalogue(_Entry):
 
 
 def catalogue() -> Catalogue:
-    """Return the whole catalogue: dpaudit's own files, then those of the plug-ins that were loaded so far."""
+    """Return the whole catalogue: dpaudit's own files, then those of loaded plug-ins."""
     return _with(loaded()).catalogue
 
 

@@ -1,4 +1,4 @@
-"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+"""Output of commands: its destination, progress, and closed pipes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def prepare_streams() -> None:
 
 
 def session() -> Session:
-    """The session of the command that runs; a fresh one outside of commands."""
+    """Return the session of the running command; a fresh one outside of commands."""
     context = click.get_current_context(silent=True)
     return Session() if context is None else context.find_root().ensure_object(Session)
 
@@ -86,7 +86,7 @@ def progress_bars(unit: str) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done in a second."""
+        """The number done in a second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -132,7 +132,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """One bar, as a function of what is done, how much of it, and the total."""
+    """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
@@ -142,7 +142,7 @@ def progress_steps() -> Iterator[Steps]:
 def _output() -> Iterator[None]:
     """End the output, not the command, where what is printed inside has lost its reader (`| head`).
 
-    Where standard output is closed nobody reads it from the start.
+    A closed standard output has no reader from the start.
     """
     if sys.stdout is None:
         session().reader_left = True
@@ -162,7 +162,7 @@ def discard_rest(stream: TextIO) -> None:
 
 
 def is_closed_pipe(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that nobody reads any more."""
+    """Return whether a stream is a pipe without a reader."""
     poll = select.poll()
     poll.register(stream, select.POLLOUT)
     return any(events & select.POLLERR for _, events in poll.poll(0))
@@ -199,7 +199,7 @@ def note_in_log(message: str) -> None:
 
 
 class TerminalMonitor(Monitor):
-    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -259,7 +259,7 @@ def print_json(text: str) -> None:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    """Return a character as JSON's escape, which is two of them beyond 16 bits."""
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""Individual budgets: every context pays what it could really move, and takes part until its budget is spent.
+"""Individual budgets: every context pays for what it can move, until its budget is spent.
 
 A context whose contributions z have the range max z - min z over the support moves log-probabilities by no more than an
 interval of length eta = (max z - min z) / (s tau), whether it comes or goes. Such a draw satisfies rho-zCDP with

@@ -1,4 +1,4 @@
-"""One step's mechanism: contributions are aggregated, and a token is drawn, by softmax unless another way is named."""
+"""The mechanism of one step: contributions are aggregated, and a token is drawn."""
 
 from __future__ import annotations
 

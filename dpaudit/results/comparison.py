@@ -41,12 +41,15 @@ class SameLength(ForNeighbours):
 
 
 class RunScore(Result):
-    """How good one run's texts are, by one measure. Computed from private records.
+    """The quality of one run's texts, by one measure. Computed from private records.
 
     Attributes:
-        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
-        ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
-        public: of texts of the same prompts without any record, or by the public prompt; None where none was measured.
+        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's
+            token, in nats.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None where there
+            is none.
+        public: of texts of the same prompts without any record, or by the public prompt; None where
+            none was measured.
         added: what the records added to that; None likewise.
     """
 

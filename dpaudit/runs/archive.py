@@ -1,4 +1,6 @@
-"""A batch file: a zarr group (format 3) in a zip file, which any zarr reader opens, a chunk per step.
+"""A batch file: a zarr group (format 3) in a zip file, with a chunk per step.
+
+Any zarr reader opens it.
 
 zarr itself takes half a millisecond per chunk on top of what compressing and decompressing takes, which is less, so
 the little of its format that a batch needs is written and read here.
@@ -107,7 +109,10 @@ class ArchiveWriter:
     """A batch file being written. Without `close` it has no directory and cannot be opened."""
 
     def __init__(self, path: Path, attributes: Mapping[str, Any]) -> None:
-        """Start the file with the group's attributes. Its permissions are those of the file that is there."""
+        """Start the file with the group's attributes.
+
+        Its permissions are those of the file that is there.
+        """
         self._path = str(path)
         with writing(self._path):
             self._zip = zipfile.ZipFile(path, "w")
@@ -201,7 +206,7 @@ class ArchiveReader:
         return metadata
 
     def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
-        """Compare the file's index with the arrays that it must have, before any of them is decompressed.
+        """Compare the file's index with the expected arrays, before any of them is decompressed.
 
         Args:
             specs: every array by name.

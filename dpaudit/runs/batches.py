@@ -375,7 +375,10 @@ class BatchWriter:
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        """End a text at the last step; the next step is of another text.
+
+        Arguments are those of `finish`.
+        """
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")

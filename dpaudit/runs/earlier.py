@@ -70,7 +70,11 @@ def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _require_as_finished(reader: RunReader) -> None:
-    """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
+    """Refuse a run that is not finished, or whose statement of spending was changed since.
+
+    Raises:
+        InputError: it is such a run.
+    """
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
     recorded = reader.hashes().digests

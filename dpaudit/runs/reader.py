@@ -248,7 +248,9 @@ class RunReader(FolderReader):
             _, file = next(left, ("", ""))
             match = _ENTRY.match(file)
             if match is None or journal.entry(match[1], match[2]) != f"{link}\n{file}\n":
-                before = "all entries before it" if journal.digests else "nonce and commitment of run.json"
+                before = "nonce and commitment of run.json"
+                if journal.digests:
+                    before = "all entries before it"
                 problem = f"this is not a file's digest and name, chained to {before}."
                 raise InputError(where, problem, RESTORE)
             try:

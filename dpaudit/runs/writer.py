@@ -303,7 +303,7 @@ class RunWriter:
         self.store = BatchStore(self.location, self.manifest)
 
     def finish(self, claim: Claim | None = None) -> None:
-        """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
+        """Write samples.jsonl, the claim and `hashes`, the journal plus two entries, and close.
 
         Args:
             claim: the privacy statement to be audited; None keeps the one the manifest was created with.
@@ -363,7 +363,10 @@ def _only_leftovers(storage: Storage) -> bool:
 
 
 def _drop_partial(storage: Storage) -> None:
-    """Delete half-written files; a process that is still at a batch, though it was taken for dead, fails."""
+    """Delete half-written files.
+
+    A process that is still at a batch, though it was taken for dead, fails.
+    """
     for folder, prefix in (("", ""), (layout.STEPS, f"{layout.STEPS}/")):
         for entry in storage.entries(folder):
             if not entry.folder and layout.whole_name(entry.name):
