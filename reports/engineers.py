@@ -277,7 +277,7 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
     if use.position:
         blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
     return blocks

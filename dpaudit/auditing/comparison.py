@@ -26,6 +26,7 @@ from dpaudit.results import (
     TokenCurve,
 )
 from dpaudit.results.quality import Measure, PerToken, Scores, Source
+from dpaudit.results.values import leaves
 
 #: What classifiers are trained on whose accuracies are compared.
 _TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
@@ -79,15 +80,6 @@ def _settings(result: AuditResult) -> dict[str, JsonValue]:
     if result.run.settings is None:
         return {}
     return dict(leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
-
-
-def leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Yield each value of nested settings by its place."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{path}{name}.")
-        elif value is not None:
-            yield f"{path}{name}", value
 
 
 def _statuses(result: AuditResult) -> dict[str, JsonValue]:
