@@ -97,7 +97,7 @@ class Storage(ABC):
         if layout.most_bytes(name) is None:
             problem = "this file does not belong in a run directory."
             raise InputError(self.where(name), problem, "Remove it from the run directory.")
-        with self.local(name) as file, _refused(self.where(name)):
+        with self.local(name) as file, _naming_refusal(self.where(name)):
             yield file
 
     @abstractmethod
