@@ -1,1 +1,1 @@
-"""The measured cost of dpaudit: `python -m benchmarks` prints ratios, machine and versions."""
+"""Measured costs of dpaudit: `python -m benchmarks` prints ratios, machine, versions and date."""

@@ -1,6 +1,6 @@
 """Aggregation of one step, against a sort and a memory pass.
 
-It is clipping, central order statistics, medians and leave-one-out sides.
+Aggregation is clipping, central order statistics, medians and leave-one-out sides.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ COMMON, OWN = 2.85, 0.7
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Compare with clamp and sort, and with one pass of amax.
-
-    It is with a realistic floor and without any.
-    """
+    """Compare with clamp and sort, and with a pass of amax, at a realistic floor and at none."""
     vocabulary, rounds = (4096, 2) if small else (256_000, 15)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for contexts in (64, 63):

@@ -1,4 +1,4 @@
-"""The cost of an audit, against reading the same arrays: seconds a step, and memory."""
+"""An audit's cost, against reading the same arrays: seconds a step, and memory as the run grows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memo
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Compare accounting and whole audit with reading, anchored records with whole vocabularies.
+    """Compare accounting and audits with reading, and anchored records with whole vocabularies.
 
-    Peak memory comes last.
+    Then measure peak memory.
     """
     shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
     with TemporaryDirectory() as folder:
@@ -71,10 +71,10 @@ def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
 
 
 def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterator[Row]:
-    """Measure steps a second of a record of a support's tokens with every context's differences.
+    """Compare the steps a second of an anchored record with those of larger records.
 
-    It is over larger records. It has more steps, so that an audit's fixed work does not count for
-    much in either.
+    An anchored record has a support's tokens with every context's differences. It has more steps,
+    so that what an audit does once a run does not count for much in either.
     """
     shapes = {
         "anchored": replace(shape, steps=8 * shape.steps, mechanism=ANCHORED),

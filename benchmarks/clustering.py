@@ -1,4 +1,7 @@
-"""Assignment of vectors from a file to centres: time against a matrix product, peak memory."""
+"""Assignment of vectors from a file to nearest centres: time and peak memory.
+
+Time is compared with a plain matrix product.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,9 @@ def _write(folder: Path, shape: _Shape) -> None:
 
 
 def _pieces(folder: Path, count: int) -> Iterator[Vectors]:
-    """Yield the first rows, from a mapping that is opened for each piece anew.
+    """Yield the first rows, in pieces.
 
-    So pages that were read are released.
+    Each piece opens the mapping anew, which lets go of the pages read.
     """
     for start in range(0, count, _PIECE):
         yield np.load(folder / _VECTORS, mmap_mode="r")[start : min(start + _PIECE, count)]

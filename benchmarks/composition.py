@@ -1,4 +1,4 @@
-"""Optimal composition against Rényi accounting at the paper's settings: epsilon and time."""
+"""Optimal composition against Rényi accounting at the paper's settings: epsilon and costs."""
 
 from __future__ import annotations
 

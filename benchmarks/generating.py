@@ -1,4 +1,4 @@
-"""Tokens per second of a whole generation, against a bare loop and InvisibleInk.
+"""Tokens per second of whole generation, recording included, against a bare loop and InvisibleInk.
 
 Of medians over the whole vocabulary, and of anchored means over the tokens of a public support.
 

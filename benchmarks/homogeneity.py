@@ -1,4 +1,4 @@
-"""`python -m benchmarks.homogeneity`: the cost of batches of alike records, and of a label.
+"""`python -m benchmarks.homogeneity`: cost of batches of similar records, against those of a label.
 
 Two median runs over the same records, with as many batches, about as many records in each, and as many tokens. One
 hashes each label's records into batches, the other does so within clusters. Compared is the ex-post cost per token,
@@ -39,10 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Arm:
-    """Batches of one run that have contexts, in one order.
-
-    Each has its cost per token in nats, contexts, label and tokens.
-    """
+    """Batches with contexts of one run, in one order: nats per token, contexts, label, tokens."""
 
     costs: Floats
     contexts: Floats
@@ -82,7 +79,7 @@ def mean_ratio(clustered: Arm, by_label: Arm) -> float:
 
 
 def matched_ratio(clustered: Arm, by_label: Arm) -> float:
-    """Return that ratio for batches of one size and one label.
+    """Return the ratio for equal sizes and labels.
 
     It is from a linear model of log cost over log contexts and labels.
     """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.power`: how often the statistical checks find faults and honest runs.
+"""`python -m benchmarks.power`: rates of the statistical checks' findings, in bad and honest runs.
 
 Writes docs/power.md. Runs are simulated draw by draw, without files: some minutes on two cores.
 """
@@ -40,7 +40,7 @@ class Run:
         self.noise = self.random.gumbel(size=(steps, TOKENS))
 
     def aggregates(self) -> Iterator[Doubles]:
-        """Yield one aggregate for each place, like a language model's clipped medians.
+        """Yield clipped aggregates like a language model's medians, one for each place.
 
         Texts of one prompt have them nearly alike.
         """

@@ -1,4 +1,4 @@
-"""The cost of the record: bytes against raw central order statistics, time against generation."""
+"""The record's size, against raw central order statistics, and its share of generation's time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ CENTRAL = ("central", "constant")
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Measure bytes, the share of time, and the gain of a grid, for each clip; then anchored."""
+    """Measure for each clip: bytes of central statistics and of all, time, a grid's savings.
+
+    Then measure an anchored run.
+    """
     with TemporaryDirectory() as folder:
         contexts, tokens = (4, 4) if small else (32, 16)
         work, model = workload(Path(folder), small=small, contexts=contexts, batches=2, tokens=tokens)
@@ -76,7 +79,7 @@ def _clip_rows(work: Workload, model: LanguageModel, clip: float) -> Iterator[Ro
 
 
 def _anchored_row(work: Workload, model: LanguageModel) -> Row:
-    """Measure bytes of a step with every context's differences over a public support."""
+    """Return the bytes of a step that records all contexts' differences over a public support."""
     with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
         run = Path(folder) / "run"
         algorithm.generate(work.anchored(), run)
@@ -129,7 +132,7 @@ def _rounded(step: Step) -> Step:
 
 
 def _sizes(folder: Path, steps: int) -> tuple[float, float]:
-    """Return stored bytes a step of what gives central statistics, and of whole step files."""
+    """Return the stored bytes a step of the arrays for central statistics, and of whole files."""
     central = whole = 0
     for path in folder.iterdir():
         whole += path.stat().st_size

@@ -1,4 +1,4 @@
-"""Rivals of whole generation, in a process of their own: our repeatable sums are not theirs.
+"""Rivals of whole generation, in a process without our setting for repeatable sums.
 
 - The bare loop makes forward passes and nothing else: left-padded to the longest prompt, with a
 key-value cache and the

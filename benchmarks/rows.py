@@ -77,10 +77,9 @@ class Results:
         return cls(fields["machine"], tuple(Row(**row) for row in rows), fields["small"])
 
     def row(self, topic: str, what: str) -> Row:
-        """Return the first row of this topic whose `what` begins so.
+        """Return this topic's first row whose `what` begins so.
 
-        Raises:
-            ValueError: there is none.
+        Raises ValueError when there is none.
         """
         for row in self.rows:
             if row.topic == topic and row.what.startswith(what):

@@ -58,7 +58,7 @@ def normal_mu(epsilon: float, delta: float) -> float:
 
 
 def paper_tokens(records: int, claimed: float) -> tuple[float, int, float]:
-    """Return the range of a draw, the tokens that the paper's claim buys, and its delta."""
+    """Return a draw's range, the tokens that the paper's accounting buys for a claim, and delta."""
     eta, delta = 2 * _PAPER_RANGE / CLAIMED[claimed], records**-1.1
     return eta, ApproximateAccountant(eta).affordable_tokens(claimed, delta), delta
 
@@ -95,9 +95,9 @@ def yields() -> Iterator[str]:
 
 
 def users() -> Iterator[str]:
-    """Yield a record replaced, and a person of several records.
+    """Yield a table of a replaced record and of persons of several records.
 
-    There are 38 batches of 32 contexts, clip 2, 64 tokens.
+    They are for 38 batches of 32 contexts, clip 2 and 64 tokens.
     """
     yield "| who changes | batch level | release level |"
     yield "|---|---|---|"

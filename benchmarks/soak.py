@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove no loss.
+"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove nothing is lost.
 
 Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
 until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
@@ -101,7 +101,7 @@ class Run:
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
-        """Generate to the end, killing a worker of Ray after each of these pauses, in seconds.
+        """Generate until the end, and kill a Ray worker after each of these pauses, in seconds.
 
         Returns:
             How many workers were killed.
@@ -193,7 +193,10 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
 
 
 def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill `kills` workers of Ray, over as many runs as it takes, and prove each (see `soak`)."""
+    """Kill this many Ray workers, over as many runs as needed, and prove each run.
+
+    See `soak`.
+    """
     config = write_config(folder)
     done = runs = 0
     while done < kills:
@@ -206,10 +209,7 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
 
 
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
-    """Generate one run, killed after each of these times until it is finished.
-
-    Return how often it was killed.
-    """
+    """Generate a run, killed after each of these times until it is finished; return the kills."""
     name, kills = run.path.name, 0
     for seconds in lives:
         finished, killed = run.live(seconds)
@@ -244,9 +244,9 @@ def _title(process: psutil.Process) -> str:
 
 
 def write_config(folder: Path) -> Path:
-    """Write a tiny model, data and a config; return the config's path.
+    """Write a config that may be released, but for its model, with a tiny model and data.
 
-    The run may be released, but for its model.
+    Returns the config's path.
     """
     save_tiny_model(folder / "model")
     rows = (f"{LABELS[number % 2]},story {number} of a storm\n" for number in range(RECORDS))

@@ -1,4 +1,4 @@
-"""Honest runs over made-up logits, of any size and without a model, to measure audits on."""
+"""Honest runs of any size over made-up logits, without a model, to measure the audit's cost on."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ WIDTH = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a run and its mechanism.
+    """A run's size and mechanism.
 
-    There are `steps` tokens for each of `batches` batches of `contexts` contexts.
+    There are `batches` batches of `contexts` contexts each, and `steps` tokens for each batch.
     """
 
     batches: int
@@ -117,7 +117,7 @@ def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperat
 
 
 def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
-    """Return records that the keyed hash spreads over twice as many batches as are generated.
+    """Return records that fill each generated batch; the keyed hash has twice as many batches.
 
     Each of these gets its contexts. An auditor checks the hash, so records are made up until every
     batch has them.

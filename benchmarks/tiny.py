@@ -1,4 +1,4 @@
-"""A randomly initialised Llama with a byte-level tokenizer: real enough, and made at once."""
+"""A random small Llama with a byte-level tokenizer: real enough to generate with, and fast."""
 
 from __future__ import annotations
 

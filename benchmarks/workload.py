@@ -1,4 +1,4 @@
-"""The workload of benchmarks: a model, news texts of equal length, and a config."""
+"""The benchmarks' task: a model, equally long news texts, and a config for `dpaudit generate`."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Workload:
     example_tokens: int
 
     def anchored(self, tokens: int | None = None) -> Config:
-        """Return a mean of differences over some hundred tokens, all of them recorded.
+        """Return a mean of differences over some hundred tokens, all recorded.
 
-        It is what which-mechanism.md recommends. Its texts may not end before their longest, as
+        This is what which-mechanism.md recommends. Its texts may not end before their longest, as
         they would soon: prompts would take most of the time.
         """
         support = {"kind": "public-top-k", "size": TOP}
@@ -61,7 +61,7 @@ class Workload:
         return config.model_copy(update={"decoding": longest})
 
     def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
-        """Return a median run with exactly `contexts` contexts in every batch.
+        """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
         They are slices of the data, for claims per context. `more` is other fields of the
         mechanism.
@@ -115,7 +115,7 @@ def _made_up(count: int) -> list[str]:
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
-    """Return distinct texts on one line each, cut so that no further cutting changes them."""
+    """Return distinct one-line texts, cut so that no other cutting or cleaning changes them."""
     cut = PromptEncoder(tokenizer).cut
     cleaned = (" ".join(cut(" ".join(text.split()), most - 1).split()) for text in texts)
     return list(dict.fromkeys(text for text in cleaned if text and cut(text, most) == text))

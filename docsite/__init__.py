@@ -1,1 +1,4 @@
-"""The site's additions to docs/: links, the catalogue of checks, fields. Not in the package."""
+"""The documentation site's additions to docs/: links, catalogue of checks, fields.
+
+Not part of the package.
+"""

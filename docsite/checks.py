@@ -14,6 +14,8 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 _MOST_FAULTS = 3
 _ROW = re.compile(r"^\| (?P<checks>`[^|]+`) \| (?P<faults>[^|]+) \|$", re.MULTILINE)
 _CHECK = re.compile(r"`([a-z.-]+)`")
+#: Ends a row that does not name all of its faults.
+_MORE = re.compile(r"(\d+) more")
 _ABOUT = """\
 # Checks
 
@@ -31,7 +33,7 @@ left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md
 
 
 def catalogue(docs: Path) -> str:
-    """Return the page, with the faults on which the tests show each check.
+    """Return the page, with the faults that tests show each check on.
 
     `docs` holds the documents that checks refer to.
     """
@@ -80,15 +82,18 @@ def _anchor(checks: list[str]) -> str:
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
-    """Return the faults, those first that few other checks find."""
-    first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
+    """Put the faults that few other checks find first."""
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
+    names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
+    first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
     named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
-    more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
+    left = sum(unnamed) + len(names) - len(first)
+    more = f" and {left} more" if left else ""
     return f"runs with a planted fault: {named}{more}" if found else ""
 
 
 def _linked(reference: str, docs: Path) -> Iterator[str]:
-    """Yield a check's reference with the documentation's places as links, by page titles."""
+    """Yield a check's reference, with links to the documentation by its pages' titles."""
     for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
         title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
         yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

@@ -1,4 +1,4 @@
-"""Algorithm 1: prompts, language models, batching, aggregation and decoding.
+"""Algorithm 1: prompts, models, batching, aggregation and decoding.
 
 It writes run directories.
 """

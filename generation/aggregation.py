@@ -1,4 +1,4 @@
-"""One step from raw logits to its scores, on all cores: contributions, truncation, aggregation.
+"""One step from raw logits to scores: contributions, truncation and aggregation, on all cores.
 
 A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device stay there until
 the results, which are small, are moved. Every number is the plain definition's.
@@ -34,7 +34,7 @@ LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
     """Return the arrays of a step (Algorithm 1, lines 6 and 7).
 
-    Generation, replay and attack all use this.
+    Generation, replay and attack all take them from here.
 
     Args:
         logits: [n, V], n >= 0.
@@ -85,23 +85,24 @@ def contributions(logits: Logits, public: PublicPart, contribution: Contribution
 
 
 class Budgets:
-    """The spending of contexts while a text grows that belongs to no run.
+    """Contexts' spending from their budgets while a text grows outside a run.
 
-    Attacks and held-out texts.
+    Such texts are those of attacks and held-out texts.
     """
 
     def __init__(self, mechanism: Mechanism, budgets: Sequence[float] | None = None) -> None:
         """Start before the first token.
 
-        `budgets` gives what each context may spend, [n], where not all have the mechanism's.
+        Args:
+            budgets: each context's budget [n], if not all have the mechanism's.
         """
         self._mechanism, self._spent = mechanism, np.zeros(0)
         self._budgets = None if budgets is None else np.array(budgets)
 
     def paying(self, logits: Array, public: PublicPart) -> Array:
-        """Return the raw logits [n, V] of the contexts that pay for the next draw.
+        """Return raw logits [n, V] of the contexts that pay for the next token and so take part.
 
-        Without budgets all do.
+        Without budgets all contexts take part.
         """
         if self._mechanism.budget is None or not len(logits):
             return logits
@@ -113,7 +114,9 @@ class Budgets:
 
 
 class _Rows:
-    """Raw logits [n, V], and the values that their contributions need.
+    """Raw logits [n, V], and what their contributions take.
+
+    Raises ValueError if logits are not numbers.
 
     Attributes:
         shape: [n, S].

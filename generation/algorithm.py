@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -65,9 +66,7 @@ FULL, TASKS = 2, 8
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that is ready to be generated, or continued.
-
-    `manifest` is as config, data and model of this process make it.
+    """A run that is ready to be generated, or to go on.
 
     `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
@@ -83,7 +82,7 @@ class Ready:
 
     @property
     def left(self) -> float | None:
-        """The average share of its budget that a context begins with; None without earlier runs."""
+        """Return contexts' mean share of budget left at the start, or None without earlier runs."""
         budget = self.manifest.mechanism.budget
         if budget is None or not self.manifest.privacy.earlier:
             return None
@@ -162,7 +161,7 @@ def generate(
 
 
 def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not continue with this config and its inputs.
+    """Refuse a run, finished or not, that could not have gone on with this config and its sources.
 
     Reads the data and loads the model, as going on would.
 
@@ -299,10 +298,7 @@ def _generate(
     progress: Progress,
     engine: Engine | None,
 ) -> ExPostAccountant | None:
-    """Charge for the batches that are on disk, and generate the others.
-
-    Return the accountant of their cost.
-    """
+    """Charge for the batches on disk and generate the others; return the costs' accountant."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -315,11 +311,12 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
@@ -360,7 +357,7 @@ def _larger_batches(config: Config) -> str:
 def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
     """Yield lists of batches, one for each task.
 
-    Their contexts, `contexts` a batch, fill passes if there are enough.
+    With `contexts` per batch, a list fills passes if there are enough batches.
     """
     filling = math.ceil(FULL * rows / max(1.0, contexts))
     size = max(1, min(filling, len(batches) // TASKS))
@@ -368,10 +365,10 @@ def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequ
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
-    """Refuse a model that was not made for a prompt of `places` places and the text after it.
+    """Require a model long enough for a prompt of `places` and its text.
 
     Raises:
-        InputError: it was not.
+        InputError: the model was not made for so many.
     """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:

@@ -1,4 +1,4 @@
-"""A distinguishing attack on a step mechanism: texts from two neighbours, with log-ratios.
+"""A distinguishing attack on a step mechanism: texts from two neighbours, with exact log-ratios.
 
 The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio is held against
 the ex-post bound that the declared accounting gives for that very text, and all of them together bound the
@@ -106,7 +106,10 @@ def attack(
 
 
 class _Text(NamedTuple):
-    """One text: its log-ratio, own side over the other, and its bounds up and down; in nats."""
+    """A text's log-ratio, own side over other, and its bounds by the accounting, in nats.
+
+    The bounds say how far the log-ratio may fall and rise.
+    """
 
     loss: float
     fall: float
@@ -129,10 +132,7 @@ def _text(
     canary: Canary,
     side: int,
 ) -> _Text:
-    """Generate a text from one side, by the operating system's entropy.
-
-    Side 0 is without the canary, 1 with it.
-    """
+    """Generate a text from a side (0 without the canary, 1 with it), by the system's entropy."""
     private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
     budgets = Budgets(declared), Budgets(declared)
@@ -157,7 +157,7 @@ def _neighbours(
 ) -> tuple[Floats, Floats]:
     """Return raw logits [n, V] of the batch without the canary, and with it.
 
-    The canary is one more context, or takes the first one's place.
+    The canary is one more context, or takes the first context's place.
     """
     replaced = 0 if relation == "add_remove" else 1
     first, kept = logits[:replaced], logits[replaced:-1]
@@ -173,7 +173,7 @@ def _neighbours(
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
-    """Return a context that moves one token, and all others the other way, up to the clip.
+    """Return a context that moves one token against all others, as far as clipping allows: [1, V].
 
     It is [1, V]. Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md,
     "Exact cost"), but for differences, which no probabilities take all the way up.

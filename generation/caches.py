@@ -1,7 +1,5 @@
 """Caches by content, in the user's cache folder: embeddings and figures.
 
-Embeddings are found by text and model, and figures by all they rest on.
-
 Both are as private as what they were computed from, and their files are their owner's alone.
 """
 
@@ -51,15 +49,16 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Name the folder, which is made when something is first kept.
+        """Choose the folder, made at the first entry.
 
-        None means `models.cache_folder()` / "embeddings".
+        Args:
+            folder: None for `models.cache_folder()` / "embeddings".
         """
         self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
-        """Copy the known texts' vectors `into` their rows, float32 [n, d]; return which, bool [n].
+        """Copy known texts' vectors `into` their rows, float32 [n, d]; return the found, bool [n].
 
         `settings` names model, pooling and all else that vectors depend on.
         """
@@ -141,9 +140,10 @@ class ScoreCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Name the folder, which is made when something is first kept.
+        """Choose the folder, made at the first entry.
 
-        None means `models.cache_folder()` / "evaluation-scores".
+        Args:
+            folder: None for `models.cache_folder()` / "evaluation-scores".
         """
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 

@@ -1,6 +1,4 @@
-"""Canaries: made-up records whose secret coins audit the run that is released.
-
-They are drawn before it, and placed like any record.
+"""Made-up records whose secret coins audit the released run: drawn before it, placed as any record.
 
 A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no other canary is in:
 one that is generated, in one round at least. So its places depend on the key and on that text alone, as a record's do,
@@ -39,7 +37,7 @@ WORDS_EACH, REPEATED = 3, 12
 
 
 def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
-    """Draw a new run's canaries, or read those of one that has begun; None if none are asked for.
+    """Draw a new run's canaries, read a begun run's, or return None where a config asks for none.
 
     Raises:
         InputError: the run has begun with other ones.
@@ -62,9 +60,9 @@ def included(canaries: Canaries | None) -> Iterable[Record]:
 
 
 def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
-    """Return the partition with the canaries that are in its data.
+    """Return the partition of data with the included canaries.
 
-    Each batch is told its canary, in or out.
+    It tells which batch has which canary, in or out.
     """
     if canaries is None:
         return parts
@@ -81,10 +79,7 @@ def _record(canary: Canary) -> Record:
 
 
 def _drawn(batching: Batching, count: int) -> Canaries:
-    """Draw `count` canaries, as many of each label as of any other, and one more of some.
-
-    Each has a coin of its own.
-    """
+    """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
     draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
     draw.shuffle(labels)
     taken: set[int] = set()

@@ -66,12 +66,12 @@ class Earlier:
             _require(self._runs, manifest, self._runs)
 
     def require_known(self, assignment: Iterable[Assigned]) -> None:
-        """Refuse earlier runs that know nobody of a new one.
+        """Require that earlier runs know some user of a new run.
 
-        All budgets of the new run would silently begin anew.
+        Otherwise each budget would begin anew in silence.
 
         Raises:
-            InputError: they know nobody.
+            InputError: they know none.
         """
         if self._runs and not any(place.payer in self.spent for place in assignment):
             said = f"{_listed(self._runs)}: not one record, or user, of this config is in their data."

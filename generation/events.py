@@ -28,9 +28,9 @@ class RecordsPlaced:
 
 @dataclass(frozen=True)
 class RunCommitted:
-    """The settings of a run before its first token are settled.
+    """All is settled that a run settles before its first token.
 
-    `commitment` is their digest, which may be published.
+    This is its digest, which may be published.
     """
 
     commitment: str
@@ -86,9 +86,9 @@ class MemoryRanOut:
 
 @dataclass(frozen=True)
 class TextsEmbedded:
-    """A number of texts have embeddings, before the first batch.
+    """Texts have embeddings, before the first batch.
 
-    The number of private ones is a private figure.
+    The number of private texts is a private figure.
     """
 
     texts: Literal["public", "private"]

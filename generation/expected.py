@@ -14,7 +14,7 @@ from dpaudit.generation.config import Config
 def clusters(config: Config) -> int:
     """Return the number of groups of records that share batches.
 
-    For centres whose number is not public (dpm), it counts labels alone.
+    For centres whose number is not public (dpm), labels alone count.
     """
     clustering, labels = config.clustering, len(config.data.groups)
     if clustering is None:
@@ -36,7 +36,7 @@ def batches(config: Config, records: int) -> int:
 
 
 def contexts(config: Config, records: int) -> float:
-    """Return a batch's average number of contexts that show a record.
+    """Return the mean number of a batch's contexts that show a record.
 
     Groups of records are taken to be of one size.
     """

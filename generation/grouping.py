@@ -1,4 +1,4 @@
-"""A run's clusters within labels, found once, when it begins, and read from then on.
+"""A run's clusters within labels: found once, when it begins, and taken from its directory after.
 
 Noise is drawn once all else was found to be usable, before run.json is written and never after: a second draw would
 cost as much as the first. A run that goes on, its workers and its replay read centres, noisy counts and kept centres
@@ -194,9 +194,9 @@ def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Integers:
 
 
 def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
-    """Return the method of the centres; no cost depends on radius and seed.
+    """Return the source of the centres; which are kept is decided later.
 
-    Which centres are kept is decided later.
+    No cost depends on radius and seed.
     """
     settings, relation = _settings(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
@@ -241,20 +241,15 @@ def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dic
 
 
 def _records_per_unit(privacy: Privacy) -> int:
-    """Return the records of one unit.
-
-    For claims per context a context is a record, by the rules that a clustering goes with.
-    """
-    if privacy.unit == "user":
-        return privacy.records_per_user or 1
-    return 1
+    """Return a unit's records: claims per context go with rules where a context is a record."""
+    return (privacy.records_per_user or 1) if privacy.unit == "user" else 1
 
 
 def _require_recordable(config: Config, centers: Vectors) -> None:
-    """Refuse centres that no run directory holds, or too few batches, before counts are noised.
+    """Refuse centres before counts are noised.
 
     Raises:
-        InputError: they are.
+        InputError: a run directory holds no such centres, or fewer batches.
     """
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):
         problem = f"the model's vectors reach beyond {MAX_COORDINATE:,.0f}."

@@ -1,4 +1,4 @@
-"""A network's output head apart: the scores of a few tokens need a few of its rows.
+"""A network's output head apart from the rest: a few tokens' scores take only a few of its rows.
 
 Where a step looks at a hundred tokens alone, scoring all others is a fifth of a small model's work.
 """
@@ -70,8 +70,8 @@ class Head:
     def logits(self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None) -> torch.Tensor:
         """Return logits float32 [n, S] of some tokens, or all, from hidden states float32 [n, H].
 
-        Each row's are from its own hidden state. Those of some tokens are worked out in float32,
-        whatever the network's dtype.
+        Each row of logits is from its own row of hidden states. Those of some are worked out in
+        float32, whatever the network's dtype.
         """
         weight, bias = self._layer.weight, self._layer.bias
         if support is not None:

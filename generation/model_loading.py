@@ -1,6 +1,6 @@
 """A language model from its files, tried out.
 
-A model that generation cannot use is refused before anything is done with it.
+What generation cannot use is refused before anything is done with it.
 """
 
 from __future__ import annotations

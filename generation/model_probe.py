@@ -1,4 +1,4 @@
-"""Trials of a network when it is loaded: can it generate, and does one context move another's bits?
+"""A trial of a loaded network: does it generate, and does one context move another's bits?
 
 Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how
 its sums are rounded, then depends on all contexts, and a last bit can send a token to another
@@ -34,9 +34,9 @@ _SEED = 40
 
 
 class UnusableModelError(ValueError):
-    """The reason why a network cannot generate, and the remedy.
+    """The reason why a network cannot generate, and a remedy.
 
-    The reason is the end of a sentence that begins with its name.
+    The reason ends a sentence that begins with the network's name.
     """
 
     def __init__(
@@ -47,11 +47,7 @@ class UnusableModelError(ValueError):
 
 
 class Probe(NamedTuple):
-    """The result of the trials.
-
-    `shares`: shared passes give the network's logits. `couples`: contexts in a pass move each
-    other's bits.
-    """
+    """A trial's result: shared passes give the model's logits, contexts move each other's bits."""
 
     shares: bool
     couples: bool
@@ -98,11 +94,11 @@ def isolation_of(model: LanguageModel) -> Isolation:
 
 
 def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
-    """Return shared passes if the model's cache allows them and no bit moves.
+    """Return shared passes, or else passes for each batch or context.
 
-    Otherwise each batch or context has its own. A pass has `rows` contexts, each with `places` for
-    its prompt, one of them padding, and for `tokens` after it. With a `head` of the model, tokens
-    are scored only where they are read.
+    They are shared where the model's cache allows them and no bit moves. A pass has `rows`
+    contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it.
+    With a `head` of the model, tokens are scored only where somebody looks.
     """
     shares, couples = probe(model)
     shared = None
@@ -144,9 +140,9 @@ def _probed(model: LanguageModel) -> Probe:
 
 
 def _known_tokens(model: LanguageModel) -> int:
-    """Return how many token ids the tokenizer has, all of which the network must know.
+    """Return the number of the tokenizer's ids, all of which the network must know.
 
-    Without a tokenizer it is what the network knows.
+    Without a tokenizer it is the number that the network knows.
     """
     embeddings = model.network.get_input_embeddings()
     known = min(model.vocabulary, getattr(embeddings, "num_embeddings", model.vocabulary))
@@ -178,9 +174,9 @@ def _beside(
     behind: Sequence[Prompt],
     before: Sequence[Prompt],
 ) -> torch.Tensor:
-    """Return the watched prompts' logits [1 + tokens, watched, V] among other prompts.
+    """Return the watched prompts' logits [1 + tokens, watched, V] in company.
 
-    Others are in their batch, and a batch is before it.
+    There are other prompts behind them in their batch, and a batch before it.
     """
     passes = SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
     other: CachedPrompts | None = passes.start(before) if before else None

@@ -1,4 +1,4 @@
-"""One recorded step compared with the model: logits computed anew, and their rounding."""
+"""A recorded step against the model: its logits recomputed, and the most that rounding explains."""
 
 from __future__ import annotations
 
@@ -127,10 +127,7 @@ class ModelStep:
 
     @property
     def nats(self) -> float:
-        """The largest error of a token's log-probability, in nats.
-
-        Its own logit is off one way, and all others the other way.
-        """
+        """Bound a log-probability's error: the token's logit goes one way, all others the other."""
         if self.mechanism.contribution.grid is None or self.problem:
             return 2 * self.tolerance / self.mechanism.temperature
         x, tau = self.index, self.mechanism.temperature
@@ -181,7 +178,7 @@ class ModelStep:
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
-    """Return why a recorded support cannot be one, or None."""
+    """Return why a recorded support cannot be one, or None where it can or none is recorded."""
     if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
         return None
     return Finding(code="replay.no-support")
@@ -190,7 +187,7 @@ def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Fin
 def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
     """Return the largest absolute raw logit that a contribution depends on.
 
-    Logits that clipping cuts cannot be off.
+    The logits that clipping cuts cannot be off.
     """
     if not logits.size:
         return 0.0

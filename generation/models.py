@@ -1,4 +1,4 @@
-"""Models as files: the place of a name, a model's identity, and loading.
+"""Models as files: where a name leads, a model's identity, and loading.
 
 Remote code is never run.
 
@@ -44,9 +44,9 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 def origin_of(name: str, field: str) -> Path | str:
-    """Return the folder that a config's field names, as itself or as package:NAME/FOLDER.
+    """Return the folder that a config's field names, or else a Hugging Face name.
 
-    Otherwise it is a Hugging Face name.
+    The field names it as itself or as package:NAME/FOLDER.
 
     Raises:
         InputError: the name is a path, and nothing is there.
@@ -59,7 +59,7 @@ def origin_of(name: str, field: str) -> Path | str:
 def identity_files(origin: Path | str, field: str) -> list[Path]:
     """Return the files that decide what a model computes.
 
-    A hub's model must have been loaded before: they are here then.
+    A hub's model must have been loaded before, so that they are here.
 
     Raises:
         InputError: it has none, or a pipe, a device or the like among them, whose reading might
@@ -158,7 +158,7 @@ def load_network(
 
 
 def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None) -> int:
-    """Return the longest text of an encoder, in tokens.
+    """Return an encoder's longest text, in tokens.
 
     It is the least that the tokenizer, its positions and `stated` allow.
     """
@@ -213,7 +213,7 @@ class LanguageModel:
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """Ids that end a text, by the tokenizer and the model's generation settings; ascending."""
+        """Ids that end a text, ascending, by the tokenizer and the model's generation settings."""
         settings = self.network.generation_config
         listed = settings.eos_token_id if settings is not None else None
         ids = [*(listed if isinstance(listed, list) else [listed]), self.tokenizer.eos_token_id]
@@ -232,7 +232,7 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
     def decode(self, ids: list[int]) -> str | None:
-        """Return the text of token ids, as the `tokenizers` library alone decodes them, or None."""
+        """Decode token ids as the `tokenizers` library alone does; None where it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
             return None
@@ -275,9 +275,9 @@ def device_of(config: ModelConfig) -> torch.device:
 
 
 def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
-    """Return the dtype of a config's model.
+    """Return the dtype that a config names, or bfloat16 on a device that computes in it by itself.
 
-    It is the one that the config names, or bfloat16 if the device computes in that by itself.
+    Otherwise `auto` is float32.
     """
     if config.dtype == "auto":
         if device.type == "cuda":
@@ -307,7 +307,7 @@ def gguf_file(folder: Path) -> Path | None:
 
 
 def converted(gguf: Path) -> Path:
-    """Return the folder of a converted GGUF file: a Hugging Face model with weights in float32.
+    """Return the folder of a GGUF file converted into a Hugging Face model with float32 weights.
 
     It is converted now if it was not. Atomic: whole or absent.
     """

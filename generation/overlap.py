@@ -1,6 +1,4 @@
-"""Texts that are declared public against the private records.
-
-A match survives changes of case, marks, spaces or some words.
+"""Public texts against private records, whatever was done to case, marks, spaces or some words.
 
 Two texts of different sources have phrases in common; nobody can say of a text alone whose it is. The thresholds here
 were chosen so that no such pair is taken for a copy (measured in docs/sharp-edges.md#records-in-public-texts).
@@ -45,10 +43,7 @@ _WORD = re.compile(r"\w+")
 
 
 def letters_of(text: str) -> str:
-    """Return the letters and digits alone, without case, accents and variants of form.
-
-    Wide characters come three times.
-    """
+    """Return letters and digits alone, without case, accents and forms; wide characters thrice."""
     if text.isascii():
         return _NO_LETTER.sub("", text.lower())
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
@@ -77,7 +72,7 @@ class PublicTexts(NamedTuple):
     canaries: Sequence[str] = ()
 
     def shared_with(self, records: Iterable[str]) -> tuple[SharedText, ...]:
-        """Return what each setting shares with the records, if anything.
+        """Return each setting's share with the records, for settings that have anything of them.
 
         Args:
             records: texts; gone through twice. Memory grows with the public texts, and by an integer a record.
@@ -127,7 +122,7 @@ def shared_texts(
 
 
 class _Run(NamedTuple):
-    """A row of letters that a record, from `start`, and a public text, from `place`, share."""
+    """A common row of letters, from `start` in a record and from `place` in a public text."""
 
     start: int
     place: int
@@ -138,9 +133,11 @@ class _Setting:
     """One setting's texts, ready to be looked up."""
 
     def __init__(self, field: str, passages: Sequence[str], wholes: Iterable[str], words: frozenset[str]) -> None:
-        """Prepare a setting's texts.
+        """Prepare the texts.
 
-        `wholes` are copies if a record equals one; `words` are those of a list, in any order.
+        Args:
+            wholes: they are copies if a record equals one.
+            words: those of a list, in any order.
         """
         self._field, self._words = field, words
         self._wholes = frozenset(filter(None, map(letters_of, wholes)))
@@ -168,7 +165,7 @@ class _Setting:
             self._forms[past] -= 1
 
     def result(self, records: Sequence[str]) -> SharedText | None:
-        """Return what these texts share with all the records; None if it is next to nothing."""
+        """Return what these texts share with all records, or None if it is next to nothing."""
         # How many letters before each place are no form of words.
         own = [0, *accumulate(count < FORM_RECORDS for count in accumulate(self._forms))]
         told, copied, longest = self._copied, self._copied, 0
@@ -192,7 +189,7 @@ class _Setting:
         return len(words) >= LIST_WORDS and len(words & self._words) >= LIST_PART * len(words)
 
     def _runs(self, letters: str) -> list[_Run]:
-        """Return the rows of letters that a record shares with these texts, in its own order."""
+        """Return the rows of letters that a record shares with these texts, in record order."""
         last = len(letters) - SEED + 1
         if not any(letters[at : at + SEED] in self._seeds for at in range(0, last, STRIDE)):
             return []
@@ -231,10 +228,7 @@ def _joined(runs: Iterable[_Run]) -> list[tuple[int, int]]:
 
 
 def _is_copy(length: int, runs: Sequence[_Run], own: Sequence[int]) -> bool:
-    """Return whether a public text has so much of a record that it was taken from there.
-
-    `length` is the record's, in letters.
-    """
+    """Return whether enough of a record of `length` letters is in a text to be taken from there."""
     if any(own[run.place + run.length] - own[run.place] >= COPIED for run in runs):
         return True
     for first in range(len(runs)):
@@ -248,7 +242,7 @@ def _is_copy(length: int, runs: Sequence[_Run], own: Sequence[int]) -> bool:
 
 
 def _covered(runs: Sequence[_Run], spread: int, own: Sequence[int]) -> tuple[int, int]:
-    """Return how many letters of a record are in one place of a public text, in order.
+    """Count a record's letters in one place of a public text, in order: all, and those of no form.
 
     The numbers are of all letters, and of those that are no form. That place begins with the first
     of these runs and is `spread` letters long.

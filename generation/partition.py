@@ -1,4 +1,6 @@
-"""Records to contexts and batches: by hashed rules a record's places depend on it alone.
+"""Records to contexts and batches.
+
+Under the hashed rules a record's places depend on that record alone.
 
 In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
 batches is asked for, and forgotten for another: memory does not grow with the rounds.
@@ -60,9 +62,9 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class PlacedCanary:
-    """A batch's canary: its number in the file `canaries`, and its context.
+    """A batch's canary: its number in the file `canaries`, its context, and its inclusion.
 
-    It also says whether that is among the batch's.
+    If included, the context is among the batch's.
     """
 
     number: int
@@ -90,7 +92,7 @@ class Batch:
 
     @property
     def shown(self) -> tuple[Context, ...]:
-        """The records shown to the model: the contexts, and behind them a canary that is none."""
+        """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
         if self.canary is not None and out:
             return (*self.contexts, self.canary.context)
@@ -139,20 +141,14 @@ class Batches(Sequence[Batch]):
 
 @dataclass(frozen=True)
 class Partition:
-    """All batches in order of id, and every record's line of the file `assignment`.
-
-    Lines are in hash order.
-    """
+    """All batches by id, and every record's line of the file `assignment`, in hash order."""
 
     batches: Batches
     assignment: tuple[Assigned, ...]
 
 
 class _Member(NamedTuple):
-    """A record to place.
-
-    `group` is the number of its group in the run; None if it goes nowhere.
-    """
+    """A record to place, and the number of its group in the run, or None where it goes nowhere."""
 
     digest: str
     record: Record
@@ -172,7 +168,7 @@ def partition(
     users: Mapping[Record, str] | None = None,
     spent: Mapping[str, float] | None = None,
 ) -> Partition:
-    """Place every record, by a rule that looks at one record alone but for `paper-slices`.
+    """Place every record; all rules but `paper-slices` look at one record alone (mathematics).
 
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
@@ -203,7 +199,7 @@ def partition_as_recorded(
     assignment: Iterable[Assigned],
     begun: Batching,
 ) -> Partition:
-    """Return the partition of a run that has begun, whose assignment gives each record's group.
+    """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
     So no record is clustered twice. A record that the assignment lacks goes nowhere; the digest of
     the data then shows that it is not the run's.
@@ -236,7 +232,10 @@ def partition_as_recorded(
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
-    """Return the partition with each context's allowance, by its payer, where that differs."""
+    """Return the partition with the contexts' own budgets, if they differ.
+
+    The assignment says which payer a context has.
+    """
     budget = manifest.mechanism.budget
     if budget is None or not manifest.own_allowances:
         return parts
@@ -259,9 +258,9 @@ def _parted(
     members: Sequence[_Member],
     assigned: Callable[[_Member, _Place], Assigned],
 ) -> Partition:
-    """Return the partition of these records, which are in hash order.
+    """Return the partition of records in hash order.
 
-    With several rounds a line gives the group alone.
+    With several rounds a line says the group alone.
     """
     batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
     places: Iterable[_Place] = _places(batching, groups, members, 0)

@@ -1,4 +1,4 @@
-"""Forward passes of a network, which several batches share: every context is a row of one cache.
+"""A network's forward passes, shared by batches: every context is a row of one key-value cache.
 
 A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the
 same column in every row, and the t-th token after it always goes to the t-th column after that,
@@ -57,17 +57,11 @@ Prompt = Sequence[int]
 
 
 class CachedPrompts(Protocol):
-    """n prompts with their key-value cache, n >= 0, all continued with the same tokens.
-
-    They are a batch in the making.
-    """
+    """A batch in the making: n >= 0 cached prompts, all continued with the same tokens."""
 
     @property
     def logits(self) -> torch.Tensor:
-        """The logits of the next token on the model's device.
-
-        Float32 [n, V], V as the model scores it.
-        """
+        """Next token's logits on the model's device: float32 [n, V], V as the model scores it."""
         ...
 
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
@@ -90,10 +84,7 @@ def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
 
 
 def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism) -> tuple[torch.Tensor, PublicPart]:
-    """Return the logits that a step reads, and what it still takes of `public`.
-
-    That has no support if the logits are over it.
-    """
+    """Return a step's logits, and the rest of `public`: no support if the logits are over it."""
     if mechanism.over_support and public.support is not None:
         return prompts.logits_over(public.support), PublicPart(None, public.anchor)
     return prompts.logits, public
@@ -140,11 +131,11 @@ class _Outputs(CachedPrompts):
 
 
 class OwnCache(_Outputs):
-    """n prompts as one left-padded batch with a cache of its own, in the form that the model keeps.
+    """n prompts as one left-padded batch with a cache of its own: `CachedPrompts`.
 
-    All prompts are padded to a length that the caller fixes, not to the longest of them: padding
-    changes how logits are rounded, and one private prompt's length must not reach the others'
-    logits that way.
+    The cache has the form that the model keeps. All prompts are padded to a length that the caller
+    fixes, not to the longest of them: padding changes how logits are rounded, and one private
+    prompt's length must not reach the others' logits that way.
     """
 
     def __init__(
@@ -156,6 +147,8 @@ class OwnCache(_Outputs):
         head: Head | None = None,
     ) -> None:
         """Feed the prompts, each padded to `length` places.
+
+        `fewest` rows go through the network, if any do.
 
         Args:
             model: a loaded model.
@@ -291,7 +284,7 @@ class SeveralCaches(CachedPrompts):
 
 
 class Passes:
-    """The forward passes of all batches in the making: apart for each batch, or each row."""
+    """All batches' forward passes in the model's own way: apart for each batch, or each row."""
 
     def __init__(
         self, model: LanguageModel, rows: int, places: int, head: Head | None = None, *, alone: bool = False
@@ -313,14 +306,16 @@ class Passes:
         self._running: list[_Outputs | SeveralCaches] = []
 
     def fits(self, prompts: int) -> bool:
-        """Return whether `prompts` prompts fit beside the running ones.
+        """Return whether so many prompts fit beside the running ones.
 
-        For the first batch they do.
+        The first batch always does.
         """
         return not self._running or sum(map(len, self._running)) + prompts <= self._rows
 
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """Feed a batch's prompts. A `prefix` of prompts is computed once for all, if possible.
+        """Feed a batch's prompts.
+
+        The `prefix` is what prompts begin with; where it can be, it is computed once for them.
 
         Raises:
             ValueError: a prompt leaves no padding in its places.
@@ -426,10 +421,7 @@ class SharedPasses(Passes):
         return [row for row in everywhere if row not in taken]
 
     def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
-        """Compute some prompts' caches and first logits.
-
-        Padding stands between the shared prefix and the rest.
-        """
+        """Compute prompts' caches and first logits, padded between shared prefix and rest."""
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
         rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
@@ -464,9 +456,9 @@ _Row = tuple[int, int]
 
 
 class _SharedRows(_Outputs):
-    """n prompts in rows of shared passes.
+    """A batch's rows; see `CachedPrompts`.
 
-    Forks share the rows: a fork that continues writes its own tokens over another's.
+    Forks share the rows: whoever goes on writes its own tokens where another's stand.
     """
 
     def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None) -> None:
@@ -486,10 +478,7 @@ class _SharedRows(_Outputs):
         return twin
 
     def take(self, block: int, outputs: torch.Tensor, *, view: bool) -> None:
-        """Keep this batch's rows of a block's outputs.
-
-        A view is kept if it may be, and the rows are in one piece.
-        """
+        """Keep this batch's rows of a block's outputs, as a view if allowed and contiguous."""
         here = [i for i, (number, _) in enumerate(self.rows) if number == block]
         rows = [self.rows[i][1] for i in here]
         if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
@@ -506,7 +495,7 @@ class _SharedRows(_Outputs):
 
 
 class _Block:
-    """The rows of one pass, with keys and values [rows, heads, width, d] in every layer."""
+    """One pass's rows and their cache: keys and values [rows, heads, width, d] in every layer."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None) -> None:
         self._network, self._places, self._width, self._head = model.network, places, width, head
@@ -533,9 +522,9 @@ class _Block:
 
     @torch.inference_mode()
     def feed(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """Return the next outputs after row -> (position, token).
+        """Return outputs after row -> (position, token).
 
-        Other rows compute outputs that are not read.
+        Other rows compute what nobody looks at.
         """
         rows = len(self._prompts)
         used = rows if self._full else min(rows, -(-(max(tokens) + 1) // ROWS_STEP) * ROWS_STEP)
@@ -598,10 +587,11 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
-    """Return the rows of a pass: a power of two, as many as are useful and fit into free memory.
+    """Return the number of rows of a pass: a power of two, at least 1.
 
-    It is at least 1. It depends on the model, the machine and public lengths, and not on any
-    record, if `free` was measured before the first one was read.
+    As many rows as fit into free memory and serve a purpose. It depends on the model, the machine
+    and public lengths; and not on any record, where `free` was measured before the first one was
+    read.
 
     Args:
         model: a loaded model.

@@ -1,4 +1,4 @@
-"""Previews of a run before anything of it is written: number of texts, claim, and duration.
+"""Plans of a run, before anything of it is written: its number of texts, its claim, its duration.
 
 All records are placed and the model is loaded, as for the run itself, and its first batches take a
 few steps, which are timed, weighed and dropped: nothing of them is shown or kept.

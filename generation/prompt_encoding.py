@@ -1,6 +1,4 @@
-"""Prompts as token ids: a template may write control tokens, such as the end of a turn.
-
-Shown texts may not.
+"""Prompts as token ids: a template's own words may be control tokens; what it shows may not.
 
 Tokenizers read `<|im_end|>` in a record as they read it in the template. A record could then end its turn, give the
 model another instruction, or begin a text of its own. So what a prompt shows is spelled: its text stays as it is, and
@@ -20,9 +18,9 @@ _ANCHOR = "x"
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
-    """Return the token ids of a text in which control tokens count.
+    """Return a text's token ids, with control tokens as such.
 
-    `special` adds what the tokenizer puts around a text.
+    With `special`, they include what the tokenizer puts around a text.
     """
     # verbose=False: the tokenizer warns about long texts, and a cut follows anyway.
     return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
@@ -74,7 +72,10 @@ class PromptEncoder:
         return self._own[own]
 
     def _with_shown_spelled(self, parts: Sequence[Part]) -> list[int]:
-        """Return the whole text's ids, with letters for control tokens that shown text writes."""
+        """Return the whole text's ids.
+
+        Control tokens that shown text has a part in are replaced by their letters' ids.
+        """
         text = "".join(part.text for part in parts)
         if not self._tokenizer.is_fast:  # others do not say where a token stands
             return self._encoded(text)

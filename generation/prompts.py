@@ -1,6 +1,6 @@
-"""Prompt templates (the paper's appendix "Prompts", or the user's own) and a run's prompts.
+"""Prompt templates, a run's prompts, and the ends of a text.
 
-A template also says what ends a text.
+Two templates are the paper's (appendix "Prompts"), another is a user's own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Template(ABC):
 class PretrainedTemplate(Template):
     """Fenced examples under a label line.
 
-    The model continues after an opening fence, and ends with a closing one.
+    The model goes on after an opening fence, and ends with a closing one.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -126,13 +126,10 @@ class InstructionTemplate(Template):
 
 
 class OwnTemplate(Template):
-    """A template of the user's own (`Wording`), whose text is the whole prompt.
-
-    A chat format is written into it.
-    """
+    """A user's own template (`Wording`), whose text is the whole prompt, a chat format included."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, text: str, end: str | None) -> None:
-        """Parse the user's template.
+        """Read the template.
 
         Raises:
             InputError: prompt.text or prompt.end cannot be used with this tokenizer.
@@ -186,7 +183,7 @@ def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
 def template(
     name: str, tokenizer: PreTrainedTokenizerBase, text: str | None = None, end: str | None = None
 ) -> Template:
-    """Return the template of a config's name, "pt" or "it", or the user's own `text`, "own".
+    """Return the template "pt" or "it" of a config, or "own", the user's, with a `text`.
 
     Raises:
         InputError: the tokenizer cannot write the end mark.
@@ -218,17 +215,11 @@ class Prompts:
         public_examples: Mapping[str, Sequence[str]] | None = None,
         rules: ForbiddenTokens | None = None,
     ) -> None:
-        """Prepare the prompts of all labels.
+        """Prepare prompts that show up to `examples` records each.
 
-        Args:
-            model: a loaded model.
-            template: the one that makes prompts.
-            labels: the public list.
-            examples: the most records that a context shows.
-            most_tokens: the most tokens of an example.
-            one_line: whether an example is put on one line.
-            public_examples: those before them in every prompt of a label, treated likewise.
-            rules: the rules about what may follow a public prompt; None for none.
+        Each record is put on `one_line` if so, and cut to `most_tokens` tokens. Before them every
+        prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
+        follow a public prompt; None where anything may.
         """
         self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
         self.public_examples = {label: tuple(texts) for label, texts in (public_examples or {}).items()}
@@ -245,7 +236,7 @@ class Prompts:
         return [self._prompt(label, context) for context in contexts]
 
     def prefix(self, label: str) -> Prompt:
-        """Return the public beginning of a label's prompts, the same for all records."""
+        """Return the beginning of a label's prompts for any records: known from what is public."""
         if label not in self._prefixes:
             prompts = [self._tokens(label, [probe]) for probe in _PROBES]
             same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
@@ -253,7 +244,7 @@ class Prompts:
         return self._prefixes[label]
 
     def continuation(self, label: str, text: str, most: int) -> tuple[list[int], int]:
-        """Return the first `most` tokens of a real text after a prompt, and how many lead up to it.
+        """Return a real text after a prompt: up to `most` tokens, and how many only lead up to it.
 
         The template shows its examples so: its label's line, say, leads up to a text, and the mark
         that ends it is its last token if there is room. If examples stand elsewhere, nothing leads
@@ -275,18 +266,18 @@ class Prompts:
     def alone(
         self, label: str, contexts: Sequence[Context], rows: int, tokens: int, head: Head | None = None
     ) -> CachedPrompts:
-        """Return a batch in passes of its own, with the logits that it has among others.
+        """Return a batch in passes of its own, with its logits among others.
 
-        Arguments are as for `passes_for`.
+        Arguments as for `passes_for`.
         """
         passes = passes_for(self._model, rows, self.places, tokens, head)
         return passes.start(self.of(label, contexts), self.prefix(label))
 
     def public(self, label: str, tokens: int, wanted: bool = True) -> CachedPrompts:
-        """Return the public prompt in passes of its own, with the logits that it has in a run.
+        """Return the public prompt in passes of its own, with its logits in a run.
 
-        Up to `tokens` tokens follow. There is no prompt if a step takes nothing from it and it is
-        not wanted.
+        Up to `tokens` tokens follow. No prompt where it is not wanted, because a step takes nothing
+        from it.
         """
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
@@ -301,10 +292,8 @@ class Prompts:
         return self._public[label]
 
     def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Return a public prompt's logits [1, V] after a text, -inf where rules forbid."""
-        if self._rules is None:
-            return logits
-        return _without(logits, self._rules.after(self.public_tokens(label), text))
+        """Set a public prompt's logits [1, V] to -inf for tokens that rules forbid after a text."""
+        return logits if self._rules is None else _without(logits, self._rules.after(self.public_tokens(label), text))
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """Return a context's prompt.
@@ -333,7 +322,7 @@ class Prompts:
 
 
 class RuledPrompt(CachedPrompts):
-    """A public prompt whose forbidden next tokens have the logit -inf, and no others."""
+    """A public prompt (`CachedPrompts`) with logits -inf for exactly the forbidden next tokens."""
 
     def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
         """Args: the public `prompt`'s token ids, which are `cached`; what may not follow it."""
@@ -362,9 +351,9 @@ class RuledPrompt(CachedPrompts):
 
 
 def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
-    """Return logits [n, V] with -inf for forbidden tokens.
+    """Set logits [n, V] to -inf for what rules forbid.
 
-    Tokens that the model itself excludes stay above that.
+    What the model itself rules out stays above that.
     """
     logits = logits.clamp(min=torch.finfo(torch.float32).min)
     for ids in forbidden.values():
@@ -373,7 +362,7 @@ def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor
 
 
 def in_one_line(text: str) -> str:
-    """Return the text with single spaces for white space, line breaks too.
+    """Return the text with single spaces for white space and line breaks.
 
     It depends on this text alone.
     """
@@ -381,10 +370,12 @@ def in_one_line(text: str) -> str:
 
 
 def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
-    """Refuse a mark that a tokenizer cannot write: it would never end a text, or end all at once.
+    """Refuse an end mark that a tokenizer cannot write.
+
+    It would never end a text, or end all at once.
 
     Raises:
-        InputError: it cannot.
+        InputError: the tokenizer cannot write the mark.
     """
     for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
         text = f"x{before}{mark}"
@@ -396,9 +387,9 @@ def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
 def written_forms(
     tokenizer: PreTrainedTokenizerBase, mark: str, befores: Sequence[str] = _BEFORE
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the token sequences that write a mark after a word, and after each of `befores`.
+    """Return token sequences for a mark after a word and each of `befores`.
 
-    None ends in another of them.
+    None of them ends in another.
     """
     anchor = "x"
     start = encode(tokenizer, anchor, special=False)

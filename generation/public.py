@@ -93,7 +93,10 @@ def _without_records(config: Config) -> Config:
 
 
 class _Texts:
-    """Storage of texts without a record: a `Store`. Of their steps it keeps the tokens alone."""
+    """A store of texts without records; see `Store`.
+
+    Of their steps nothing is kept but the tokens.
+    """
 
     location, whole = "", ()
 

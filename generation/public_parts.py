@@ -1,4 +1,4 @@
-"""A run against its model alone: supports and anchors of all steps from public prompts.
+"""A run against its model alone: supports and anchors of all steps from the public prompts.
 
 No data is needed.
 """
@@ -31,7 +31,7 @@ from dpaudit.runs.storage import Location
 def replay_public(
     run: Location, *, model: str | None = None, progress: Callable[[int, int], None] | None = None
 ) -> PublicReplay:
-    """Recompute a run's public parts at every step, with its model and without its data.
+    """Recompute a run's values from its public prompts, at all steps, with its model, without data.
 
     Memory is that of a few texts: it does not grow with the run.
 
@@ -76,7 +76,7 @@ def public_steps(reader: RunReader) -> int:
 
 
 def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int], None]) -> PublicParts | None:
-    """Compare each step's support and anchor with the public prompt's after the text's tokens.
+    """Compare each step's support and anchor with the public prompt's, after the text's own tokens.
 
     Args:
         reader: the run.
@@ -213,9 +213,9 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
 
 
 def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
-    """Return how far from the last public token one stands on the other side, and how many too far.
+    """Return the largest gap of a misplaced token to the public prompt's last one.
 
-    Too far is beyond `most`.
+    Return the number of gaps beyond `most`, too.
     """
     chosen = mechanism.support
     again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
@@ -230,7 +230,7 @@ def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Flo
 def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> _Gap:
     """Compare the anchor with the public prompt's over the recorded support.
 
-    A logit may be off, and their sum.
+    An error of one logit also moves their sum.
     """
     try:
         again = mechanism.contribution.anchor(logits)

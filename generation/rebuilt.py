@@ -1,4 +1,4 @@
-"""The parts of a finished run: model and prompts as run.json names them, and batches."""
+"""A finished run's sources: its model and prompts as in run.json, and its batches from the data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NamedModel:
         """Load the model, by its `name` or the run's.
 
         Raises:
-            InputError: it or a prompt is not the run's.
+            InputError: the model or a prompt is not the run's.
         """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
@@ -89,10 +89,7 @@ class NamedModel:
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def text_problem(self) -> Finding | None:
-        """Return the first text that differs from its tokens decoded by the model's tokenizer.
-
-        It is None if there is none.
-        """
+        """Return the first text unlike its tokens decoded by the model's tokenizer, or None."""
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
@@ -171,10 +168,10 @@ class Rebuilt:
     """
 
     def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
-        """Read the run's records and its model.
+        """Read the data and load the model.
 
         Raises:
-            InputError: the records of `read`, which `data` names, or the model are not the run's.
+            InputError: the model or the `read` data, called `data`, are not the run's.
         """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
@@ -195,7 +192,7 @@ class Rebuilt:
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
-        """Return the first line of the recorded assignment that contradicts the rule, or None."""
+        """Return the first line of the recorded assignment that breaks the rule, or None."""
         whose = self._users or {}
         users = {self._digest(record): self._hashing.user(user) for record, user in whose.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
@@ -232,10 +229,10 @@ class Rebuilt:
         return self._hashing.digest(record.label, record.text)
 
     def _require_rule(self) -> None:
-        """Refuse a run.json that declares less of how records became batches than this generator.
+        """Refuse a run.json that declares less of the batching rule than this generator does.
 
         Raises:
-            InputError: it does.
+            InputError: a field is missing, or numbers of batches disagree.
         """
         batching = self._manifest.batching
         part = "label" if self._manifest.clustering.method == "none" else "cluster"
@@ -276,10 +273,7 @@ def _refused(where: str, field: str, problem: str) -> InputError:
 
 @contextmanager
 def of_options() -> Iterator[None]:
-    """Name the command's options where an error asks for other settings.
-
-    Settings cannot be changed here.
-    """
+    """Name the command's options in errors that ask for other settings, fixed here."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Private records: text and label, from files or a Hugging Face dataset.
+"""Private records: text and label, from files or a Hugging Face data set.
 
 Error messages never hold their text.
 """
@@ -28,7 +28,7 @@ _MARK = "\ufeff".encode().decode(_BYTES)
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """One private record. Two rows with equal label and text are one.
+    """A private record; rows with equal label and text are one record.
 
     Without labels the label is empty.
     """
@@ -61,7 +61,7 @@ class Records:
 def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS) -> Records:
     """Read the distinct records that a config names.
 
-    Users are counted, and not kept unless `whose`.
+    Records are counted for each user; users are kept only with `whose`.
 
     Args:
         config: names the data, its columns and its labels.
@@ -105,17 +105,14 @@ def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str,
 
 
 def one_user(name: str) -> str:
-    """Return the form in which equal names of users are one user.
-
-    It is NFC, with white space between words alone.
-    """
+    """Return the form in which users' equal names agree: NFC, with single spaces between words."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:
-    """Read all rows of a config's data and keep none; labels are not read.
+    """Read all rows of a config's data, keep none, and look at no label.
 
-    `names` are the names of its fields in errors.
+    Errors call the data's fields by `names`.
 
     Raises:
         InputError: a row cannot be read or has no text, a column is missing, or there is no row.
@@ -137,7 +134,7 @@ def _no_records(config: DataConfig, names: Mapping[str, str]) -> InputError:
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
-    """Read the distinct texts of a file, a folder or a data set of the hub, sorted, without labels.
+    """Read a file's, a folder's or a hub data set's distinct texts, sorted; labels do not matter.
 
     Args:
         name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data
@@ -186,7 +183,7 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
 
 
 def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
-    """Return the record of a row; None if the row's label, or its absence, skips it."""
+    """Return a row's record, or None if its label, or its having none, says to skip it."""
     if config.labels is None:
         return Record("", _value(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
@@ -223,7 +220,7 @@ def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
 
 
 def _given(row: Row, column: str) -> str | None:
-    """Return a row's text in a column; None if there is none.
+    """Return a row's text in a column, or None if there is none.
 
     Raises:
         InputError: the value is no text.

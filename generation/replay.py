@@ -1,4 +1,4 @@
-"""A run against its model and its data: values, assignment, left-out records, an attack.
+"""A run against its model and data: values, assignment, left-out records, and an attack.
 
 Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
 operating system's entropy. The checks judge what is found. See docs/replay.md.
@@ -179,9 +179,9 @@ def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) ->
 
 
 def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
-    """Return the steps of a batch to compute: its texts from their beginnings.
+    """Return the steps of a batch to compute, from the beginnings of its texts.
 
-    All are needed if a context is left out.
+    A context that is left out takes all steps.
     """
     if slots:
         return list(spans)
@@ -193,7 +193,10 @@ class _Replayer(Rebuilt):
     """A run with its data and its model, ready to be computed again."""
 
     def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
-        """Read the run's data and model; `tick` is told of forward passes.
+        """Rebuild the run.
+
+        Args:
+            tick: told of forward passes.
 
         Raises:
             InputError: the data or the model is not the run's.
@@ -202,7 +205,7 @@ class _Replayer(Rebuilt):
         super().__init__(reader, data, partial(self._read, data), model)
 
     def _read(self, data: str) -> Records:
-        """Read the run's records, from a path or, if the run read one, a data set.
+        """Read the run's records from a path, or from a data set if the run did.
 
         No mistyped path goes to the hub.
         """
@@ -227,10 +230,7 @@ class _Replayer(Rebuilt):
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]
     ) -> tuple[list[ReplayedStep], list[LeftOut]]:
-        """Feed a batch's contexts its own tokens.
-
-        Compare steps at `positions`, and leave the contexts in `slots` out.
-        """
+        """Feed a batch's contexts its tokens; compare at `positions`, leave out `slots`."""
         with self._reader.batch(batch_id) as recorded:
             needed = _needed(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
@@ -282,10 +282,7 @@ class _Replayer(Rebuilt):
         return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem, without)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
-        """Attack the declared mechanism on a batch's contexts.
-
-        The canary record is one more context.
-        """
+        """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
@@ -331,10 +328,7 @@ class _Replayer(Rebuilt):
         return None
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
-        """Return the batch's contexts on the data less one record.
-
-        Where slots are fixed, it is less one context.
-        """
+        """Return a batch's contexts without one record; with fixed slots, without one context."""
         if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]

@@ -124,9 +124,7 @@ def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
-    """Return each column's place in a header, blanks around names stripped.
-
-    No other column matters.
+    """Return each column's place in a header, ignoring blanks around names and other columns.
 
     Raises:
         InputError: a column is not there, or is there twice.
@@ -172,10 +170,7 @@ def _empty(path: Path) -> InputError:
 
 
 def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> Iterator[Row]:
-    """Yield the rows of a folder of text files, or of files of one other kind.
-
-    Hidden files are skipped.
-    """
+    """Yield the rows of a folder of text files, or of files of one other kind, none hidden."""
     unlabelled = config.labels is None
     found = sorted([*folder.glob("*/*.txt"), *(folder.glob("*.txt") if unlabelled else ())])
     texts = [file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)]
@@ -209,7 +204,7 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
 
 
 def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
-    """Return the encoding that a text file or its config names; UTF-8 if neither does.
+    """Return the encoding that a text file or its config names, or UTF-8 if neither does.
 
     Raises:
         InputError: they name different ones, or the file is no text.
@@ -378,10 +373,10 @@ def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]
 
 
 def _class_name(classes: Sequence[str], number: object, where: str) -> str | None:
-    """Return the name of a class by its number; None for a row without one.
+    """Return a class's name by its number, or None without one.
 
     Raises:
-        InputError: the number is of no class.
+        InputError: no class has the number.
     """
     if number is None or number == _UNLABELLED:
         return None

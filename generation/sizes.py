@@ -1,6 +1,6 @@
-"""The numbers of texts that records give at an epsilon, by public numbers alone.
+"""The number of texts that records give at an epsilon, by public numbers alone.
 
-`dpaudit init` chooses batches by them.
+`dpaudit init` chooses batches by it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Wish:
 
 @dataclass(frozen=True)
 class Pricing:
-    """The cost of a mean for one record, by the contexts of its batches.
+    """A mean's cost for one record, by its batches' contexts.
 
-    A record more or less is a context more or less.
+    One record more or less is one context more or less.
 
     Attributes:
         mechanism: with any divisor and margin, which follow from the contexts.
@@ -54,7 +54,7 @@ class Pricing:
     delta: float
 
     def of(self, contexts: int) -> Mechanism:
-        """Return the mechanism whose divisor is the number of contexts.
+        """Return the mechanism with a divisor of so many contexts.
 
         Its margin is what one of them can lift a token by.
         """
@@ -68,7 +68,7 @@ class Pricing:
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
     def batch_level(self, contexts: int, rounds: int = 1) -> float:
-        """Return epsilon of `rounds` rounds for someone who knows a record's batches.
+        """Return epsilon of so many rounds for someone who knows a record's batches.
 
         It is by the accounting that anyone can repeat.
         """
@@ -76,9 +76,9 @@ class Pricing:
         return float(decimals(found.epsilon, 4, most=math.inf))
 
     def release(self, sizes: Sizes) -> float:
-        """Return epsilon for readers of the texts, who do not know a record's batches, rounded up.
+        """Return a run's claim: epsilon for readers who do not know a record's batches.
 
-        A run claims it.
+        It is rounded up.
         """
         found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
         return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
@@ -88,10 +88,7 @@ class Pricing:
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
-        """Find the fewest contexts whose batch level is within `epsilon`.
-
-        They are at least FEWEST and at most MOST.
-        """
+        """Find the fewest contexts, in FEWEST to MOST, whose batch level is within `epsilon`."""
         low, high = FEWEST - 1, MOST
         while high - low > 1:
             middle = (low + high) // 2
@@ -126,7 +123,7 @@ class Sizes:
 
     @classmethod
     def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """Return the sizes for a wish: with `contexts` a batch, or more if its epsilon needs them.
+        """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
 
         Args:
             wish: the request.
@@ -185,19 +182,17 @@ class Sizes:
 
 
 def _most_contexts(wish: Wish, generated: int) -> int:
-    """Return the most contexts with which `generated` batches of a label are filled.
+    """Return the most contexts that fill so many batches of a label.
 
     Somewhat fewer round up to one more batch.
     """
-    if wish.records is None:
-        return MOST
-    return min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+    return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
 
 
 def _too_small(wish: Wish, pricing: Pricing) -> InputError:
-    """Return the error that no batch is large enough for the epsilon.
+    """Refuse an epsilon that no batch is large enough for.
 
-    It names one that the same records and texts can have.
+    Name one that the same records and texts can have.
     """
     problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
     contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))

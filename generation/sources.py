@@ -56,10 +56,7 @@ def _special(path: Path, field: str) -> InputError:
 
 
 def missing_part(path: str) -> str:
-    """Return the command that installs the package which a config's path names, or "".
-
-    It is "" if the package is there, or not known.
-    """
+    """Return the command that installs a config path's package, or "" if installed or unknown."""
     name, folder = _package(path)
     if not path.startswith(PACKAGE) or folder is not None:
         return ""
@@ -105,7 +102,7 @@ def _cached(name: str) -> Path | None:
     """Return the folder of a model in the hub's cache.
 
     Raises:
-        ValueError: the hub cannot have the name.
+        ValueError: the hub cannot have this name.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -114,7 +111,10 @@ def _cached(name: str) -> Path | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether two names of data lead to the same place, or to one inside the other."""
+    """Return whether two names of data lead to the same place, or to one inside the other.
+
+    They may be spelled differently.
+    """
     first, second = _place(one), _place(other)
     return any(_same(first, place) for place in (second, *second.parents)) or any(
         _same(second, place) for place in first.parents

@@ -1,7 +1,4 @@
-"""Work on blocks of an array on all cores.
-
-numpy releases the interpreter's lock while it computes.
-"""
+"""Array blocks on all cores: numpy lets go of the interpreter's lock while it computes."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _here = threading.local()
 
 
 def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) -> None:
-    """Cut 0 .. size into blocks, and call `work` on every core with an iterator of blocks.
+    """Cut 0 .. size into blocks, and call `work` on every core with a shared iterator over them.
 
     Within work that is shared out already, it is called once, for all blocks.
 
@@ -57,7 +54,7 @@ def slices(size: int, block: int) -> list[slice]:
 
 
 def even_blocks(size: int, least: int, most: int) -> int:
-    """Return the size of blocks for `share_out` that leaves no core one block more than others.
+    """Return a block size for `share_out` that leaves no core with one block more than the others.
 
     Args:
         size: how much there is to do.
@@ -70,9 +67,9 @@ def even_blocks(size: int, least: int, most: int) -> int:
 
 
 def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
-    """Return the results of `work`, thread-safe, for every item, several at a time.
+    """Apply the thread-safe `work` to each item, several at a time.
 
-    Its first exception is raised here.
+    The first exception is raised here.
     """
     results: dict[int, Result] = {}
 

@@ -21,7 +21,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 class Part(NamedTuple):
     """A piece of a prompt.
 
-    `shown` says whether it is a label or an example, rather than the template's own words.
+    It is `shown` if it is a label or an example, rather than the template's own words.
     """
 
     text: str
@@ -54,7 +54,9 @@ _LABEL, _EXAMPLE = _Placeholder(LABEL), _Placeholder(EXAMPLE)
 
 @dataclass(frozen=True)
 class Wording:
-    """A template by its lines; the line of `{example}` comes once for each example.
+    """A template by its lines.
+
+    The line with `{example}` is there once for each example, and not without any.
 
     Attributes:
         lines: all of them, each in parts.
@@ -96,10 +98,10 @@ class Wording:
 
 
 def require_seen(text: str) -> None:
-    """Refuse a control character, tabs and line breaks aside, or a lone surrogate.
+    """Refuse control characters, except tabs and line breaks, and lone surrogates.
 
     Raises:
-        WordingError: there is one.
+        WordingError: the text holds such a character.
     """
     if found := _UNSEEN.search(text):
         raise WordingError(found.group(), "text without control characters; line breaks and tabs may be there")

@@ -1,6 +1,6 @@
-"""Generation of batches, several in one forward pass (Algorithm 1, lines 3 to 11).
+"""Generation of batches, several in a forward pass, into the run directory.
 
-Each is written to the run directory.
+See Algorithm 1, lines 3 to 11.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Store(Protocol):
 class Finished:
     """A batch that is on disk.
 
-    `spent` is from `ExPostAccountant.detach`; None without an accountant.
+    `spent` is as from `ExPostAccountant.detach`, or None without an accountant.
     """
 
     batch: int
@@ -167,7 +167,9 @@ class Worker:
     ) -> None:
         """Start with nothing generated.
 
-        `batches` are all of the run by id; `seed` is of a run that commits to one.
+        Args:
+            batches: all of the run, by id.
+            seed: of a run that commits to one.
         """
         self._seed = seed
         self._store, self._manifest, self._batches = store, store.manifest, batches
@@ -195,7 +197,9 @@ class Worker:
             return self._finished(batch, len(reader.tokens), progress, resumed)
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
-        """Generate batches that are not on disk; yield each when it is there, in any order.
+        """Generate the batches that are not on disk.
+
+        Each is yielded when it is there, whichever ends first.
 
         Raises:
             InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
@@ -279,10 +283,7 @@ class Worker:
             self._shrink(error, progress)
 
     def _advance(self, progress: Progress) -> None:
-        """Continue the batches that have rows with their last tokens.
-
-        A batch whose text has ended continues from its prompts.
-        """
+        """Continue running batches by their last tokens, or from the prompts after a text's end."""
         running: list[tuple[_Open, CachedPrompts, int]] = []
         try:
             for batch in self._open:
@@ -299,10 +300,9 @@ class Worker:
             self._shrink(error, progress)
 
     def _shrink(self, error: Exception, progress: Progress) -> None:
-        """Continue with half as many rows if memory ran out, and feed all prompts anew.
+        """If memory ran out, go on with half as many rows, and feed all prompts anew.
 
-        Raises:
-            Exception: `error`, if it is any other.
+        Raise any other error.
         """
         if not out_of_memory(error):
             raise error
@@ -322,7 +322,7 @@ class Worker:
         progress(MemoryRanOut(self.rows))
 
     def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every batch that has rows one more token, and say why a text ends with it, if so.
+        """Give each batch with rows a token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
@@ -442,7 +442,7 @@ class Worker:
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
         """End a batch's text.
 
-        The batch begins another one, or is finished if its tokens are spent.
+        The batch begins another one, or is finished where its tokens are spent.
         """
         stopping = self._manifest.stopping
         text = self._model.decode(without_stop(batch.tokens, stopping.sequences))

@@ -1,4 +1,7 @@
-"""The joint cost of several releases, for a terminal. Data-dependent: not for publication."""
+"""The joint cost of releases, for a terminal.
+
+It has data-dependent figures, and is not for publication.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The one document model of all pages and screens: a title and blocks.
+"""A document model for all pages and screens: a title and blocks, for HTML, Markdown and text.
 
-Writers turn it into HTML, Markdown and text. Words in blocks are plain text, with code between
-backticks. They may hold anything, also text that somebody chose to do harm; every writer escapes
-them.
+Writers turn blocks into these. Words in blocks are plain text: what stands between backticks is
+code. They may hold anything, also text that somebody chose to do harm; every writer escapes them.
 """
 
 from __future__ import annotations
@@ -286,9 +285,11 @@ class Statement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a check.
+    """A check's outcome.
 
-    `status_name` says it in a word or a few; `anchor` is the target of links.
+    Attributes:
+        status_name: says it in a word or a few.
+        anchor: what links lead to.
     """
 
     id: str

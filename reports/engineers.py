@@ -88,7 +88,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
-        per_token = {"tokens": _tokens, "budgets": _budgets, "directions": _directions, "losses": _losses}
+        per_token = {"tokens": _tokens, "budgets": _budgets, "losses": _losses}
         parts = {**per_token, "batches": _batches, **parts}
     for name, made in {**parts, "settings": _settings, "reproduce": _reproduce}.items():
         if blocks := made(result):
@@ -230,7 +230,7 @@ def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
-    """Return the words behind the name of a figure of the batch level; "" for equal levels."""
+    """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
 
 
@@ -280,37 +280,19 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
-    if rows := budgets.rows(use):
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
+    if use.position:
         blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
-        blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
     return blocks
-
-
-def _directions(result: AuditResult) -> list[Block]:
-    found = costs.directions(result)
-    if found is None:
-        return []
-    words = costs.directions_described(result)
-    return [
-        Paragraph(say("rise-and-fall")),
-        Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
-    ]
 
 
 def _losses(result: AuditResult) -> list[Block]:
-    found, rows = costs.losses(result), worst_contexts(result)
-    if found is None and not rows:
-        return []
-    blocks: list[Block] = [Paragraph(say("loss-sign"))]
-    if found is not None:
-        words = costs.losses_described(result)
-        blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
-    if rows:
-        listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-        said = f"{worst_sentence(result)} {several_contexts(result)}".strip()
-        blocks.append(Section("Contexts whose absence would have mattered most", [Paragraph(said), listed]))
-    return blocks
+    rows = worst_contexts(result)
+    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
+    if not rows:
+        return [Paragraph(said[0])] if said[0] else []
+    listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
+    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
@@ -323,7 +305,7 @@ def _batches(result: AuditResult) -> list[Block]:
     note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
-        columns = batch_columns(result)
+        columns = batch_columns(result.batches, ex_post_digits(result))
         rows = [
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
@@ -342,31 +324,42 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
+    """A column of the per-batch table.
+
+    Attributes:
+        words: whether it holds text, which may be hostile, and no figures.
+        spare: whether it is left out where there is little room.
+    """
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
+    spare: bool = False
 
 
-def batch_columns(result: AuditResult) -> tuple[Column, ...]:
-    """Return the per-batch table's columns that this run has figures for, apart for each kind."""
-    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
-    several = any(batch.texts != 1 for batch in result.batches)
+def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
+    """Return columns of a table of batches, apart for each kind, without those that they have no figure for.
+
+    Args:
+        batches: all of the run's.
+        digits: significant ones, of ex-post costs.
+    """
+    cost = partial(or_absent, shown=partial(bound, digits=digits))
+    several = any(batch.texts != 1 for batch in batches)
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved),
-        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
+        Column("Saving (nats)", _saved, spare=True),
+        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest), spare=True),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in batches))
 
 
 def _saved(batch: BatchResult) -> str:

@@ -55,7 +55,7 @@ class ReleasedTexts:
 
     @property
     def left_out(self) -> str:
-        """The number of texts that are not shown, and tokens with marks only; "" if none."""
+        """The number of texts not shown, and the tokens told only by marks, or "" if none."""
         of_all = sum(batch.texts for batch in self._result.batches)
         said = []
         if self._samples and of_all > len(self):

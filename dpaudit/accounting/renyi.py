@@ -183,7 +183,5 @@ def sum_up(terms: Iterable[float]) -> float:
 
 
 def rounded_sum(left: float, right: float) -> float:
-    """Return the sum of two costs, rounded up; exact if one of them is 0."""
-    if 0 in (left, right):
-        return left + right
-    return math.nextafter(left + right, math.inf)
+    """Return the sum of two costs, rounded up; exact where one of them is 0."""
+    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

@@ -85,7 +85,7 @@ class AttackCurve:
         return np.searchsorted(self._corners(), false_positives, side="right")
 
     def _after(self, inner: AttackCurve) -> AttackCurve:
-        """Return this curve of the inner one."""
+        """Apply this curve to the inner one."""
         corners = self._corners()
         reached = inner._corners()
         # Where the inner curve's value comes to a corner of this one.

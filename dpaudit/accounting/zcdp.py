@@ -27,7 +27,7 @@ _ROOM = 2.0**-30
 
 
 def zcdp_profile(rho: float, delta: float) -> Profile:
-    """Return delta(e) by rho-zCDP, to where next to nothing is left of `delta`."""
+    """Return delta(e) by rho-zCDP, to where next to nothing is left of the delta asked about."""
     if not rho:
         return NOTHING
     least = max(delta * REMOTE, TINY)

@@ -1,4 +1,4 @@
-"""The cost of a mean, from public numbers alone: before any text, without records or model."""
+"""A mean's cost, from public numbers alone: before any text, and without records or a model."""
 
 from __future__ import annotations
 

@@ -41,10 +41,7 @@ def reports_of(run_dir: Location) -> Path:
 
 
 def report_folder(run_dir: Location, audience: str) -> Path:
-    """Return the default folder for reports.
-
-    A run from elsewhere must not steer where they are written.
-    """
+    """Return the default report folder; a run from elsewhere must not steer writes into it."""
     folder = reports_of(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
@@ -54,9 +51,9 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 
 
 def holds_reports(folder: Path) -> bool:
-    """Return whether reports of an earlier audit are there.
+    """Return whether an earlier audit's reports are there.
 
-    They must not outlive it when the run can no longer be read.
+    They must not outlive it when the run cannot be read any more.
     """
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 

@@ -1,4 +1,4 @@
-"""Run directories from Python: runs, batches, steps and texts, read when they are asked for.
+"""Run directories from Python: runs, batches, steps and texts, each read when asked for.
 
 Nothing is judged.
 """
@@ -236,7 +236,7 @@ class Batch:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest losses from leaving out a context, in nats; None if none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
         return self._whole.losses
 
     @property

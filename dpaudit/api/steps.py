@@ -22,7 +22,9 @@ PREFIX, LONGEST = 60, 200
 
 
 class Neighbours(Result):
-    """The neighbours of ex-post costs: the unit of the claim, or of the settings without a claim.
+    """The neighbours that ex-post costs are for.
+
+    The unit is the claim's, or the settings' where there is no claim.
 
     Attributes:
         contexts: how many contexts that difference changes; None where nothing bounds it.
@@ -113,7 +115,7 @@ class StepBudgets(Result):
 
 
 class StepSource:
-    """The common parts of one batch's steps: file, accountant, tokenizer and step checks."""
+    """The common part of a batch's steps: open file, accountant, tokenizer and step checks."""
 
     def __init__(self, reader: RunReader, opened: BatchReader) -> None:
         self.neighbours = neighbours(reader.manifest)
@@ -189,18 +191,12 @@ class RunStep:
 
     @property
     def movable(self) -> int | None:
-        """The number of allowed tokens at which a neighbour's aggregate can differ.
-
-        It is None if unbounded.
-        """
+        """The number of allowed tokens that differ for a neighbour; None if nothing bounds it."""
         return None if self.bounds is None else int((self.bounds[0] != self.bounds[1]).sum())
 
     @cached_property
     def cost(self) -> StepCost:
-        """The cost of the sampled token, in nats.
-
-        Its figures are None if the record bounds nothing.
-        """
+        """The sampled token's cost, in nats; figures are None where the record bounds nothing."""
         with np.errstate(all="ignore"):
             return StepCost(
                 step=self.position,
@@ -228,7 +224,7 @@ class RunStep:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest losses from leaving out a context, in nats; None if none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
         sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
         return sums.result()

@@ -71,9 +71,9 @@ class BatchFound:
 
 
 class BatchAuditor:
-    """The audit of one run's batches.
+    """A reader of one run's batches.
 
-    Its result for a batch depends on that batch's file and on run.json alone.
+    What it says of a batch depends on that batch's file and on run.json alone.
     """
 
     def __init__(self, location: str, change: ContextChange | None) -> None:
@@ -112,7 +112,7 @@ class BatchAuditor:
 
 
 class _Looking:
-    """The evidence gathered from one batch: dpaudit's own, and plug-ins', each kept apart."""
+    """One batch's evidence in the making: dpaudit's own, and plug-ins', each of it held apart."""
 
     def __init__(self, found: BatchFound) -> None:
         self._found = found

@@ -44,10 +44,7 @@ class BatchBudgets(BatchEvidence):
 
 
 class BudgetSums(Evidence):
-    """The sums of who took part and what was spent.
-
-    Their memory grows with the most tokens of a batch alone.
-    """
+    """The sums of contexts and spending, in memory that grows only with a batch's most tokens."""
 
     partial = True
 

@@ -26,6 +26,7 @@ from dpaudit.results import (
     TokenCurve,
 )
 from dpaudit.results.quality import Measure, PerToken, Scores, Source
+from dpaudit.results.values import leaves
 
 #: What classifiers are trained on whose accuracies are compared.
 _TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
@@ -84,16 +85,7 @@ def _texts(result: AuditResult) -> Iterator[SampleText]:
 def _settings(result: AuditResult) -> dict[str, JsonValue]:
     if result.run.settings is None:
         return {}
-    return dict(_leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
-
-
-def _leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Yield each value of nested settings by its place."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
+    return dict(leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
 
 
 def _statuses(result: AuditResult) -> dict[str, JsonValue]:

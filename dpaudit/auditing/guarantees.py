@@ -67,7 +67,7 @@ class KindError(ValueError):
 
 
 def approximate(run: AuditedRun) -> Approximate | None:
-    """Return (epsilon, delta) at the claim's delta, fixed by public settings; None without one."""
+    """Return (epsilon, delta) by public settings at the claim's delta, or None if there is none."""
     costs = run[Costs]
     accountant, best, levels = costs.release, costs.approximate, costs.approximate_levels
     if accountant is None or best is None or levels is None:
@@ -111,9 +111,9 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
 
 
 def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
-    """Yield the tokens' cost between other neighbours than the claim's.
+    """Yield the tokens' cost between other neighbours: records and contexts, under either relation.
 
-    Those are records and contexts, under either relation.
+    The claim's own are left out.
     """
     manifest, delta = run.manifest, run.claim.delta
     tokens = manifest.stopping.most_tokens
@@ -130,7 +130,7 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
 
 
 def neighbours(run: AuditedRun) -> dict[str, Any]:
-    """Return the difference of the claim's neighbours; for users, with the most records of one."""
+    """Return the difference of the claim's neighbours; for users with their most records."""
     claim = run.claim
     most = run.manifest.privacy.records_per_user if claim.unit == "user" else None
     return {"relation": claim.relation, "unit": claim.unit, "records_per_user": most}
@@ -144,7 +144,7 @@ def figures(cost: Cost | None) -> dict[str, Any]:
 def ex_post(run: AuditedRun) -> ExPost:
     """Return the run's ex-post figures for the claim's relation and unit.
 
-    They are infinite if the record bounds nothing.
+    They are infinite where the record bounds nothing.
     """
     costs = run[Costs]
     levels = costs.ex_post_levels
@@ -169,9 +169,9 @@ def attack(run: AuditedRun) -> Attack | None:
 
 
 def canaries(run: AuditedRun) -> CanaryGuesses | None:
-    """Return the result of the canaries' coins, for the claim's delta.
+    """Return what the coins of canaries showed, for the claim's delta.
 
-    It is None if there are none, or they are not borne out.
+    Return None where there are none, or they are not borne out.
     """
     found = guesses(run)
     if found is None:
@@ -235,10 +235,10 @@ def entry(
 
 
 def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerEntry:
-    """Return the basic composition of one or more children: values and deltas add up, rounded up.
+    """Compose children: values and deltas add up, rounded up.
 
     Raises:
-        KindError: a child is of another kind.
+        KindError: the children are of kinds that do not add up.
     """
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
@@ -249,10 +249,10 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
 
 
 def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0) -> LedgerEntry:
-    """Return the maximum over one or more children, and over `omitted` others that are no larger.
+    """Return the maximum over children, and `omitted` others that are no larger.
 
     Raises:
-        KindError: a child is of another kind.
+        KindError: the children are of different kinds.
     """
     ranked = sorted(children, key=lambda child: -child.value)
     value, delta = ranked[0].value, ranked[0].delta or 0.0
@@ -328,7 +328,7 @@ def _approximate_pipeline(run: AuditedRun, found: Composition, batch: LedgerEntr
 
 
 def _at_release_level(run: AuditedRun, levels: Levels, whole: LedgerEntry, delta: float) -> LedgerEntry:
-    """Return the tree's root: the cost for readers who do not know a record's batch.
+    """Return the tree's root: what readers learn who do not know a record's batch.
 
     Without secrets it is the pipeline itself.
     """
@@ -485,10 +485,7 @@ class CurveSums(Evidence):
         )
 
     def _band(self) -> TokenBand:
-        """Return the quantiles of each group that has a cost.
-
-        None reaches beyond the most tokens of a batch.
-        """
+        """Return quantiles of each group with a cost, none beyond the most tokens of a batch."""
         tokens = self._histograms.sum(axis=1)
         groups = [int(group) for group in np.flatnonzero(tokens)]
         low, median, high = zip(*map(self._quantiles, groups), strict=True)
@@ -502,10 +499,7 @@ class CurveSums(Evidence):
         )
 
     def _quantiles(self, group: int) -> tuple[float, float, float]:
-        """Return lower quantile, median and upper quantile of one group.
-
-        They are rounded outward and within its range.
-        """
+        """Return a group's low, median and high quantile, rounded outward within its range."""
         known = np.cumsum(self._histograms[group])
         total, edges = int(known[-1]), np.concatenate(([0.0], _EDGES, [np.inf]))
         ranks = (int(_OUTSIDE * (total - 1)), total // 2, total - 1 - int(_OUTSIDE * (total - 1)))

@@ -30,7 +30,7 @@ ALTERNATIVES = 3
 
 
 class BatchTokens(BatchEvidence):
-    """The cost of each token of a batch, and its alternatives, a row for each of its T steps.
+    """A batch's tokens, their costs and their alternatives, a row for each of its T steps.
 
     Attributes:
         lengths: how many of the tokens each of its texts has.
@@ -70,7 +70,7 @@ class BatchTokens(BatchEvidence):
 
 
 class DearTokens(Evidence):
-    """The costs of a run's tokens, batch by batch; of the costliest batches if too many."""
+    """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, int, BatchTokens]] = []
@@ -170,7 +170,7 @@ class _Costs:
     def _span(self, sample: Sample) -> range | None:
         """Return the place of a sample's tokens in its batch.
 
-        It is None if other tokens are there, or nothing is known of them.
+        Return None where other tokens are there, or nothing is known of them.
         """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):

@@ -210,7 +210,7 @@ def _with_secret(manifest: Manifest) -> Manifest:
 
 
 def _with_independent(manifest: Manifest) -> Manifest:
-    """Return the manifest, had its records been hashed one by one, in secret, with own budgets."""
+    """Return the manifest as if records were hashed singly, in secret, with their own budgets."""
     said: dict[str, Any] = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
     if manifest.batching.rule == "paper-slices":
         said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
@@ -234,9 +234,9 @@ _Groups = tuple[tuple[int, int], ...]
 
 
 def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
-    """Yield numbers of batches and of generated ones that are not those of one record's group.
+    """Yield batches and generated batches that are wrong for a record's group.
 
-    Numbers that are not public count, too.
+    They are of other groups than its own, or not public.
     """
     batching, clustering = run.manifest.batching, run.manifest.clustering
     if clustering.method == "none":

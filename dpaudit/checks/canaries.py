@@ -76,10 +76,7 @@ class CanarySums(BatchEvidence):
             self._removed += here - _log_probability_of(view, np.delete(given, int(self._among.argmax()), axis=0))
 
     def _paid(self, view: StepView, row: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the canary's contribution, [S].
-
-        It is nothing once its budget, if it has one, does not pay for the draw.
-        """
+        """Return the canary's contribution [S], or zeros once its budget pays for no more."""
         if view.mechanism.budget is None:
             return row
         after = view.mechanism.spend(row[None], self._spent)
@@ -191,9 +188,9 @@ class Guesses:
 
 
 def guesses(run: AuditedRun) -> Guesses | None:
-    """Return the guesses of a run's coins.
+    """Return the guesses of a run's coins; None without coins, or if its record does not fit them.
 
-    It is None if the run has none, or its record lacks a log-ratio or contradicts them.
+    A record that lacks a log-ratio, or contradicts the coins, does not fit.
     """
     if run.canaries is None or coins_are_kept(run).status != "pass":
         return None

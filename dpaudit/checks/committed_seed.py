@@ -34,9 +34,9 @@ class _BatchIntervals(BatchEvidence):
 
 
 class SeededDraws(Evidence):
-    """A comparison of a run's tokens with the uniforms of its committed seed, if it was given.
+    """The comparison of a run's tokens with the uniforms of its committed seed, a batch at a time.
 
-    It is made a batch at a time.
+    Without a seed nothing is compared.
 
     Attributes:
         steps: how many were compared.

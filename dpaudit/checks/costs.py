@@ -1,4 +1,7 @@
-"""The costs of a run by its record and by its settings, at both levels, to test claims with."""
+"""A run's cost, by its record and by its settings, at both levels.
+
+Claims are held against these figures.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +92,9 @@ class Costs(Evidence):
         return not self.unbounded and not run.cut_short and len(run.headers) == run.manifest.batches
 
     def batch_cost(self, batch: int) -> Cost:
-        """Return the ex-post cost of one batch in nats when the whole change falls on it.
+        """Return a batch's ex-post cost in nats if the whole change falls on it, or infinity.
 
-        It is infinite if a step has no bound.
+        It is infinite where a step has no bound.
         """
         if self.ex_post is None or batch in self.unbounded or batch in self._run.cut_short:
             return INFINITE

@@ -113,7 +113,10 @@ def _model(model: ModelSettings) -> ModelSettings:
 
 
 def _prompt(prompt: PromptSettings) -> PromptSettings:
-    """Leave out a template of the user's own, and its digest, which would confirm a guess of it.
+    """Return the prompt's public settings.
+
+    A template of the user's own stays inside, and so does its digest, which would confirm a guess
+    of it.
 
     Nobody checks that no private example stands in it. Its end mark can be read off the sequences
     that stop a text.
@@ -227,10 +230,7 @@ def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
 
 
 def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
-    """Return the first field that holds the sizes of all batches of a round, or of some in a row.
-
-    It is None if none does.
-    """
+    """Return the first field with the sizes of a round's batches, or of some in a row, or None."""
     sizes = [run.headers[batch].contexts for batch in sorted(run.headers)]
     length = min(MOST_SIZES, run.manifest.batching.per_round)
     if length < FEWEST_SIZES:
@@ -252,13 +252,13 @@ def in_common(shared: SharedText) -> Finding:
 def acts_on_every_text(check: CheckResult) -> bool:
     """Return whether a failure of disclosure.sensitive is about the texts themselves.
 
-    It then stands whatever is published beside them.
+    Then it counts whatever is published beside them.
     """
     return _IN_EVERY_TEXT in check.notes
 
 
 def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every text, number and list of numbers after its field's name, and chosen names."""
+    """Yield every text, number and list of numbers with its field, and names chosen by the run."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _values(inner, f"{field}.{name}" if field else name)
@@ -289,15 +289,12 @@ def _spellings(value: Any) -> Iterator[str]:
 
 
 def _hexadecimal(number: int) -> str:
-    """Return a number's hexadecimal digits, after the zeros that numbers drop.
-
-    Some digest of many begins with them.
-    """
+    """Return a number's digits behind the zeros that numbers drop: some digests begin with them."""
     return "0" * (TELLING - 1) + f"{abs(number):x}"
 
 
 def _digits(said: list[tuple[str, Any]]) -> dict[str, str]:
-    """Return the field by every run of enough hexadecimal digits to begin a digest."""
+    """Return fields by each run of hexadecimal digits long enough to be a digest's beginning."""
     return {
         run[start : start + TELLING]: field
         for field, value in said

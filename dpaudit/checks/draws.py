@@ -1,4 +1,4 @@
-"""The draw of a step's token: the declared distribution, and the place of its random number."""
+"""A step's draw: its declared distribution, and the place of the random number behind its token."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class DrawnStep:
     def of(
         cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
     ) -> DrawnStep | None:
-        """Return a step whose text has the tokens `before`, indices along S.
+        """Make a step of a text with the tokens `before`, indices along S.
 
-        It is None if a score is no number.
+        Return None where a score is no number.
         """
         lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
         if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
@@ -111,7 +111,7 @@ class DrawnStep:
 
     @cached_property
     def rank(self) -> int:
-        """The number of tokens before the sampled one by probability, then by index."""
+        """The number of tokens before the sampled one, by probability and then by index."""
         return int(self.counts[: self.level].sum()) + self.place
 
     @cached_property
@@ -131,7 +131,7 @@ class DrawnStep:
 
 
 def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
-    """Return the distinct values of an aggregate [S], highest first, and their tokens: both [L].
+    """Return an aggregate's [S] distinct values, highest first, and each one's tokens: both [L].
 
     Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
     """

@@ -1,4 +1,4 @@
-"""The run that checks look at: its declarations, the question, and evidence gathered in one pass.
+"""Knowledge of a run: its declarations, the question, and the evidence that one pass gathers.
 
 A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each
 class for the run. Each batch is read once, perhaps in another process: the result of
@@ -143,17 +143,17 @@ class AuditedRun:
 
     @cached_property
     def change(self) -> ContextChange | None:
-        """The change of contexts for one unit; None if unbounded, or beyond the record."""
+        """The change of contexts by one unit.
+
+        None where nothing bounds it, or it is beyond the record.
+        """
         manifest, claim = self.manifest, self.claim
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
     @cached_property
     def clusters(self) -> Clusters | None:
-        """The file `clusters`; None if it cannot be read.
-
-        The check integrity.format or .complete says why.
-        """
+        """The file `clusters`; None if unreadable, as integrity.format or .complete explains."""
         with suppress(InputError):
             return self.reader.clusters()
         return None
@@ -204,7 +204,7 @@ class AuditedRun:
 
     @cached_property
     def secrecy(self) -> SecretBatches | NotSecret:
-        """The uncertainty of readers about a record's batch; or why both levels are equal."""
+        """Readers' ignorance of a record's batch, or the reason why both levels are equal."""
         return secret_batches(self.manifest, self.claim.unit, self.clusters)
 
 

@@ -48,9 +48,9 @@ class GroupingCost:
         return rounded_sum(self.counts, self.centers)
 
     def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
-        """Return the accountant of a run's draws and its clusters together.
+        """Return the accountant of draws and clusters together.
 
-        It is None for a mechanism whose cost only the data shows.
+        Return None for a mechanism whose cost only the data shows.
         """
         bounded = None if math.isinf(self.counts) else change
         return ApproximateAccountant.of(
@@ -69,7 +69,7 @@ class GroupingCost:
 
 
 def rests_on_counts(clustering: Clustering) -> bool:
-    """Return whether counts of private records chose centres, or numbers of batches."""
+    """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
     return clustering.keep != clustering.centers or clustering.records_per_batch is not None
 
 
@@ -79,10 +79,7 @@ def counts_are_noised(clustering: Clustering) -> bool:
 
 
 def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
-    """Return the cost of the manifest's clustering for one unit of the claim.
-
-    Counts and centres are by the scales of their noise.
-    """
+    """Return the clustering's cost for one unit: counts and centres, by their noise's scales."""
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()

@@ -1,4 +1,4 @@
-"""The costs of a run at both levels: for readers who do not know a record's batch, or do."""
+"""A run's costs at both levels: for readers who do not know a record's batch, and those who do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class Levels:
 
     @property
     def amplified(self) -> bool:
-        """Whether the release level is accounted for below the batch level."""
+        """True if readers of the texts learn less than someone who knows the batches.
+
+        It goes by what is accounted for.
+        """
         return self.amplification.reason is None
 
 
@@ -55,7 +58,7 @@ def release_accountant(
 ) -> ReleaseAccountant | None:
     """Return the accountant of a run's draws and clusters, by public settings.
 
-    It is for the most tokens of a batch.
+    Of a batch the most tokens count.
 
     Args:
         manifest: the run's.

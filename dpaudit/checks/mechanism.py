@@ -120,7 +120,7 @@ AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 @dataclass(frozen=True)
 class SeenPublic:
-    """The public part of a step: its place, what it must follow from, and its SHA-256."""
+    """A step's part of the public prompt: its place in the batch, its origin, and its SHA-256."""
 
     position: int
     after: AfterPublic

@@ -53,9 +53,9 @@ class BatchLosses:
 
 
 class ContextSums(BatchEvidence):
-    """The losses of one batch's contexts, summed a step at a time.
+    """Sums of a batch's contexts' losses, step by step.
 
-    A step without exact losses leaves none.
+    A step without exact losses leaves it none.
     """
 
     def __init__(self, batch: int, contexts: int) -> None:
@@ -147,10 +147,7 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
 
 
 def _tells(run: AuditedRun, left: LeftOut) -> bool:
-    """Return whether a regenerated loss says anything.
-
-    One that only a coarse rounding excuses does not.
-    """
+    """Return whether a regenerated loss tells anything: one excused by coarse rounding does not."""
     bound, loss = run[Costs].batch_cost(left.batch).exact, abs(left.regenerated)
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
@@ -231,10 +228,7 @@ def logits_agree(run: AuditedRun) -> Outcome:
 
 
 def rounding_hides(difference: float, run: AuditedRun) -> bool:
-    """Return whether values differ by so many logit units that they show nothing.
-
-    The difference may be rounding.
-    """
+    """Return whether rounding may move values so many logit units apart that they show nothing."""
     return difference > _FINE_LOGITS * run.manifest.mechanism.clip
 
 

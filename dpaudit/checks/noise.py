@@ -93,7 +93,9 @@ class NoiseTally:
 
 @dataclass
 class Repeats:
-    """The repetitions of sizes of noise in a run, in a sample with all occurrences of its sizes.
+    """Repetitions of noise sizes in a run.
+
+    They are counted in a sample that has every occurrence of those that are in it.
 
     Attributes:
         width: how many numbers in a row are compared: 1 or 2.
@@ -144,10 +146,7 @@ class Repeats:
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return keys that are spread over all 64 bits, different ones for different keys.
-
-    It is the finalizer of SplitMix64.
-    """
+    """Return distinct keys for distinct keys, spread over 64 bits (the finalizer of SplitMix64)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         keys = (keys ^ keys >> np.uint64(shift)) * np.uint64(factor)
     mixed: NDArray[np.uint64] = keys ^ keys >> np.uint64(31)

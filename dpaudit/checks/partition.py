@@ -419,7 +419,7 @@ class _Rule:
         return None
 
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
-        """Return whether a record in a group of `count` batches may be in none that is generated.
+        """Return whether a record of a group of `count` batches may be in no generated one.
 
         It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """

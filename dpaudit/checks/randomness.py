@@ -89,7 +89,7 @@ class _Evidence:
         self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
     def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """Add one unit's log-ratios [hypotheses].
+        """Take in a unit's log-ratios [hypotheses].
 
         The hypothesis about all units stakes this part of what it has.
         """
@@ -204,9 +204,9 @@ class IndependenceTest(Evidence):
         self.texts += 1
 
     def _bets_on_texts(self, text: _Intervals) -> Doubles:
-        """Return [views] the log of the average over earlier texts of the product over places.
+        """Return logs [views] of the mean bet on earlier texts: all draws are the same there.
 
-        The bet is that the draw is the same there.
+        The mean is over texts, of products over places.
         """
         texts, places = min(self.texts, TEXTS), len(text.token)
         past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
@@ -215,9 +215,9 @@ class IndependenceTest(Evidence):
         return _averaged(_products(past, text, idle, axis=-1))
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
-        """Return [views] the log of the average over distances of the product over draws.
+        """Return logs [views] of the mean bet on distances: all draws are those so far before.
 
-        The bet is on the draw that is so far before.
+        The mean is over distances, of products over draws.
         """
         # Fixed before the stretch is looked at, whose own length tells where its text ends.
         lags = min(LAGS, len(self._before.token) + STRETCH - 1)
@@ -261,10 +261,7 @@ class IndependenceTest(Evidence):
         return found.ravel()
 
     def dependences(self) -> list[Dependence]:
-        """Return the hypotheses for which an honest run would alarm once in 1 / SHARE runs.
-
-        The strongest comes first.
-        """
+        """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         found = [
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
@@ -283,10 +280,7 @@ class IndependenceTest(Evidence):
 
     @property
     def repeated(self) -> float:
-        """The number of draws repeated from another text that is evidence enough.
-
-        Their distributions are alike.
-        """
+        """The draws that one text must repeat from another, of a like law, for an alarm."""
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
 
@@ -306,10 +300,10 @@ def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
 
 
 def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
-    """Yield for each of VIEWS the log of the product along an axis of an earlier draw's bets.
+    """Yield, for each of VIEWS, the log of an axis' product of idle + (1 - idle) * ratio.
 
-    A bet is idle + (1 - idle) * ratio. The ratio of two intervals that the same u lies in is their
-    intersection over the product of their lengths.
+    Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
+    their intersection over the product of their lengths.
     """
     stake = (1.0 - idle) * now.inverse
     both = stake * past.inverse

@@ -173,7 +173,7 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
 
 
 def _placed(run: AuditedRun) -> Counter[int]:
-    """Count the records of each label, by its index, that the assignment has in its batches.
+    """Count the records of each label, by index, that the assignment surely has in its batches.
 
     They are surely there. It is empty if the assignment is not one of all records:
     partition.disjoint objects.

@@ -61,7 +61,7 @@ def sides_are_consistent(view: StepView) -> Finding | None:
 
 
 class UniformRows(BatchEvidence):
-    """The rows of a batch that held equal logits at every step: no model scored them.
+    """Rows of a batch, contexts' and public prompt's, with equal logits at every step: not scored.
 
     Attributes:
         contexts: which of them, [n].

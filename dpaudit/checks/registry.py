@@ -33,9 +33,7 @@ from dpaudit.runs.manifest import Origin
 
 @dataclass(frozen=True)
 class Outcome:
-    """The finding of one check.
-
-    An outcome of its entry in the catalogue, or a shared one, with values.
+    """A check's finding: its values, and an outcome of its catalogue entry or one of all checks.
 
     Attributes:
         code: of the outcome.

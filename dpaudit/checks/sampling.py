@@ -150,14 +150,14 @@ class SamplingTest(BatchEvidence):
         return self._ratio, self._expected, self._variance, self._greedy, self._counts
 
     def evidence(self) -> Doubles:
-        """Return [2 * alternatives + 1] the evidence in nats.
+        """Return evidence [2 * alternatives + 1] in nats.
 
         It is of each alternative for all steps, of each for a tenth, and of the transform.
         """
         return np.append(self._ratio, self._transform_evidence())
 
     def shows(self, threshold: float) -> NDArray[np.bool_]:
-        """Return [alternatives + 1] which of them would reach a threshold with probability POWER.
+        """Return which alternatives [alternatives + 1] reach the threshold with probability POWER.
 
         The last is a tenth of greedy steps.
         """
@@ -165,7 +165,10 @@ class SamplingTest(BatchEvidence):
         return np.asarray(mean - _POWER_DEVIATES * np.sqrt(variance) >= threshold)
 
     def _transform_evidence(self) -> float:
-        """Return -log of the one-sided DKW bound at the transform's largest deviation."""
+        """Return -log of the one-sided DKW bound at the transform's largest deviation.
+
+        The deviation is that of its distribution function.
+        """
         if not self.steps:
             return 0.0
         reached = np.cumsum(self._counts) / self.steps
@@ -176,7 +179,7 @@ class SamplingTest(BatchEvidence):
 def _tenth(gain: float) -> tuple[float, float]:
     """Return mean and variance of a mixture's log-ratio at a step.
 
-    They are by the mixture of a truncation that gains `gain` nats.
+    The mixture is with a truncation that gains `gain` nats.
     """
     mass = math.exp(-gain)
     inside = (1 - MIXED) * mass + MIXED
@@ -240,10 +243,7 @@ class RunSampling(Evidence):
         self._shown &= test.shows(THRESHOLD + math.log(self._batches))
 
     def alarms(self) -> list[Alarm]:
-        """Return the alternatives for which an honest run would alarm once in 1 / SHARE runs.
-
-        The strongest comes first.
-        """
+        """List alternatives, strongest first, that alarm once in 1 / SHARE honest runs."""
         found = [
             Alarm(name, evidence, self.steps)
             for name, evidence in zip(self._names, self._pooled.evidence().tolist(), strict=True)

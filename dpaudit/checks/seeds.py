@@ -79,9 +79,9 @@ def _streams(seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
-    """Return [3, seeds, MOST_SEEDED] each seed's numbers by the third to fifth of PLACES.
+    """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
 
-    They are NaN where it gives nothing.
+    NaN is where a seed gives nothing.
     """
     found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
     for row, (name, seed) in enumerate(seeds):
@@ -101,7 +101,7 @@ def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
 
 
 class SeedTest(Evidence):
-    """A comparison of a run's draws, in order, with the streams of seeds.
+    """The comparison of a run's draws, in order, with streams of seeds.
 
     It looks at MOST_DRAWS of them.
     """
@@ -111,11 +111,10 @@ class SeedTest(Evidence):
     drawn: ClassVar[Drawn] = "tokens"
 
     def __init__(self, sampling: Sampling) -> None:
-        """Start with no draws.
+        """Prepare the seeds to try.
 
         Args:
-            sampling: the run's declaration; a seed of numpy's in it is tried with the same weight
-                as all others.
+            sampling: what the run declares; a seed of numpy's in it weighs as much as all others.
         """
         self.draws = 0
         seed = sampling.seed if sampling.generator == "mt19937" else None

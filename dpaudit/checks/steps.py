@@ -78,7 +78,7 @@ class StepView:
 
     @cached_property
     def index(self) -> int | None:
-        """The sampled token's place among the support's tokens; None if it is not there."""
+        """The place of the sampled token among the support's tokens, or None if it has none."""
         step = self.step
         if step.support is None:
             return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
@@ -121,7 +121,7 @@ class StepView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """The contributions to the aggregate, [n, S], if the record shows them, or none are."""
+        """Every context's contribution to the aggregate, [n, S]; None unless all are recorded."""
         if self.step.contexts is not None or self.header.contexts:
             return self.step.given
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
@@ -159,7 +159,7 @@ class StepView:
 
     @cached_property
     def cost(self) -> Cost | None:
-        """The cost of the step, charged to its batch on the first request; None if unbounded."""
+        """The step's cost, charged to its batch when first asked for; None if nothing bounds it."""
         if self._accountant is None or self.reduced is None:
             return None
         try:

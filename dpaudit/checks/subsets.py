@@ -108,10 +108,7 @@ class _BatchSubsets(BatchEvidence):
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
-    """Return the log of an upper bound on the probability of a binomial count as far out.
-
-    It is at most 0.
-    """
+    """Return the log (at most 0) of an upper bound on a binomial count's two-sided tail."""
     from scipy.stats import binom
 
     low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))

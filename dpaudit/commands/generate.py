@@ -163,7 +163,7 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
 
 
 class GenerationProgress:
-    """The progress of a run, on a bar, or in a line for each batch without a bar.
+    """A run's progress, on a bar, or in a line for each batch where there is none.
 
     It takes every event.
     """

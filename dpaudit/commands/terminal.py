@@ -76,7 +76,7 @@ def session() -> Session:
 
 
 def progress_bars(unit: str) -> Any:
-    """Make bars on stderr with rates, in `tokens` or the like, and the time that remains.
+    """Show bars on stderr with rates, in `tokens` or the like, and the remaining time.
 
     There are none in a log, or with --quiet.
     """
@@ -106,9 +106,9 @@ def progress_bars(unit: str) -> Any:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """Show one bar, as a function of how much is done and of the total.
+    """Show one bar, as a function of the amount done and the total.
 
-    In a log, it is a line now and then.
+    In a log it is a line now and then.
     """
     from dpaudit.reports.planning import span
 
@@ -140,7 +140,7 @@ def progress_steps() -> Iterator[Steps]:
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """End the output and not the command if a reader is gone (`| head`).
+    """End the output, not the command, where what is printed inside has lost its reader (`| head`).
 
     A closed standard output has no reader from the start.
     """
@@ -154,7 +154,7 @@ def _output() -> Iterator[None]:
 
 
 def discard_rest(stream: TextIO) -> None:
-    """Discard the rest of a stream's buffer, which nobody reads."""
+    """Send what is left in the buffer of a stream that nobody reads to nowhere."""
     try:
         stream.flush()
     except OSError:

@@ -1,4 +1,7 @@
-"""Results of audits, comparisons, inspections, evaluations and replays: types only."""
+"""Types of results: of audits, comparisons, inspections, evaluations and replays.
+
+Reports render them.
+"""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation

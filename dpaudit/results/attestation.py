@@ -1,4 +1,6 @@
-"""Attestations of a release, as types: in-toto Statements (v1), predicates test-result and svr.
+"""Attestations of a release: in-toto Statements (v1) with the predicates test-result and svr.
+
+They are given as types.
 
 The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
 statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
@@ -142,10 +144,7 @@ class Tool(Attested):
 
 
 class Commitment(Attested):
-    """The digest of all that was settled before the run's first token.
-
-    `dpaudit generate` printed it then.
-    """
+    """The digest of all settled before the run's first token, as `dpaudit generate` printed it."""
 
     name: Literal["commitment"] = "commitment"
     digest: Sha256
@@ -191,7 +190,8 @@ class PolicyDigest(Attested):
 class Verifier(Attested):
     """The verifier: this program of a version.
 
-    `policies` are those of the run; svr says [] for none.
+    Attributes:
+        policies: those that it held the run to; svr says [] where there is none.
     """
 
     id: Name
@@ -199,9 +199,9 @@ class Verifier(Attested):
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines: verified properties.
+    """The predicate svr v0.2, a summary for policy engines.
 
-    It says when and by what.
+    It has the verified properties, when they were verified, and by what.
     """
 
     verifier: Verifier
@@ -248,7 +248,8 @@ class Statement(RootModel[TestResultStatement | SvrStatement]):
 class DsseSignature(Fields):
     """A signature in base64.
 
-    `keyid` names its key, which nobody signed; it may be empty.
+    Attributes:
+        keyid: whose it says to be, which nobody signed; empty where it does not say.
     """
 
     keyid: Name = ""

@@ -141,7 +141,9 @@ class ExPost(ForNeighbours):
 class OtherNeighbours(Result):
     """The same run between other neighbours, at the claim's delta.
 
-    `epsilon` is by the tightest accounting, `rdp` by Renyi accounting.
+    Attributes:
+        epsilon: by the tightest accounting.
+        rdp: by Rényi accounting.
     """
 
     relation: Relation
@@ -186,9 +188,9 @@ class Approximate(ForNeighbours):
 
 
 class Zcdp(ForNeighbours):
-    """rho-zCDP of everything at the batch level, in nats, for a claim of rho.
+    """rho-zCDP of everything at the batch level, in nats, from public settings alone.
 
-    It is from public settings alone.
+    Worked out for a claim of rho.
 
     Attributes:
         rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
@@ -214,9 +216,10 @@ class ContextLoss(Result):
 
 
 class CurvePoint(Result):
-    """The smallest delta that goes with an epsilon.
+    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
 
-    It is as the sampled texts suggest, and from below with confidence.
+    Attributes:
+        delta_lower: holds with the attack's confidence.
     """
 
     epsilon: Number
@@ -225,9 +228,9 @@ class CurvePoint(Result):
 
 
 class Attack(Result):
-    """The result of telling a run from its neighbour by its texts: a lower bound on epsilon.
+    """The result of telling a run from its neighbour by its texts.
 
-    The mechanism is no more private than that.
+    It is a lower bound: the mechanism is no more private.
 
     Attributes:
         epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
@@ -248,9 +251,9 @@ class Attack(Result):
 
 
 class CanaryGuesses(Result):
-    """The guesses of canaries' secret coins by the texts of this run.
+    """The texts' information on the secret coins of this very run's canaries.
 
-    A lower bound, for all outputs.
+    It is a lower bound, for all outputs.
 
     Attributes:
         coins: how many there are; all are guessed.
@@ -289,7 +292,8 @@ class Empirical(Result):
 class Guarantees(Result):
     """Figures of each kind, never added up and never in one column.
 
-    `zcdp`: None unless the claim is of that kind.
+    Attributes:
+        zcdp: None unless the claim is of that kind.
     """
 
     ex_post: ExPost | None
@@ -298,7 +302,7 @@ class Guarantees(Result):
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
-        """Return the recomputed epsilons at both levels for a kind of claim, or None."""
+        """Return a kind of claim's recomputed epsilons at both levels, or None without any."""
         found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
         return found
 
@@ -378,7 +382,7 @@ class BudgetUse(Result):
 
 
 class TokenBand(Result):
-    """The spread of tokens' exact costs over batches, in nats, by position or positions.
+    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
     Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
     above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
@@ -401,7 +405,7 @@ class TokenBand(Result):
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it.
 
-    Source: the paper's appendix figures.
+    The paper's appendix has such figures.
 
     Positions are those in the batch: where it has several texts, they go on from one to the next.
 
@@ -425,10 +429,7 @@ class TokenCurve(Result):
 
 
 class Alternative(Result):
-    """A token that could have been drawn in place of one.
-
-    It has its text, and its probability by the record.
-    """
+    """A token that could have been drawn instead: its text, and its probability by the record."""
 
     text: str
     probability: Number
@@ -539,9 +540,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: it was not made, but asked for.
-
-        The level or the policy asks for it.
+        """Return whether a pass lacks this check: not made, but asked for by level or policy.
 
         Args:
             level: of evidence, up to which all checks that are about the run must be made.

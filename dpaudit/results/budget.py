@@ -45,9 +45,9 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: batches in a round, and gain and cost of that.
+    """The same records without labels: a round's batches, and what they give and cost.
 
-    The cost is at the release level.
+    The cost is that of the release level.
     """
 
     batches: int

@@ -1,4 +1,7 @@
-"""Policies, as types: an organisation's requirements of a run, and the policy of an audit."""
+"""An organisation's demands on a run before its texts go out, as types.
+
+There is a policy file, and the policy that an audit was held to.
+"""
 
 from __future__ import annotations
 

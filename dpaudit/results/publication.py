@@ -1,4 +1,4 @@
-"""A release folder's own statements beside its audit, as types: publisher and files."""
+"""A release folder's words on itself beside its audit, as types: its publisher and its files."""
 
 from __future__ import annotations
 

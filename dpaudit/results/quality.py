@@ -1,4 +1,4 @@
-"""The quality of a run, as types: MAUVE, downstream accuracy, held-out likelihood.
+"""A run's quality, as types: MAUVE, downstream accuracy, held-out likelihood.
 
 The figures are from private records, without noise. A file of these may come from anywhere, so
 nothing is coerced, unknown fields are refused, and figures that do not follow from the values
@@ -66,10 +66,10 @@ class Scores(Fields):
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """Return the values with their mean and spread.
+    """Return the values with mean and spread.
 
     Raises:
-        ValidationError: one is no share of 1.
+        ValidationError: pydantic's, where a value is no share of 1.
     """
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
@@ -115,7 +115,9 @@ class Encoder(Fields):
 
 
 class MauveSettings(Fields):
-    """The settings of a MAUVE. Two figures can be compared if all of them agree.
+    """The settings of a MAUVE beside texts and features.
+
+    Two figures can be compared where all of them agree.
 
     Attributes:
         n: texts on every side.
@@ -165,52 +167,23 @@ class Mauve(Fields):
         return self
 
 
-class Fit(Fields):
-    """One training run of the sweep.
-
-    Attributes:
-        epochs: that were begun.
-        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
-            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
-        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
-        chosen: by the same rule, among the fits of its seed.
-    """
-
-    seed: Count
-    learning_rate: Positive
-    weight_decay: NotNegative
-    epochs: Some
-    best_epoch: Some | None
-    validation_accuracy: Share | None
-    validation_loss: NotNegative | None
-    chosen: bool
-
-    @model_validator(mode="after")
-    def _lost_or_measured(self) -> Fit:
-        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
-        if len(absent) > 1 or (self.chosen and absent == {True}):
-            raise ValueError("a fit has all of its validation's figures, or has lost without any")
-        return self
-
-
 class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
         texts: that it was trained on, those for validation included.
-        fits: the sweep; empty for a linear probe.
     """
 
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Fields):
-    """The settings of scikit-learn's LogisticRegression on embeddings.
+    """Settings of scikit-learn's LogisticRegression on embeddings.
 
-    `seeds` are those of the draws of real texts of the same size.
+    Attributes:
+        seeds: of the draws of real texts of the same size.
     """
 
     strength: Positive
@@ -251,7 +224,9 @@ class FineTuneSettings(Fields):
 
 
 class Downstream(Fields):
-    """Accuracy of a classifier of labels, by its training texts: synthetic, baseline's, real.
+    """Accuracy of a classifier of labels, by what it was trained on.
+
+    It is trained on synthetic texts, the baseline's and real ones.
 
     Attributes:
         encoder: whose embeddings the probe looks at, or that was fine-tuned.
@@ -267,14 +242,6 @@ class Downstream(Fields):
     def of(self, source: Source) -> Trained | None:
         """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
-
-    @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Downstream:
-        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
-            raise ValueError("the settings are another method's")
-        if len({trained.source for trained in self.trained}) < len(self.trained):
-            raise ValueError("a source is listed twice")
-        return self
 
 
 class HeldOut(Fields):
@@ -297,15 +264,9 @@ class HeldOut(Fields):
     dropped_real: Count
     dropped_synthetic: Count
 
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> HeldOut:
-        if (self.own or 0) > self.test.texts:
-            raise ValueError("there are fewer test texts than those of the run's own")
-        return self
-
 
 class Added(Fields):
-    """The records' addition to one figure: that of the run's texts less that without any record.
+    """The records' addition to a figure: the run's texts' less that of texts without any record.
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
@@ -319,7 +280,7 @@ class Added(Fields):
 
     @property
     def outcome(self) -> Literal["more", "nothing", "less", "unknown"]:
-        """The meaning of the difference: within twice its spread it may be chance."""
+        """The conclusion: within twice the spread, no addition can be told from chance."""
         if self.spread is None:
             return "unknown"
         if abs(self.difference) <= 2 * self.spread:
@@ -330,7 +291,8 @@ class Added(Fields):
 class PerToken(Fields):
     """A mean over tokens, in nats.
 
-    `error` is its standard error, by how texts differ; None for a single text.
+    Attributes:
+        error: its standard error, by how texts differ; None for a single text.
     """
 
     mean: Finite
@@ -338,10 +300,10 @@ class PerToken(Fields):
 
 
 class HeldOutLikelihood(Fields):
-    """The likelihood of real, unseen texts in the run's batches, and by the public prompt alone.
+    """The probability of real texts in the run's own batches, and by the public prompt alone.
 
-    Every text is given, token by token, to the first batch of its label. The means stand over the
-    tokens that the steps' supports have.
+    No prompt showed these texts. Every text is given, token by token, to the first batch of its
+    label. The means stand over the tokens that the steps' supports have.
 
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
@@ -378,11 +340,10 @@ class HeldOutLikelihood(Fields):
 
     @property
     def added(self) -> Added:
-        """The records' addition, in nats a token.
+        """The records' addition, in nats a token, with its standard error.
 
-        Its standard error says what other texts would change.
-
-        The error of a few texts is too uncertain to tell by.
+        The error says what other texts would change. That of a few texts is too uncertain to tell
+        by.
         """
         spread = self.gain.error if self.texts.texts >= FEWEST_TEXTS else None
         return Added(measure="likelihood", difference=self.gain.mean, spread=spread)
@@ -404,7 +365,9 @@ class HeldOutLikelihood(Fields):
 
 
 class Baseline(Fields):
-    """Public-only texts that were measured beside the run's: the same prompts, epsilon 0.
+    """Public-only texts that were measured beside the run's.
+
+    They have the same prompts without any record, epsilon 0.
 
     Attributes:
         samples: SHA-256 of their samples.jsonl.
@@ -420,7 +383,8 @@ class Baseline(Fields):
 def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
     """Return the records' addition to each figure that the baseline has, too.
 
-    `tests` is the number of test texts.
+    Args:
+        tests: number of test texts.
     """
     found = []
     if mauve is not None and mauve.public is not None:
@@ -495,12 +459,6 @@ class Quality(Fields):
         return found if self.likelihood is None else (*found, self.likelihood.added)
 
     @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
-        if (self.own or 0) > self.reference.texts:
-            raise ValueError("there are fewer real texts than those of the run's own")
-        return self
-
-    @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:
         tests = 0 if self.held_out is None else self.held_out.test.texts
         wanted = added_by(self.mauve, self.downstream, tests)
@@ -555,10 +513,7 @@ class Quality(Fields):
 
     @property
     def likelihood_conditions(self) -> tuple[Any, ...]:
-        """The values that must agree for two runs' likelihoods to be compared.
-
-        Their prompts and supports must agree, too.
-        """
+        """Conditions for comparing two runs' likelihoods, beside their prompts and supports."""
         found = self.likelihood
         return () if found is None else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
 

@@ -1,4 +1,4 @@
-"""evaluation.json: written whole, for its owner alone.
+"""evaluation.json, written whole, for its owner alone.
 
 It is read as a file that may come from anywhere.
 """
@@ -53,10 +53,10 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
 
 def _parsed(content: bytes) -> Quality:
-    """Parse an evaluation, before errors about many values fill memory.
+    """Parse an evaluation.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none; this comes before errors about many values fill memory.
     """
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
@@ -77,19 +77,18 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
 
 def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
-    """Find out before anything is measured whether a private file can be written.
+    """Find out before measuring whether a private file can be written.
 
-    Raises:
-        InputError: as for `write_private`.
+    It raises as `write_private` does.
     """
     with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
 def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
-    """Write a file that only its owner may read: whole, or not at all.
+    """Write a file that only its owner may read, whole or not at all.
 
-    Missing folders are made, as private.
+    Folders are made where they lack, as private.
 
     Args:
         path: of the file; a plain one that is there is replaced.
@@ -123,10 +122,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def private_place(path: Path, remedy: str) -> Iterator[None]:
-    """Make the folders of a file that is about to be written in the block, as private.
+    """Make the private folders of a file that the block writes.
 
-    Raises:
-        InputError: as for `write_private`.
+    It raises as `write_private` does.
     """
     try:
         _make_private(path.parent)

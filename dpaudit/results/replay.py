@@ -1,6 +1,6 @@
-"""Findings of a replay, with the model alone or with the data too.
+"""The findings of a replay, with the model alone or with the data.
 
-`dpaudit.generation` makes it, checks judge it.
+`dpaudit.generation` makes them, checks judge them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One context that was left out of its batch, and the batch's tokens scored without it.
+    """A context left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
         slot: its place in the batch, from 0.
@@ -132,7 +132,7 @@ class PublicReplay:
 
 @dataclass(frozen=True)
 class SharedText:
-    """The text that a declared public setting shares with records: numbers, and none of the text.
+    """A public setting's overlap with records of the data: numbers, and none of the text.
 
     Attributes:
         setting: its field in run.json, or the file `canaries`.

@@ -1,7 +1,7 @@
-"""Figures for display. Bounds are rounded up, so none promises more privacy than was computed.
+"""Figures as shown.
 
-The only place where a figure is rounded for display: checks, audits, commands and reports all use
-it.
+Bounds are rounded up, so that nothing shown promises more privacy than was computed. The only place
+where a figure is rounded for display: checks, audits, commands and reports all use it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ def lower_bound(value: float, digits: int = DIGITS) -> str:
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
-    """Return a measured figure that promises nothing, rounded to the nearest.
-
-    It has `digits` significant digits.
-    """
+    """Return a measured figure, which promises nothing: to `digits` significant digits, nearest."""
     return _shown(value, digits, ROUND_HALF_EVEN)
 
 
@@ -55,15 +52,12 @@ def stated(value: float) -> str:
 
 
 def exactly(number: float) -> str:
-    """Return a claimed number, exactly as claimed, with an exponent if that is shorter."""
+    """Return a claimed number in a sentence, exactly, with an exponent where that is shorter."""
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
 def delta_bound(value: float, claimed: float | None = None) -> str:
-    """Return a computed delta: up to three significant digits, rounded up.
-
-    It has more beside a claim.
-    """
+    """Return a computed delta, rounded up to three significant digits, or more beside a claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     if value < 1 <= number:  # all is lost at one, and not below it
@@ -103,10 +97,7 @@ def exponential(epsilon: float) -> str:
 
 
 def factor(epsilon: float) -> str:
-    """Return e to the power of an epsilon in nats, rounded up.
-
-    Beyond a meaningful size it says so.
-    """
+    """Return e to the power of an epsilon in nats, rounded up if its size says something."""
     power = f"e^{exactly(epsilon)}"
     if not 0 < epsilon < math.log(_MOST_FACTOR):
         return power
@@ -114,7 +105,7 @@ def factor(epsilon: float) -> str:
 
 
 def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
-    """Return how many digits keep a bound, rounded up, from passing the claim beside it, if any."""
+    """Return the digits that keep a bound, rounded up, from passing the claim beside it, if any."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
         return least
     for digits in range(least, _ENOUGH_DIGITS):
@@ -141,10 +132,7 @@ def bound_against(value: float, claimed: float | None) -> str:
 
 
 def saving(larger: float, smaller: float) -> str:
-    """Return how far the second bound improves on the first: `0.0470 (5.8%)`.
-
-    It is in nats and percent.
-    """
+    """Return the second bound's improvement on the first, in nats and percent: `0.0470 (5.8%)`."""
     saved = larger - smaller
     if not math.isfinite(saved):
         return "not finite"

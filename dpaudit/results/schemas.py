@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that other programs read or write; each follows from its type.
+"""JSON Schemas of the files that programs read or write, each from its type, none by hand.
 
 dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
 what raises it, is in docs/schemas.md.

@@ -100,7 +100,10 @@ class DecodingSettings(Section):
 
 
 class SamplingSettings(Section):
-    """The source of randomness. A seed here makes a run repeatable, and unfit for release."""
+    """The source of randomness.
+
+    A seed here is one that makes a run repeatable, and unfit for release.
+    """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
     seed: int | None = None

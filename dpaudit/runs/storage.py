@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from dpaudit.errors import InputError
@@ -91,13 +91,21 @@ class Storage(ABC):
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder; steps/ must not be a link."""
 
-    @abstractmethod
-    def open(self, name: str) -> AbstractContextManager[io.BufferedReader]:
-        """Open a plain file of at most `layout.most_bytes` as a stream: no link, no folder."""
+    @contextmanager
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
+        """Open a file of the format, as `local` does, and close it."""
+        if layout.most_bytes(name) is None:
+            problem = "this file does not belong in a run directory."
+            raise InputError(self.where(name), problem, "Remove it from the run directory.")
+        with self.local(name) as file, _naming_refusal(self.where(name)):
+            yield file
 
     @abstractmethod
     def local(self, name: str) -> io.BufferedReader:
-        """Open a plain file of any size on this machine; the caller closes it."""
+        """Open a plain file on this machine, which the caller closes: no link, folder or device.
+
+        It has no more bytes than `layout.most_bytes` says.
+        """
 
     @abstractmethod
     def lock(self) -> Callable[[], None]:
@@ -145,13 +153,6 @@ class Storage(ABC):
 
         There is one writer at a time.
         """
-
-    def _require_named(self, name: str) -> None:
-        """Refuse a name that the format does not have, before anything is asked about the file."""
-        if layout.most_bytes(name) is None:
-            raise InputError(
-                self.where(name), "this file does not belong in a run directory.", "Remove it from the run directory."
-            )
 
     def _require_size(self, name: str, size: int) -> None:
         most = layout.most_bytes(name)
@@ -269,13 +270,6 @@ class _Folder(Storage):
         with _naming_refusal(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        self._require_named(name)
-        with self.local(name) as file, _naming_refusal(self.where(name)):
-            self._require_size(name, os.fstat(file.fileno()).st_size)
-            yield file
-
     def local(self, name: str) -> io.BufferedReader:
         """Open a file before it is looked at, so that nobody can replace it in between."""
         where, (folder, _, last) = self.where(name), name.rpartition("/")
@@ -287,10 +281,12 @@ class _Folder(Storage):
                 opened.callback(os.close, parent)
             # A pipe that nobody writes to would keep us waiting.
             handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise InputError(where, "this is not a plain file.", RESTORE)
-        return open(handle, "rb")
+            opened.callback(os.close, handle)
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise InputError(where, "this is not a plain file.", RESTORE)
+            self._require_size(name, found.st_size)
+            return open(os.dup(handle), "rb")
 
     def lock(self) -> Callable[[], None]:
         """Lock the folder itself, so that no file is left in the record; or else by a file."""
@@ -422,29 +418,25 @@ class _Remote(Storage):
                 return []
             return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        """Stream a file, neither more of it nor less than its stated size."""
-        self._require_named(name)
-        size = self._size(name)
-        self._require_size(name, size)
-        with self._asking(name):
-            file = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
-        stated: Any = _SizedStream(file, size, partial(self._asking, name))
-        with file, io.BufferedReader(stated) as stream:
-            yield stream
-
     def local(self, name: str) -> io.BufferedReader:
-        """Download the file; it has lost its name when this returns."""
-        size = self._size(name)
+        """Download as many bytes as the store states, no more and no fewer; the copy has no name any more."""
+        left = size = self._size(name)
+        self._require_size(name, size)
         with _private_folder() as folder:
             free = shutil.disk_usage(folder).free
             if size > free:
                 problem = f"the file has {size} bytes, and only {free} are free in {folder.parent}."
                 raise InputError(self.where(name), problem, "Set TMPDIR to a folder with more room.")
             copy = folder / "file"
-            with self.open(name) as source, writing(str(copy)), open(copy, "wb") as file:
-                shutil.copyfileobj(source, file, BLOCK_BYTES)
+            with self._asking(name):
+                source = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
+            with source, writing(str(copy)), open(copy, "wb") as file:
+                while left:
+                    with self._asking(name):
+                        data = source.read(min(left, BLOCK_BYTES))
+                        if not data:
+                            raise EOFError(f"its last {left} bytes did not arrive")
+                    left -= file.write(data)
             return open(copy, "rb")
 
     def lock(self) -> Callable[[], None]:
@@ -523,25 +515,6 @@ class _Remote(Storage):
         except Exception as error:  # every file system has errors of its own
             remedy = "Check the address, the network and your permissions, and give the same command again."
             raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
-
-
-class _SizedStream(io.RawIOBase):
-    """A remote file as a stream of exactly its stated size, whose errors name it."""
-
-    def __init__(self, file: Any, size: int, asking: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file, self._left, self._asking = file, size, asking
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        with self._asking():
-            data = self._file.read(min(len(buffer), self._left))
-            if not data and self._left and len(buffer):
-                raise EOFError(f"its last {self._left} bytes did not arrive")
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
 
 
 @contextmanager

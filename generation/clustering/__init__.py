@@ -1,1 +1,1 @@
-"""Groups of records that are alike, before batching, and their cost (paper, section 4.1)."""
+"""Clustering of similar records before they are batched, and its cost (paper, section 4.1)."""

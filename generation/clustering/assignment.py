@@ -1,4 +1,4 @@
-"""The nearest centre of each vector, exactly, in memory independent of their number."""
+"""The nearest centre of each vector, exactly, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ _LARGEST = 2.0**126
 
 
 def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
-    """Return the index of each vector's nearest centre by Euclidean distance.
+    """Return the index of each vector's nearest centre, by Euclidean distance.
 
-    Ties go to the lowest.
-
-    Nearest means: by squared distances that are summed up in float64, in an order that the number
-    of dimensions fixes. A matrix product in float32 only rules out centres that rounding cannot
-    have made look far. So a vector's centre is a function of that vector and the centres, bit for
-    bit: no record's arrival moves another one to another cluster, which the sensitivity of counts
-    rests on. Centres whose squared distances differ by less than (d + 2) 2^-52 of their size may
-    change places.
+    Of equally near centres it is the lowest. Nearest means: by squared distances that are summed up
+    in float64, in an order that the number of dimensions fixes. A matrix product in float32 only
+    rules out centres that rounding cannot have made look far. So a vector's centre is a function of
+    that vector and the centres, bit for bit: no record's arrival moves another one to another
+    cluster, which is what the sensitivity of counts rests on. Centres whose squared distances
+    differ by less than (d + 2) 2^-52 of their size may change places.
 
     Args:
         vectors: float32 [n, d], a memory-mapped array too.
@@ -49,9 +47,9 @@ def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
 
 
 def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return `nearest` among the centres at the indices `allowed` alone, in any order.
+    """Return the nearest of the centres at `allowed`, in any order, as indices into `centers` [n].
 
-    The result [n] indexes `centers`.
+    See `nearest`.
     """
     kept = np.unique(allowed).astype(np.int32)
     return kept[nearest(vectors, centers[kept])]
@@ -60,7 +58,7 @@ def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer])
 class _Search:
     """A search for nearest centres.
 
-    Half of a squared distance, less half of the vector's own square, is a score.
+    A score is half of a squared distance, less half of the vector's own square.
     """
 
     def __init__(self, centers: Vectors) -> None:
@@ -94,7 +92,7 @@ class _Search:
         return found
 
     def _nearest(self, points: Vectors, scores: Vectors) -> NDArray[np.int64]:
-        """Return the nearest centres of points [m, d + 1], each with a 1 at its end.
+        """Return nearest centres of points [m, d + 1], each ending in a 1.
 
         `scores` [m, k] is room to compute in.
         """

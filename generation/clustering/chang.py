@@ -44,9 +44,9 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Chang(NoisedMethod[ChangScales]):
-    """Centres from a tree of noisy hashes.
+    """Centres from a tree of noisy hashes (Chang and Kamath, 2021).
 
-    Source: Chang and Kamath, 2021: Practical Differentially Private Clustering.
+    Their paper is "Practical Differentially Private Clustering".
 
     1. Vectors longer than the radius are shortened to it, projected at random onto fewer dimensions, stretched by
        sqrt(d / dimension), and shortened to the radius again. Vectors of no more dimensions stay as they are.
@@ -122,7 +122,7 @@ class Chang(NoisedMethod[ChangScales]):
         return projection.lift(centers * self.radius).astype(np.float32)
 
     def release(self, private: Vectors, noise: Noise) -> tuple[Projection, Tree]:
-        """Return all that the centres are made of: a public random projection, and the noised tree.
+        """Release all that the centres are made of: a projection, no secret, and noised values.
 
         Raises:
             ValueError: as for `fit`.
@@ -178,9 +178,9 @@ def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, cou
 
 
 def _zcdp_root(epsilon: float, delta: float) -> float:
-    """Return the root of the rho of zero-concentrated DP that gives this epsilon.
+    """Return the root of zero-concentrated DP's rho for this epsilon.
 
-    Source: Bun and Steinke, 2016, proposition 1.3.
+    See Bun and Steinke (2016), proposition 1.3.
     """
     root = math.sqrt(-math.log(delta))
     return epsilon / (math.sqrt(root**2 + epsilon) + root)
@@ -216,17 +216,14 @@ class Tree:
     sums: Integers
 
     def coreset(self) -> tuple[Doubles, Integers]:
-        """Return noisy averages of the leaves in radii [m, p], and noisy counts [m] as weights.
-
-        No average is longer than 1.
-        """
+        """Return leaves' noisy averages, at most 1 long, in radii [m, p], and noisy counts [m]."""
         counts = np.concatenate([level.counts for level in self.leaves])
         points = self.sums / RADIUS / counts[:, None]
         return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0), counts
 
 
 def hyperplanes(depth: int, dimensions: int, generator: np.random.Generator) -> Doubles:
-    """Draw normals of random planes through the origin, one for each bit of a hash.
+    """Return normals of random planes through the origin, one per hash bit.
 
     They are whole numbers [depth, p].
     """
@@ -234,9 +231,9 @@ def hyperplanes(depth: int, dimensions: int, generator: np.random.Generator) -> 
 
 
 def paths(whole: Doubles, planes: Doubles) -> Integers:
-    """Return each record's SimHash (Charikar, 2002) [n]: its side of each plane, as bits.
+    """Return SimHashes [n] (Charikar, 2002).
 
-    The first plane's bit is the highest.
+    Each bit is the side of a plane that a record lies on, the first plane's bit highest.
     """
     sides = whole @ planes.T >= 0
     bits = 1 << np.arange(len(planes), dtype=np.int64)[::-1]
@@ -276,7 +273,7 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
 
 @dataclass(frozen=True)
 class _Records:
-    """Records in the order of their hashes: those of a node are neighbours.
+    """Records in the order of their hashes, those of a node side by side.
 
     Nothing of it is noised.
     """

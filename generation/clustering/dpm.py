@@ -1,6 +1,6 @@
-"""DPM: cells of the data, split repeatedly where they are empty.
+"""DPM: cells of the data, split again and again where they are empty (arXiv 2307.02969).
 
-Source: Liebenow et al. 2024, arXiv 2307.02969.
+The paper is by Liebenow et al. (2024).
 
 The cell of all records is split along an axis at a place that the exponential mechanism chooses: near the median of the
 cell, where there is little (`split_scores`). Both halves' noisy counts tell whether the split stands; if it does, they
@@ -51,7 +51,7 @@ MOST_INTERVALS = (1 << 15) - 1
 
 @dataclass(frozen=True)
 class Dpm(NoisedMethod[DpmScales]):
-    """Cluster centres by DPM: its splits and centres are (epsilon, delta)-DP.
+    """Cluster centres by DPM, with (epsilon, delta)-differentially private splits and centres.
 
     The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the embeddings, or of
     a random projection that does not depend on the data; sums, hence centres, are in the embeddings' space, and each of
@@ -99,11 +99,16 @@ class Dpm(NoisedMethod[DpmScales]):
 
     @property
     def settings(self) -> Settings:
-        """All fields, `projection` if there is one, and the scales of the noise."""
+        """Return all fields and the scales of the noise; `projection` only where there is one.
+
+        See `ClusteringMethod`.
+        """
         return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Return centres; of `public` only each axis' smallest and largest coordinate count.
+        """Find the centres; of `public` only each axis' smallest and largest coordinate counts.
+
+        See `ClusteringMethod`.
 
         Raises:
             ValueError: a vector is not finite, or private and public ones differ in dimension.
@@ -121,10 +126,7 @@ class Dpm(NoisedMethod[DpmScales]):
         return self._centers(points, separation.cells(), noise)
 
     def _centers(self, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
-        """Return noisy sums over noisy counts, float32 [cells, d].
-
-        They are cut to the radius, where all records are.
-        """
+        """Return noisy sums over noisy counts, float32 [cells, d], cut to the records' radius."""
         exact = np.array([points[cell.rows].sum(axis=0, dtype=np.int64) for cell in cells])
         drawn = noise.gaussian(self.scales.sum_sd * RADIUS, exact.shape)
         sums = (exact + np.rint(drawn).astype(np.int64)) * (self.radius / RADIUS)
@@ -152,7 +154,7 @@ class Dpm(NoisedMethod[DpmScales]):
     def _scaled(self, total: float) -> DpmScales:
         """Return noise in proportion to the shares.
 
-        For sums it is by the plain formula of the gaussian mechanism.
+        For sums it is by the plain formula of the Gaussian mechanism.
         """
         counts, splits = (sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth))
         sums_share = total * (1 - self.count_share - self.split_share)
@@ -237,7 +239,7 @@ class _Separation:
 
 
 def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float) -> NDArray[np.float64]:
-    """Return the score of splitting a cell at each place of each axis.
+    """Score a split of a cell at each place of each axis: the paper's score, times the noisy count.
 
     It is the paper's score, times the noisy count. The noisy count was released before, so it is a
     constant here, the same for neighbours.
@@ -289,9 +291,9 @@ def _coordinates(points: NDArray[np.int32], projection: Projection) -> Iterator[
 
 
 def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.float64]:
-    """Return the smallest and largest coordinate along each axis, [axes, 2].
+    """Return each axis' smallest and largest coordinate [axes, 2].
 
-    If they do not differ, it is one radius either way.
+    Where these do not differ, they are one radius either way.
     """
     ends = [
         (block.min(axis=1, initial=math.inf), block.max(axis=1, initial=-math.inf))
@@ -302,9 +304,9 @@ def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.flo
 
 
 def _bins(coordinates: NDArray[np.float64], bounds: NDArray[np.float64], intervals: int) -> NDArray[np.uint16]:
-    """Return which half of which interval each record is in, uint16 [axes, n].
+    """Return each record's half of an interval, uint16 [axes, n].
 
-    0 is below all, 2 intervals + 1 above all.
+    Below all is 0, above all 2 intervals + 1.
     """
     low, high = bounds[:, :1], bounds[:, 1:]
     halves = np.floor((coordinates - low) * (2 * intervals / (high - low)))

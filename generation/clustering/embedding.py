@@ -1,4 +1,4 @@
-"""Sentence embeddings, by any encoder from Hugging Face, a folder or an installed package.
+"""Sentence embeddings by an encoder from Hugging Face, a folder or an installed package.
 
 Remote code is never run.
 """
@@ -59,7 +59,7 @@ _POOLING: dict[str, Pooling] = {
 
 
 class Embedder:
-    """A model of vectors for texts: float32 means, over tokens, of an encoder's last layer.
+    """An embedder of texts: float32 means, over a text's tokens, of an encoder's last layer.
 
     Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for
     anything else are refused, but for a last step to length 1: `normalize` decides on that. Texts

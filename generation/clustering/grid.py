@@ -32,7 +32,7 @@ MOST_DIMENSIONS = 1 << 16
 
 
 def on_grid(vectors: NDArray[np.floating], radius: float) -> Doubles:
-    """Return vectors of at most `radius` in steps of radius / RADIUS: whole numbers [n, d].
+    """Put vectors of at most `radius` on a grid of steps radius / RADIUS: whole numbers [n, d].
 
     Longer vectors are pulled back to the radius. The squares of a row's numbers sum up to at most
     RADIUS^2, exactly.
@@ -78,10 +78,7 @@ class Projection:
 
     @classmethod
     def random(cls, dimensions: int, into: int, generator: np.random.Generator) -> Projection:
-        """Draw a projection onto `into` dimensions without a look at data.
-
-        It is none if that is no less than there are.
-        """
+        """Draw a projection onto `into` dimensions without data; none unless that is fewer."""
         if into >= dimensions:
             return cls(None)
         basis = np.linalg.qr(generator.standard_normal((dimensions, into)))[0].T

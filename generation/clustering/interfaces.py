@@ -1,4 +1,4 @@
-"""The interface of ways to find cluster centres: their input, their centres, and their cost."""
+"""The common interface of all ways to find cluster centres: their input, output and cost."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Settings: TypeAlias = dict[str, int | float | str]
 
 @dataclass(frozen=True)
 class ClusteringCost:
-    """The cost of a method's centres, and all else that it releases, for a record.
+    """The cost for one private record of all that a method lets through, centres included.
 
-    (epsilon, delta)-DP.
+    It is a guarantee of (epsilon, delta)-DP.
 
     Attributes:
         epsilon: in nats; inf where nothing bounds it.
@@ -39,7 +39,10 @@ class ClusteringCost:
 
 
 class ClusteringMethod(Protocol):
-    """A way of finding cluster centres. Records then go to the nearest (`assignment.nearest`)."""
+    """A way of finding cluster centres.
+
+    Records then go to the nearest centre (`assignment.nearest`).
+    """
 
     @property
     def name(self) -> str:
@@ -70,7 +73,7 @@ Scales = TypeVar("Scales", ChangScales, DpmScales)
 
 
 class NoisedMethod(ABC, Generic[Scales]):
-    """The base of methods whose noise is calibrated to a budget.
+    """The common part of methods whose noise is calibrated to a budget.
 
     Derived ones are frozen dataclasses.
 

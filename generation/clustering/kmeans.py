@@ -1,4 +1,4 @@
-"""k-means: on public texts at no cost, and on private records, for reference only."""
+"""k-means: on public texts, whose centres cost nothing, and on private records, for reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PublicKMeans:
 
 @dataclass(frozen=True)
 class PrivateKMeans:
-    """k-means on the private records themselves, without privacy, to compare other methods with.
+    """k-means on private records, without any privacy: the reference for other methods.
 
     Attributes:
         k: number of centres.
@@ -81,10 +81,7 @@ class PrivateKMeans:
         return ClusteringCost(math.inf)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Return centres of the records: k, or as many as there are distinct ones.
-
-        Without any, there is one at the origin.
-        """
+        """Return k centres, or one for each distinct record if fewer; without any, the origin."""
         if not len(private):
             return np.zeros((1, private.shape[1]), dtype=np.float32)
         return kmeans_centers(private, self.k, noise.seed())
@@ -93,9 +90,7 @@ class PrivateKMeans:
 def kmeans_centers(
     points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
-    """Return centres by scikit-learn's k-means.
-
-    There are as many as distinct points if these are fewer than k.
+    """Return k centres by scikit-learn's k-means, or one for each distinct point if fewer.
 
     Args:
         points: float32 or float64 [n, d], n >= 1.

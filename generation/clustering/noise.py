@@ -16,9 +16,9 @@ _SMALL = 1 << 26
 
 
 class Noise:
-    """A source of noise. Integers are exact.
+    """A source of noise.
 
-    Gaussians are doubles, whose last bits must stay private.
+    Integers are exact; Gaussians are doubles, whose last bits are not to be published.
     """
 
     def __init__(self, source: RandomBytes) -> None:
@@ -62,13 +62,13 @@ class Noise:
         return sample(scores, 2 * sensitivity / epsilon, self._source).index
 
     def seed(self) -> int:
-        """Draw a number for public randomness, such as a projection: uniform on 32 bits."""
+        """Draw a seed, uniform on 32 bits, for a public random choice such as a projection."""
         return int.from_bytes(self._source.take(4), "big")
 
     def _uniforms(self, count: int) -> NDArray[np.float64]:
-        """Draw uniform numbers on (0, 1], small ones to as many digits as others.
+        """Draw uniforms on (0, 1], small ones to as many digits as others.
 
-        53 bits alone end tails at 8.6 deviations.
+        53 bits alone would end tails at 8.6 deviations.
         """
         pieces = b"".join(self._source.take(_PIECE) for _ in range(-(-8 * count // _PIECE)))
         bits = np.frombuffer(pieces, dtype="<u8", count=count) >> 11

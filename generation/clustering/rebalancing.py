@@ -32,14 +32,11 @@ class NoisyCounts:
     scale: float
 
     def kept(self, keep: int) -> NDArray[np.int64]:
-        """Return the centres that each label keeps, int64 [labels, keep].
-
-        See `dpaudit.accounting.kept_by_counts`.
-        """
+        """Return the centres that each label keeps, int64 [labels, keep], by `kept_by_counts`."""
         return kept_by_counts(self.values, keep)
 
     def batches(self, kept: NDArray[np.int64], records_per_batch: float, most: int, least: int) -> NDArray[np.int64]:
-        """Return the number of batches of each kept centre, int64 [labels, keep].
+        """Return each kept centre's number of batches, int64 [labels, keep].
 
         See `dpaudit.accounting.batches_by_counts`.
         """
@@ -75,9 +72,9 @@ class PrivateCounts:
         self.__values: NDArray[np.int64] | None = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
 
     def noised(self, epsilon: float, relation: Relation, noise: Noise, records_per_unit: int = 1) -> NoisyCounts:
-        """Return all counts with Laplace noise, the empty ones too.
+        """Return all counts, empty ones included, with Laplace noise.
 
-        Source: the paper, section 4.1, "Public centers with rebalancing". A record has one label
+        This is the paper's section 4.1, "Public centers with rebalancing". A record has one label
         and one centre. One that comes or goes moves one count by 1; an exchanged one moves two, or
         one by nothing: L1 sensitivity 1 or 2, for each record of a unit.
 

@@ -1,4 +1,4 @@
-"""The quality of synthetic texts.
+"""Quality of synthetic texts: MAUVE against real ones, and accuracy of classifiers trained on them.
 
 MAUVE against real ones, and accuracy of classifiers trained on them.
 

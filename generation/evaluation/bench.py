@@ -39,7 +39,7 @@ Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
 
 @dataclass(frozen=True)
 class MauveTask:
-    """One MAUVE: of the run's texts, its baseline's, or the reference's own as the ceiling."""
+    """One MAUVE score: of the run's texts, of its baseline's, or of the reference, the ceiling."""
 
     seed: int
     of: Judged
@@ -145,9 +145,9 @@ class Bench:
         return ("synthetic", *public, "real-same-size", "real-all")
 
     def training(self, source: Source, seed: int) -> tuple[Record, ...]:
-        """Sample the records that one classifier is trained on, stratified by label.
+        """Return the records to train one classifier on.
 
-        They are as many of each label as the source's size asks for.
+        Of the same size means as many of each label.
         """
         if source == "synthetic":
             return self.corpus.trainable
@@ -201,9 +201,9 @@ class Bench:
         return self._digests[of, seed]
 
     def earlier(self, found: Downstream) -> Bench:
-        """Return a bench for an earlier sweep.
+        """Return a bench for an earlier sweep, bound to the settings and the encoder in `found`.
 
-        Its keys bind all that `found` says of settings and encoder.
+        Its keys bind all that `found` says of these.
         """
         assert isinstance(found.settings, FineTuneSettings)
         return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
@@ -241,7 +241,7 @@ class Bench:
 
 
 def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
-    """Return the accuracy on test texts of a linear probe that was trained on others.
+    """Train a linear probe, logistic regression on embeddings; return its accuracy on test texts.
 
     It is logistic regression on embeddings float32 [m, d] and [k, d], with labels int64 [m] and
     [k]; m, k >= 1. If all training texts have one label, that is the one found.

@@ -1,6 +1,6 @@
-"""An encoder fine-tuned to find labels: one training run of the paper's sweep.
+"""An encoder fine-tuned to find labels, in one training run of the paper's sweep.
 
-Source: the paper's appendix, "Evaluation hyperparameters".
+See the paper's appendix, "Evaluation hyperparameters".
 
 The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
 the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
@@ -135,10 +135,7 @@ def epochs_of(texts: int, settings: FineTuneSettings) -> int:
 
 
 def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return rows to train on and rows to validate by.
-
-    The latter are a share of the distinct texts, and either has at least one.
-    """
+    """Return training and validation rows: a share of distinct texts, and at least one of each."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
@@ -191,7 +188,7 @@ class _Classifier:
     def train(
         self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
     ) -> None:
-        """Run one epoch of the texts at these indices.
+        """Train for one epoch on the texts at these indices.
 
         Raises:
             _DivergedError: a loss is not finite.
@@ -208,10 +205,10 @@ class _Classifier:
 
     @torch.inference_mode()
     def test(self, rows: Rows, labels: Labels, indices: Indices) -> tuple[float, float]:
-        """Return accuracy, and mean cross-entropy in nats.
+        """Return accuracy and mean cross-entropy in nats.
 
         Raises:
-            _DivergedError: the latter is not finite.
+            _DivergedError: the cross-entropy is not finite.
         """
         self.network.train(False)
         right, loss = 0, 0.0

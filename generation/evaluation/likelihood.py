@@ -47,7 +47,7 @@ class HeldOut(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of a text: its public past, and its column in the step's support, or None.
+    """A text's token: what is public before it, and its column in the step's support, or None.
 
     `alone`: its log-probability by the public prompt alone, in nats; NaN without a column.
     """
@@ -137,9 +137,9 @@ def measure_run(
 
 @contextmanager
 def _of_the_option(remedy: str) -> Iterator[None]:
-    """Name the option where an error names a replay's, or fields of a config.
+    """Speak of the option in an error about a replay or a config's fields.
 
-    A run no longer has such fields.
+    A run no longer has these fields.
     """
     try:
         yield
@@ -182,9 +182,9 @@ class Measurement:
         self._sums: list[Doubles] = []
 
     def figures(self) -> dict[str, Any]:
-        """Go through all texts, and return the common figures of results.
+        """Measure all texts, and return the figures of any result.
 
-        Those are tokens, and means over the supported ones.
+        These are tokens, and means over the supported ones.
         """
         texts = {label: self._public_side(label) for label in self._chosen}
         passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
@@ -258,18 +258,19 @@ class Measurement:
 
     @property
     def dearest(self) -> float | None:
-        """Return the largest ex-post epsilon of a text, in nats, of all given ones, or None.
+        """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
 
-        It is None if nothing bounds it.
+        All texts must have been given.
         """
         return max((accountant.epsilon for accountant in self._accountants), default=None)
 
 
 def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
-    """Return the mean over all tokens of texts, from each text's sum [n] and number of tokens [n].
+    """Return the mean over all tokens of texts.
 
-    One number of tokens is positive. The standard error is that of a ratio of sums over independent
-    texts (Cochran, "Sampling Techniques", section 6.4).
+    It is from each text's sum [n] and number of tokens [n], one of them positive. The standard
+    error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section
+    6.4).
     """
     mean, n = float(sums.sum() / tokens.sum()), len(sums)
     if n < 2:
@@ -301,7 +302,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
 
 
 def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
-    """Yield the prompts before each place of a text, the place, and whether it is the text's."""
+    """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):
         if position:

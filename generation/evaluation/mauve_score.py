@@ -1,4 +1,4 @@
-"""MAUVE of embeddings, by mauve-text: the choice of texts, and its arguments.
+"""MAUVE of embeddings by mauve-text: the texts compared, and its arguments.
 
 The figure is all theirs.
 """
@@ -94,9 +94,7 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
 
 def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
-    """Refuse vectors whose components never add up to the requested share.
-
-    mauve-text would keep a single one.
+    """Refuse vectors whose components never explain the share asked for.
 
     The components are those that it takes: of vectors of length 1, by the same estimator and seed.
     """
@@ -109,9 +107,9 @@ def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence faiss's warning of few points a cluster, which is written by C++.
+    """Silence faiss's warning of few points a cluster, which n / 10 clusters always raise.
 
-    n / 10 clusters always cause it.
+    It is written by C++.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""The texts of an evaluation: the run's, the reference, and those that classifiers test on."""
+"""The texts of an evaluation: the run's, the reference, and the classifiers' test texts."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ class Corpus:
 
 
 def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
-    """Read a run's or a baseline's texts as released, without first lines that only say the label.
+    """Read a run's texts as it would release them, or its baseline's.
 
-    Prompts of fenced examples show each under its label's line, and models continue so: a
-    classifier would read the answer off the text, and real texts have no such line.
+    First lines that are nothing but a text's label are left out. Prompts of fenced examples show
+    each under its label's line, and models go on so: a classifier would read the answer off the
+    text, and real texts have no such line.
 
     Returns:
         The texts in the run's order, and how many of them had such lines.
@@ -217,7 +218,10 @@ def corpus_of(
 
 
 def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
-    """Return at most `most` records, in their order, chosen by a hash under the seed."""
+    """Return up to `most` of the records, in their order.
+
+    They are those whose texts a hash under the seed puts first.
+    """
     if len(records) <= most:
         return records
     ranked = sorted(range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row))
@@ -293,9 +297,9 @@ def _after_label(text: str, label: str) -> str:
 
 
 def _is_hubs(name: str) -> bool:
-    """Return whether a name can only be a data set's on the hub.
+    """Return whether a name can only be a hub's data set.
 
-    A mistyped path is not asked for there.
+    A name that may be a mistyped path is not asked for there.
     """
     dataset = name.partition(":")[0]
     owner, slash, _ = dataset.partition("/")
@@ -309,9 +313,9 @@ def _is_hubs(name: str) -> bool:
 
 
 def _names(setting: str) -> dict[str, str]:
-    """Return the command's options under the fields of a config that errors name.
+    """Return the options that errors name for a config's fields.
 
-    Encoding and other labels are none of them.
+    Encoding and other labels have none.
     """
     labels = {"labels": "the run's labels", "label_values": "the run's labels"}
     names = {**FIELDS, "path": setting, "dataset": setting, "text": "--text", "label": "--label", **labels}

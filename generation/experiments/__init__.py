@@ -1,1 +1,1 @@
-"""Tables of runs: their content, cost, running of rows one after the other, and printing."""
+"""Tables of runs: their content, their cost, running row after row, and printing."""

@@ -1,8 +1,8 @@
-"""A table's rows, run one after the other: generate, audit, evaluate.
+"""A table's rows, run one after the other: generated, audited, evaluated.
 
-The driver continues where it stopped, and past rows that fail. A run that is whole is not generated
+The driver goes on where it stopped, and past what fails. A run that is whole is not generated
 again, but it is compared with the row's config and data, audited and evaluated every time: nothing
-in the folder is taken for a result.
+that stands in the folder is taken for a result.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ Watch = Callable[[int, int, str, str], None]
 
 @dataclass
 class Stages:
-    """The stages of a row.
-
-    Its run is generated, or compared if it is whole, then audited and evaluated.
+    """The work on a row: its run is generated, or compared if whole, then audited and evaluated.
 
     Attributes:
         evaluated: whether MAUVE and accuracy are measured.
@@ -90,7 +88,7 @@ class Stages:
         return found.result
 
     def evaluate(self, row: Row, run: Path, settings: EvaluationConfig) -> Quality:
-        """Measure a run's texts against its private data, beside its public baseline, if any."""
+        """Measure a run's texts against its private data, beside the public baseline of its row."""
         baseline = run.parent / BASELINE if row.baseline else None
         if baseline is not None and not baseline.exists():
             generate_public(row.config, baseline, monitor=self.monitor.titled(f"{row.name}, public only"))
@@ -161,10 +159,10 @@ def _named(data: DataConfig) -> str:
 def _require_possible(table: Table) -> None:
     """Refuse rows that could not pass their audits.
 
-    Other errors of a row are reported at its turn.
+    Other errors of a row are raised at its turn.
 
     Raises:
-        InputError: some could not.
+        InputError: a row could not pass.
     """
 
     @cache

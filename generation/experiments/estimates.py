@@ -1,4 +1,4 @@
-"""Estimates of a row's cost, from public settings alone: no model and no records."""
+"""A row's cost, from public settings alone: no model, no records, and nothing they would tell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def estimates(table: Table, tokens_per_second: float | None) -> Estimates:
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
-    """Work out the cost of a row.
+    """Work out a row's cost.
 
     Epsilons are those that the run would claim, but from the config alone.
     """
@@ -102,7 +102,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
 
 
 def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
-    """Work out a row's claims at both levels, in nats, and why they are equal, if they are.
+    """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
     None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
     """
@@ -152,7 +152,7 @@ def stated_throughput(context_tokens_per_second: float) -> Throughput:
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
-    """Return a throughput from results of `python -m benchmarks` (latest.json).
+    """Read the throughput from results of `python -m benchmarks` (latest.json).
 
     It is in proportion to the parameters of the rows' model.
 
@@ -179,7 +179,7 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
-    """Return epsilon of the noisy counts that choose centres, and epsilon and delta of the centres.
+    """Return the cost of the noisy counts that decide on kept centres, and that of the centres.
 
     Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """

@@ -1,4 +1,4 @@
-"""The likelihoods of held-out texts under mechanisms, beside their cost: a table, and files.
+"""Held-out texts under mechanisms, beside these mechanisms' costs: a table, and files.
 
 Kinds of epsilon stay apart.
 """
@@ -63,10 +63,7 @@ def screen(found: Likelihoods) -> Document:
 
 
 def files(found: Likelihoods) -> dict[str, str | bytes]:
-    """Return likelihood.json, and likelihood.svg and likelihood.png, by their names.
-
-    The figures are there if an epsilon is finite.
-    """
+    """Return likelihood.json, and its drawing as .svg and .png if an epsilon is finite, by name."""
     written: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
     of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
     labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
@@ -80,7 +77,7 @@ def files(found: Likelihoods) -> dict[str, str | bytes]:
 
 
 def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
-    """Draw epsilon against held-out likelihood, a panel for each kind; None without finite ones.
+    """Draw epsilon against held-out likelihood, a panel per kind; None without a finite epsilon.
 
     Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
     """

@@ -1,4 +1,4 @@
-"""The likelihoods of the same held-out texts under several configs' mechanisms, and their costs.
+"""Probability of the same held-out texts under the mechanisms of several configs, and their costs.
 
 The figures read private records without noise: they are for readers who may see the records.
 """
@@ -80,10 +80,10 @@ def compare_likelihoods(
 
 
 def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
-    """Choose up to `most` texts of each label from a file by a hash of each.
+    """Choose up to `most` texts of each label from a file by their hashes.
 
-    They are the same for every config. A text that equals a private record or a public example, up
-    to case and white space, is left out.
+    They are the same for every config. What equals a private record or a public example, up to case
+    and white space, is left out.
 
     Args:
         config: all settings; the file has the columns of its data.

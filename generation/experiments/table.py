@@ -50,10 +50,7 @@ class PublishedRow(PublishedQuality):
 
 
 class HeldOutConfig(Fields):
-    """Real texts that no run is made from.
-
-    They have the columns and labels of the row's private data.
-    """
+    """Real texts outside all runs, with the columns and labels of the row's private data."""
 
     path: Name | None = None
     dataset: Name | None = None
@@ -75,7 +72,7 @@ class DatasetConfig(Fields):
 
 
 class RowConfig(Fields):
-    """One row: a config, relative to the table's folder, a data set's name, and a method's.
+    """One row: a config, relative to the table's folder, and the names of data set and method.
 
     Attributes:
         baseline: whether texts of the same prompts without any record are generated, too, and measured beside the run.
@@ -190,7 +187,7 @@ class Table:
     rows: tuple[Row, ...]
 
     def only(self, names: tuple[str, ...]) -> Table:
-        """Return the table with these rows alone, in its own order; with all of them for no names.
+        """Return the table with these rows alone, in its order, or with all if no name is given.
 
         Raises:
             InputError: there is no row of a name.

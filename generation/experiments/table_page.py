@@ -1,6 +1,4 @@
-"""A table of runs in the paper's layout, for terminals, Markdown and spreadsheets.
-
-Its own figures stand beside the paper's.
+"""A table of runs in the paper's layout, its figures beside the paper's.
 
 The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
 smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
@@ -37,7 +35,7 @@ INFINITE = "∞"
 
 
 class Line(NamedTuple):
-    """A method's figures as text, the paper's and ours under each of `HEADINGS`.
+    """A method's figures as text: the paper's and ours under each of `HEADINGS`.
 
     Ours are of `size` texts.
     """
@@ -106,10 +104,7 @@ _COLUMNS = (
 
 
 def lines(result: TableResult) -> list[Line]:
-    """Return real data first, then every row of each data set, each with its public baseline below.
-
-    Rows are in the table's order.
-    """
+    """Return real data first, then each data set's rows in order, each with its public baseline."""
     found: list[Line] = []
     for dataset, real in result.real.items():
         rows = [row for row in result.rows if row.dataset == dataset]
@@ -145,7 +140,7 @@ def notes(result: TableResult) -> Iterator[str]:
 
 
 def page(result: TableResult) -> Document:
-    """Return the table as a page and a screen: the paper's figures above ours in each row."""
+    """Return the table as a page and a screen, a row of the paper's figures above each of ours."""
     rows = [(line.dataset, cells) for line in lines(result) for cells in (line.paper, line.ours)]
     shown = _by_dataset(("Method", "", *HEADINGS, "Audit"), rows, (1, 7))
     return Document(result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))])
@@ -289,7 +284,10 @@ def _line(row: RowResult) -> Line:
 
 
 def _kind(row: RowResult) -> ClaimKind:
-    """Return the kind of the epsilon that was audited, or else that the row's config asks for."""
+    """Return the audited epsilon's kind.
+
+    Without an audit it is the kind that the row's config asks for.
+    """
     claim = None if row.audited is None else row.audited.claim
     return row.kind if claim is None else claim.kind
 
@@ -302,9 +300,9 @@ def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Valu
 
 
 def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
-    """Yield the figures of real texts, once for each number of texts that rows have.
+    """Yield real texts' results for each number of texts that rows have.
 
-    The paper's figures stand in the first.
+    The paper's figures stand in the first line.
     """
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(

@@ -24,7 +24,7 @@ Stage = Literal["generate", "resume", "audit", "evaluate"]
 
 
 class Throughput(Result):
-    """The contexts that the rows' model continues by a token in a second, and their source."""
+    """Contexts that the rows' model continues by a token in a second, and the figure's source."""
 
     context_tokens_per_second: Number
     source: str
@@ -206,9 +206,9 @@ class TableResult(Result):
 
     @property
     def exit_code(self) -> Annotated[int, Field(ge=0, le=3)]:
-        """The exit code of all rows.
+        """Return the largest code of all rows.
 
-        It is 3 for a defect, 2 for one that could not be run, 1 for a failed audit, else 0.
+        A defect is 3, a row that could not be run 2, a failed audit 1, all else 0.
         """
         return max(map(_exit_code, self.rows), default=0)
 

@@ -28,7 +28,7 @@ def render(document: d.Document) -> str:
 
 
 def escaped(text: object) -> str:
-    """Return one line of Markdown that renders as `text`: no tags, links, mentions or markup."""
+    """Return a line that renders as `text`, without tags, links, mentions, markup or cells."""
     line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
     # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
@@ -37,9 +37,9 @@ def escaped(text: object) -> str:
 
 
 def code(text: object, limit: int = LABEL_LENGTH) -> str:
-    """Return a code span that renders as `text`.
+    """Return a code span that renders as `text`, or plain text if it holds a bar.
 
-    It is plain text if that holds a bar, which tables split even in code.
+    Tables split at a bar even in code.
     """
     line = one_line(text, limit) or " "
     if "|" in line:

@@ -57,8 +57,8 @@ def print_pair(
 ) -> None:
     """Print `said` behind its label, wrapped in a column of its own.
 
-    There is no padding, so that copies hold no blanks. The label's column has this `width`; text
-    that does not fit into `most` lines is left out, if that is given.
+    There is no padding, so that copies hold no blanks. The label's column has this `width`; what
+    does not fit into `most` lines is left out, where that is given.
     """
     wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
     if most is not None and len(wrapped) > most:
@@ -67,7 +67,7 @@ def print_pair(
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
+        console.print(Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True)
 
 
 def _plain(words: d.Words) -> str:
