@@ -257,7 +257,7 @@ def _empirical(result: AuditResult) -> Section:
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
 
-    They are empty where no attack was made.
+    They are empty if no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """

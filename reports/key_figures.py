@@ -24,7 +24,7 @@ class KeyFigure(NamedTuple):
     Attributes:
         shown: how it is shown, rounded to the safe side.
         unit: of what is shown; empty for a count, or words.
-        value: the figure itself; None where it is no number, or was not computed.
+        value: the figure itself; None if it is no number, or was not computed.
         of_batch: whether it is of the batch level alone.
     """
 
@@ -46,7 +46,7 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty where there are none."""
+    """Return what a run's figures of one kind are made of, in order; empty without any."""
     made = {
         ExPostClaim.id: _ex_post,
         ApproximateClaim.id: _approximate,

@@ -45,7 +45,7 @@ class Ratios:
     """A family's log-likelihood ratios at one step, in nats.
 
     Attributes:
-        found: [k] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
+        found: [k] log q(token) - log p(token); -inf if an alternative could not have drawn the token.
         mean: [k] what the alternative itself expects of it.
         variance: [k] likewise.
     """

@@ -52,7 +52,7 @@ class DrawnStep:
     ) -> DrawnStep | None:
         """Make a step of a text with the tokens `before`, indices along S.
 
-        Return None where a score is no number.
+        Return None if a score is no number.
         """
         lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
         if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not

@@ -103,7 +103,7 @@ class Draw(Fields, ABC):
     def rho(self, eta: float, aggregator: Aggregator) -> float | None:
         """Return the zCDP of any number of tokens when one context comes or goes, rounded up.
 
-        It is None where each token costs.
+        It is None if each token costs.
 
         Args:
             eta: bounded range of one draw by softmax, in nats.
