@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -67,8 +68,7 @@ FULL, TASKS = 2, 8
 class Ready:
     """A run that is ready to be generated, or to go on.
 
-    The `manifest` is as this process's config, data and model make it. `clusters` are those that
-    records are placed by; `repeated` rows of the data have the text and label of another.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
     """
 
@@ -100,7 +100,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -186,7 +186,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -310,18 +310,20 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -336,7 +338,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:

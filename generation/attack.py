@@ -37,7 +37,7 @@ LOUD = 1000.0
 
 
 def declared_step(mechanism: Mechanism) -> StepMechanism:
-    """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
+    """Return the mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, public: PublicPart) -> Doubles:
         arrays = aggregated(logits, public, mechanism)
@@ -116,7 +116,7 @@ class _Text(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How far the log-ratio lies beyond its bound in either direction; negative inside."""
+        """The distance of the log-ratio beyond its bound in either direction; negative inside."""
         return max(self.loss - self.fall, -self.loss - self.rise)
 
 
@@ -173,8 +173,8 @@ def _neighbours(
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
     """Return a context that moves one token against all others, as far as clipping allows: [1, V].
 
-    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost"), but for differences,
-    which no probabilities take all the way up.
+    It is [1, V]. Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md,
+    "Exact cost"), but for differences, which no probabilities take all the way up.
     """
     low, high = -LOUD * clip, 0
     row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)

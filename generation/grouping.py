@@ -118,10 +118,10 @@ def group(
 
 
 def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None) -> Clustering:
-    """What run.json says of the clustering of a run that begins, or has begun, under this config.
+    """Return run.json's statement of the clustering for a run under this config.
 
-    What is found, such as the number of centres and their digest, is that of the run that has begun. A new run has a
-    single centre here.
+    Findings, such as the number of centres and their digest, are those of the run that has begun. A
+    new run has a single centre here.
 
     Raises:
         InputError: the settings are out of their range.
@@ -217,7 +217,7 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
 
 
 def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
-    """The fields of run.json's clustering that follow from the config."""
+    """Return the fields of run.json's clustering that follow from the config."""
     settings, batching = _settings(config), config.batching
     cost, counts = method.cost(privacy.relation), None
     if settings.keep is not None:
@@ -263,10 +263,10 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
 
 
 def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
-    """The file `clusters`, and the digest of the centres in it.
+    """Return the file `clusters`, and the digest of the centres in it.
 
     Raises:
-        InputError: it would be larger than what readers take.
+        InputError: it would be larger than readers accept.
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
@@ -298,7 +298,7 @@ def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
 def _nearest_kept(
     records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
 ) -> Centers:
-    """The nearest centre of each record among those that its label keeps."""
+    """Return each record's nearest centre among those that its label keeps."""
     found: Centers = {}
     for label, allowed in enumerate(kept):
         rows = np.flatnonzero(labels == label)

@@ -28,7 +28,11 @@ class Head:
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        """Raises ValueError where the network's logits are not those of such a map alone."""
+        """Take the last layer of a network.
+
+        Raises:
+            ValueError: the network's logits are not those of such a map alone.
+        """
         layer: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
         if not isinstance(layer, torch.nn.Linear):
             raise ValueError("the network has no linear head")
@@ -45,7 +49,7 @@ class Head:
 
     @classmethod
     def of(cls, network: PreTrainedModel) -> Head | None:
-        """A network's head; None where it cannot be taken apart."""
+        """Return a network's head; None if it cannot be taken apart."""
         try:
             return cls(network)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):  # whatever another architecture raises

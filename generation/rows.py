@@ -114,7 +114,7 @@ def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
 
 
 def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
-    """The columns to read, and what names each."""
+    """Return the columns to read, and the field that names each."""
     asked = {config.text: names["text"]}
     if config.labels is not None:
         asked.setdefault(config.label, names["label"])
@@ -236,7 +236,11 @@ def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
 
 
 def _whole_lines(path: Path, names: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a file. Raises InputError at one with zero bytes, as in a damaged file."""
+    """Yield the lines of a file.
+
+    Raises:
+        InputError: one has zero bytes, as in a damaged file.
+    """
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise _zero_bytes(f"{path}: line {number}", names)
@@ -289,7 +293,7 @@ def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Ite
 
 
 def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[tuple[str, _Object]]:
-    """Where each JSON object of a file stands, and the object."""
+    """Yield each JSON object of a file after its place."""
     remedy = "Write one JSON object a line."
     with path.open(encoding=_encoding(config, names, path)) as file:
         for number, line in enumerate(_whole_lines(path, names, file), start=1):
@@ -378,7 +382,7 @@ def _class_name(classes: Sequence[str], number: object, where: str) -> str | Non
 
 
 def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) -> InputError:
-    """What to say of a data set that the library does not load."""
+    """Return the error about a data set that the library does not load."""
     import datasets
 
     name, split, where = config.dataset or "", config.split or "train", names["dataset"]

@@ -48,13 +48,13 @@ class BatchCosts:
 
     @property
     def quartiles(self) -> list[float]:
-        """The least cost, the three quartiles and the largest: all of them costs of actual batches."""
+        """The least cost, three quartiles and the largest: all are costs of actual batches."""
         last = len(self.values) - 1
         return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
 
     @property
     def marks(self) -> str:
-        """What their figure's marks are."""
+        """The marks of their figure."""
         if self.few:
             return "Each dot is a batch: filled by exact cost, hollow by Theorem 1."
         return "Bars count batches by exact cost, the outline by Theorem 1."
@@ -94,7 +94,7 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
 
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
-    """The batches by their cost; ties by id."""
+    """Return the batches by their cost; ties by id."""
     return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 

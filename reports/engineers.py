@@ -136,7 +136,10 @@ def _remark(result: AuditResult, kind: Kind) -> str:
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
-    """Return a figure's name, with its level where it is the batch level's alone, and the release level differs."""
+    """Return a figure's name, with its level if it is the batch level's alone.
+
+    It has no level if both are equal.
+    """
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
     return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
 

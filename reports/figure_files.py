@@ -35,7 +35,10 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw. What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty."""
+    """One run to draw.
+
+    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
+    """
 
     name: str
     path: str

@@ -57,7 +57,7 @@ class Unmade(NamedTuple):
 
     @property
     def described(self) -> str:
-        """What they are and what to do, in a line."""
+        """The unmade checks and what to do, in a line."""
         needed = " (needed for a pass)" if self.needed else ""
         return f"{self.named}{needed}. {self.remedy}".rstrip()
 
@@ -73,7 +73,7 @@ class Family(NamedTuple):
 
     @property
     def tally(self) -> str:
-        """How they came out: `1 failed, 3 passed`."""
+        """The counts of outcomes: `1 failed, 3 passed`."""
         counts = Counter(check.status for check in self.checks)
         return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
 

@@ -40,7 +40,7 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed figures in nats, and settings.
+        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
 
         Of the settings it has those that differ, each a column.
         """
@@ -194,7 +194,7 @@ def draw_figures(
 
 
 class RunComposition(Shown[JointCost]):
-    """What several releases of the same records cost together.
+    """The joint cost of several releases of the same records.
 
     Attributes:
         audits: the audit of each run, by the name that it was given.

@@ -47,12 +47,13 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 class Look(NamedTuple):
-    """What a look into a run gives.
+    """A view into a run.
 
     Attributes:
         document: for a terminal.
         figures: all of it by name, unrounded.
-        deeper: the options of `dpaudit inspect` that look into the first row of the table; empty where there are none.
+        deeper: the options of `dpaudit inspect` that open the first row of the table; empty where
+            there are none.
     """
 
     document: Document

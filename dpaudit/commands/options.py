@@ -1,4 +1,4 @@
-"""What several commands ask for: types of arguments, options, and sets of options."""
+"""Options that several commands share: types of arguments, options, and sets of options."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ model_option = click.option(
 
 
 def private_cache_option(of: str) -> Callable[[Command], Command]:
-    """The folder that keeps embeddings, and which embeddings these are."""
+    """Return the option for a folder that keeps embeddings; `of` says of what."""
     return click.option(
         "--private-cache",
         type=NamedPath(path_type=Path, file_okay=False),

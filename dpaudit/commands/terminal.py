@@ -1,4 +1,4 @@
-"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+"""Output of commands: its destination, progress, and closed pipes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def reader_left() -> bool:
 
 
 def session() -> Session:
-    """The session of the command that runs; a fresh one outside of commands."""
+    """Return the session of the running command; a fresh one outside of commands."""
     context = click.get_current_context(silent=True)
     return Session() if context is None else context.find_root().ensure_object(Session)
 
@@ -122,7 +122,7 @@ def progress_bars(unit: str) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done in a second."""
+        """The number done in a second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -168,7 +168,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """One bar, as a function of what is done, how much of it, and the total."""
+    """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
@@ -203,7 +203,7 @@ def note_in_log(message: str) -> None:
 
 
 class TerminalMonitor(Monitor):
-    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -263,7 +263,7 @@ def print_json(text: str) -> None:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    """Return a character as JSON's escape, which is two of them beyond 16 bits."""
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 

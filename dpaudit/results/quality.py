@@ -110,7 +110,7 @@ class Encoder(Fields):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the model's numbers: all but its name, of which the same model has many."""
+        """The fields that decide the model's numbers: all but its name, of which it has many."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
@@ -270,7 +270,8 @@ class Added(Fields):
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
-        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
+        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing
+            tells.
     """
 
     measure: Measure
@@ -307,12 +308,15 @@ class HeldOutLikelihood(Fields):
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
         texts: held-out ones.
-        left_out: texts of the test file that are a private record or a public example, up to case and white space.
+        left_out: texts of the test file that are a private record or a public example, up to case
+            and white space.
         tokens: of texts; what leads up to a text does not count.
         supported: how many of those the supports have.
         nll: mean negative log-probability of a supported token under the aggregates.
-        public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
-        gain: public_nll - nll, what the records added; its error is that of the difference, text by text.
+        public_nll: the same by the public prompt alone, at the same temperature over the same
+            supports: epsilon 0.
+        gain: public_nll - nll, what the records added; its error is that of the difference, text by
+            text.
     """
 
     model: Encoder
@@ -450,7 +454,7 @@ class Quality(Fields):
 
     @property
     def added(self) -> tuple[Added, ...]:
-        """What the records added to each figure that stands beside one without any record."""
+        """The records' addition to each figure that stands beside one without any record."""
         found = () if self.baseline is None else self.baseline.added
         return found if self.likelihood is None else (*found, self.likelihood.added)
 
@@ -474,7 +478,10 @@ class Quality(Fields):
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest, without which nothing can be compared."""
+        """Whether every set of texts has its digest.
+
+        Without digests nothing can be compared.
+        """
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
@@ -493,7 +500,7 @@ class Quality(Fields):
 
     @property
     def mauve_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' MAUVE to be compared."""
+        """The values that must agree for two runs' MAUVE to be compared."""
         settings = None if self.mauve is None else self.mauve.settings
         packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
         return (self.reference.digest, self.features.identity, settings, packages)

@@ -53,7 +53,7 @@ class Finding(_Data):
     """A finding: the code of an entry in the catalogue, and the values that its sentence shows.
 
     Attributes:
-        code: `family.name`, or `check.id:outcome` for what a check found.
+        code: `family.name`, or `check.id:outcome` for a check's finding.
         values: by the names that the entry's templates have.
     """
 

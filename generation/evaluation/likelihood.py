@@ -1,8 +1,9 @@
-"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+"""The likelihood of real texts under a mechanism whose batches have not seen them, and its cost.
 
-Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
-to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
-up. Nothing is drawn or released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of
+their label is given to them token by token, whatever they would have drawn, and every token's
+log-probability under the aggregate is added up. Nothing is drawn or released, and the figures read
+private records without noise.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ class Measurement:
         }
 
     def _public_side(self, label: str) -> list[_Text]:
-        """Texts of a label with all that is public about them: the same for every batch."""
+        """Return texts of a label with all that is public about them, the same for every batch."""
         public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
@@ -227,7 +228,7 @@ class Measurement:
         ]
 
     def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
-        """What one token adds to a text's sums; it is charged for."""
+        """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
@@ -239,7 +240,7 @@ class Measurement:
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
-        """A step as `dpaudit.generation.worker` aggregates it."""
+        """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
@@ -250,7 +251,7 @@ class Measurement:
 
     @property
     def texts(self) -> int:
-        """How many texts were given to batches."""
+        """The number of texts that were given to batches."""
         return len(self._sums)
 
     @property
@@ -307,7 +308,7 @@ def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts,
 
 @contextmanager
 def _usable_logits() -> Iterator[None]:
-    """Raises InputError where the model's logits are no numbers."""
+    """Turn an error for logits that are no numbers into InputError."""
     try:
         yield
     except ValueError as error:

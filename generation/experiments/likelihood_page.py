@@ -129,7 +129,7 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
 
 
 def in_words(row: MechanismLikelihood) -> str:
-    """A mechanism, but for clip and temperature."""
+    """Describe a mechanism, but for clip and temperature."""
     mechanism = row.mechanism
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
@@ -169,7 +169,7 @@ def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
 
 
 def _measured_on(row: MechanismLikelihood) -> str:
-    """Texts, batches and neighbours, in a sentence or two."""
+    """Describe texts, batches and neighbours in a sentence or two."""
     left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
     return (
         f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "

@@ -66,6 +66,7 @@ REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay
 RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
 OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
+ACCOUNTS = "half a minute of accounting; tests/generation/experiments/test_presets.py runs it row by row"
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
 CI = "sets environments up; .ci/run does it, and tests/packaging"
@@ -77,7 +78,6 @@ UNRUN = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
-    "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
@@ -89,6 +89,7 @@ UNRUN = {
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
     "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
+    "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
     "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
@@ -103,7 +104,7 @@ UNRUN = {
     "pip install tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
-    "python - <<'END'": DOWNLOADS,
+    "python examples/laptop/files.py": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
     "python -m build": CI,
