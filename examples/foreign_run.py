@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 from dpaudit.recording import HashedRecords, RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, Stopping
 
@@ -23,7 +23,7 @@ from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, S
 START = "."
 WORDS = [START, "the", "a", "cat", "dog", "fox", "mat", "moon", "sat", "saw", "on"]
 CLIP, TEMPERATURE, LENGTH = np.float32(2), 0.5, 30
-MECHANISM = Mechanism.model_validate({"aggregator": "median", "clip": float(CLIP), "temperature": TEMPERATURE})
+MECHANISM = Mechanism(contribution=TopClippedLogits(clip=float(CLIP)), aggregator=Median(), temperature=TEMPERATURE)
 BATCHES, GENERATED = 6, 4  # records are hashed into 6 batches; the first 4 are generated
 
 # Private: every record is six of these sentences.

@@ -17,16 +17,16 @@ from dpaudit.runs import Claim, Stopping
 CLIP, DIVISOR, THRESHOLD, NOISE, PRIVATE, TOKENS = 2.0, 35.0, 0.5, 0.2, 60, 240
 test_first = Mechanism.model_validate(
     {
-        "contribution": "differences",
-        "aggregator": "mean",
-        "clip": CLIP,
-        "divisor": DIVISOR,
+        "contribution": {"kind": "differences", "clip": CLIP},
+        "aggregator": {"kind": "mean", "divisor": DIVISOR},
         "temperature": 1.0,
-        "draw": "sparse-vector",
-        "threshold": THRESHOLD,
-        "threshold_noise": NOISE,
-        "private_tokens": PRIVATE,
-        "public_temperature": 1.0,
+        "draw": {
+            "kind": "sparse-vector",
+            "threshold": THRESHOLD,
+            "threshold_noise": NOISE,
+            "private_tokens": PRIVATE,
+            "public_temperature": 1.0,
+        },
     }
 )
 accountant = ApproximateAccountant.of(test_first, ContextChange("add_remove"))

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange, Mean, Mechanism, TopClippedLogits
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
 from dpaudit.runs import (
     Claim,
@@ -32,8 +32,8 @@ from dpaudit.runs import (
 PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
 CLIP, TEMPERATURE, DIVISOR, LENGTH, DELTA = 10.0, 1.0, 8.0, 20, 1e-5
 BATCHES, GENERATED = 2, 2
-MECHANISM = Mechanism.model_validate(
-    {"aggregator": "mean", "clip": CLIP, "temperature": TEMPERATURE, "divisor": DIVISOR}
+MECHANISM = Mechanism(
+    contribution=TopClippedLogits(clip=CLIP), aggregator=Mean(divisor=DIVISOR), temperature=TEMPERATURE
 )
 
 

@@ -17,7 +17,7 @@ from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
-from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
+from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, Positive, Relation, Unit, clash
 from dpaudit.runs import DecodingRules, InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (
@@ -732,10 +732,10 @@ class Config(Fields):
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
         if mechanism.draw.arrays():
             allowed = "softmax, or left out: other draws are for runs that a recorder writes (docs/foreign-runs.md)"
-            raise clash("draw", mechanism.draw.name, allowed)
+            raise clash("draw.kind", mechanism.draw.name, allowed)
         clip = float(np.float32(mechanism.clip))
         if not clip:
-            raise clash("clip", mechanism.clip, "a number that float32 tells from 0")
+            raise clash("contribution.clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
             allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
             raise clash("temperature", mechanism.temperature, allowed)
@@ -923,7 +923,7 @@ def _remedy(error: ErrorDetails) -> str:
         hint = ""
         if kind == "extra_forbidden":
             hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
-        elif any(name in made.model_fields for made in AGGREGATORS.values()):
+        elif parent[-1:] == ["aggregator"]:
             hint = " Choose it without the data, or start from `dpaudit init`."
         return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
@@ -937,6 +937,11 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     """The fields of the section that a location names; none where a section has no sections."""
     section: Any = Config
     for name in location:
-        fields = getattr(section, "model_fields", {})
-        section = next(iter(get_args(fields[name].annotation)), fields[name].annotation) if name in fields else None
-    return Mechanism.flat_names() if section is Mechanism else list(getattr(section, "model_fields", {}))
+        field = getattr(section, "model_fields", {}).get(name)
+        if field is None:
+            return []
+        for part in field.metadata:
+            if isinstance(part, OneOf):
+                return part.field_names
+        section = next(iter(get_args(field.annotation)), field.annotation)
+    return list(getattr(section, "model_fields", {}))

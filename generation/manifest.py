@@ -190,7 +190,7 @@ def round_up(epsilon: float) -> float:
         InputError: epsilon is infinite, so there is nothing to claim.
     """
     if not math.isfinite(epsilon):
-        remedy = "Lower mechanism.clip or the number of tokens, or raise the divisor or the temperature."
+        remedy = "Lower mechanism.contribution.clip or the number of tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(decimals(epsilon, 4, most=math.inf))
 

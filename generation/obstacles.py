@@ -193,7 +193,8 @@ def _claimed(config: Config, data: Records | None) -> Iterator[Obstacle]:
             f"claim.{figure}",
             f"claim.{figure}",
             f"this is {promised:g}, and {what} {rounded_up(spent)}",
-            "Claim that, lower mechanism.clip or the tokens of a batch, or raise the divisor or the temperature."
+            "Claim that, lower mechanism.contribution.clip or the tokens of a batch, or raise the divisor or the "
+            "temperature."
             if accountant is not None
             else "Claim more, or give clusters less.",
         )

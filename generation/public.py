@@ -19,7 +19,7 @@ from dpaudit.generation.models import device_of
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.worker import Worker
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import AnchoredDifferences, Mean, Mechanism
 from dpaudit.runs import BatchHeader, Clustering, Clusters, InputError, Manifest, Sample, Step
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import StopReason
@@ -64,9 +64,9 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
 
 
 def _without_records(config: Config) -> Config:
-    """The config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
+    """Return the config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
     drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
-    empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
+    empty = {"contribution": AnchoredDifferences(clip=1.0), "aggregator": Mean(divisor=1.0)}
     each, clustering = config.batching.generate_per_label, config.clustering
     if clustering is not None:
         clusters = clustering.keep or clustering.centers

@@ -51,9 +51,9 @@ class Pricing:
     def of(self, contexts: int) -> Mechanism:
         """The mechanism whose divisor is so many contexts, and whose margin is what one of them can lift a token by."""
         fields = self.mechanism.model_dump()
-        return Mechanism.model_validate(
-            fields | {"divisor": float(contexts), "support": fields["support"] | {"margin": self.margin(contexts)}}
-        )
+        fields["aggregator"]["divisor"] = float(contexts)
+        fields["support"]["margin"] = self.margin(contexts)
+        return Mechanism.model_validate(fields)
 
     def margin(self, contexts: int) -> float:
         """What one of so many contexts can lift a token by, to three digits."""

@@ -165,8 +165,11 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield "Language model", settings.model.name
     yield "Digest of the model", settings.model.digest
     for name, value in (settings.mechanism or {}).items():
-        if not isinstance(value, Mapping):  # the support
-            yield name.replace("_", " ").capitalize(), value
+        fields = {"kind": value}
+        if isinstance(value, Mapping):
+            fields = {} if name == "support" else value
+        for field, stated in fields.items():
+            yield (name if field == "kind" else field).replace("_", " ").capitalize(), stated
     if settings.stopping is not None:
         yield "Most tokens of a text", settings.stopping.max_tokens
         yield "Tokens of a batch", settings.stopping.tokens_per_batch

@@ -7,6 +7,8 @@ import re
 from datetime import date
 from typing import Any
 
+from pydantic import JsonValue
+
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports import levels
@@ -124,10 +126,15 @@ def _mechanism(result: AuditResult) -> str:
     mechanism = None if settings is None else settings.mechanism
     if mechanism is None:
         return "Tokens are drawn from aggregated logits of a language model."
+    contribution, aggregator = (mechanism[part] for part in ("contribution", "aggregator"))
     return (
-        f"Tokens are drawn from aggregated logits of a language model (contribution {mechanism['contribution']}, "
-        f"aggregator {mechanism['aggregator']})."
+        f"Tokens are drawn from aggregated logits of a language model (contribution {_kind(contribution)}, "
+        f"aggregator {_kind(aggregator)})."
     )
+
+
+def _kind(part: JsonValue) -> JsonValue:
+    return part["kind"] if isinstance(part, dict) else part
 
 
 def _line(text: str) -> str:

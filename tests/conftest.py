@@ -102,6 +102,7 @@ from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.forging import list_digests
+from tests.nesting import mechanism_with, place_of
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -389,7 +390,7 @@ class Spec:
             fields |= {"draw": "noisy-argmax", "noise_multiplier": self.noise, "sampling_rate": self.rate}
         if self.private_tokens is not None:
             fields |= {"draw": "sparse-vector", "private_tokens": self.private_tokens, **TESTS}
-        return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
+        return mechanism_with(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -1300,11 +1301,11 @@ class Run:
         """Set fields of run.json by dotted name."""
         manifest = json.loads((self / "run.json").read_text())
         for name, value in change.items():
-            *parents, last = name.split(".")
-            place = manifest
+            *parents, last = place_of(name)
+            section = manifest
             for parent in parents:
-                place = place[parent]
-            place[last] = value
+                section = section[parent]
+            section[last] = value
         (self / "run.json").write_text(json.dumps(manifest))
 
     def edit_clusters(self, **change: Any) -> None:

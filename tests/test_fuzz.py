@@ -20,6 +20,7 @@ from dpaudit.cli import main
 from dpaudit.results import EXIT_CODES
 from dpaudit.runs import RunReader, without_stop
 from dpaudit.runs.text import Decode
+from tests.nesting import place_of
 
 SMALL = {"vocabulary": 8, "max_tokens": 3}
 KINDS = {
@@ -77,7 +78,7 @@ def vouched(path: Path, spec) -> dict:
     reader = RunReader(path)
     manifest = reader.manifest.model_dump(mode="json")
     for name in not_vouched(spec):
-        *parents, last = name.split(".")
+        *parents, last = place_of(name)
         place = manifest
         for parent in parents:
             place = place[parent]
@@ -342,7 +343,7 @@ def test_what_is_left_out_of_a_comparison_is_in_the_manifest(make_run):
     manifest = json.loads((make_run(aggregator="mean") / "run.json").read_text())
     for name in DECLARED | OF_MEDIANS | TRUNCATED | MEANS_WITHOUT_CONTEXTS:
         place = manifest
-        for part in name.split("."):
+        for part in place_of(name):
             assert part in place
             place = place[part]
 

@@ -456,14 +456,17 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
 
 def _summary(name: str, result: AuditResult) -> ComparedRun:
     mechanism = _mechanism(result)
-    stated = {} if mechanism is None else mechanism.model_dump() | {"aggregator": mechanism.aggregator.title}
     return ComparedRun(
         name=name,
         verdict=result.verdict,
         guarantee=result.guarantee,
         caveats=result.caveats,
         caution=_caution(result),
-        **{name: stated.get(name) for name in ("contribution", "aggregator", "clip", "temperature", "divisor")},
+        contribution=None if mechanism is None else mechanism.contribution.name,
+        aggregator=None if mechanism is None else mechanism.aggregator.title,
+        clip=None if mechanism is None else mechanism.clip,
+        temperature=None if mechanism is None else mechanism.temperature,
+        divisor=None if mechanism is None else dict(mechanism.aggregator).get("divisor"),
         batches=len(result.batches),
         contexts=sum(batch.contexts for batch in result.batches),
         texts=sum(batch.texts for batch in result.batches),

@@ -273,11 +273,9 @@ class _Session:
         if top < vocabulary:
             support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
         fields = {
-            "contribution": "raw-differences",
-            "aggregator": "mean",
-            "clip": self._clip,
+            "contribution": {"kind": "raw-differences", "clip": self._clip},
+            "aggregator": {"kind": "mean", "divisor": float(size - 1)},
             "temperature": float(self._limits["temp"]),
-            "divisor": float(size - 1),
             "support": support,
         }
         try:

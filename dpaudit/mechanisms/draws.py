@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -12,9 +12,9 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Doubles,
-    Fields,
     FixedColumns,
     Floats,
+    Part,
     Problem,
     StepArray,
     log_probability,
@@ -42,11 +42,10 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
-class Draw(Fields, ABC):
+class Draw(Part):
     """How a token follows from an aggregate.
 
     Attributes:
-        name: as configs and run.json have it.
         likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
         needs: what other fields of its mechanism must be, None for absent.
@@ -55,7 +54,6 @@ class Draw(Fields, ABC):
             proved.
     """
 
-    name: ClassVar[str]
     likely: ClassVar[bool] = True
     ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}

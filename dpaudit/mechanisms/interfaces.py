@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from dpaudit.claims import ClaimKind, ExPostClaim
@@ -148,6 +156,20 @@ def clash(field: str, given: object, allowed: str) -> PydanticCustomError:
     )
 
 
+class Part(Fields, ABC):
+    """A part of a mechanism: one of several kinds, each with settings of its own.
+
+    Attributes:
+        name: the kind, as `kind` in configs and run.json.
+    """
+
+    name: ClassVar[str]
+
+    @model_serializer(mode="wrap")
+    def _with_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.name, **written(self)}
+
+
 class StepArray(NamedTuple):
     """How one of a step's arrays [*rows, S] is recorded.
 
@@ -183,14 +205,13 @@ class Problem:
     values: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
-class Contribution(Fields, ABC):
+class Contribution(Part):
     """What one context gives to a step: a number in [-clip, clip] for every token, by that context alone.
 
     It may take something public away first, the anchor. That is added again once contributions are aggregated: it
     shifts the aggregates of all neighbours alike, and so every bound on them.
 
     Attributes:
-        name: as configs and run.json have it.
         anchored: whether there is an anchor. A step records it then, as `anchor`.
         over_support: whether rows of logits are looked at over the support alone; so they are where there is an anchor.
         row_numbers: how many numbers `row_constants` gives of each row.
@@ -199,7 +220,6 @@ class Contribution(Fields, ABC):
             context alone, so it costs nothing.
     """
 
-    name: ClassVar[str]
     anchored: ClassVar[bool] = False
     over_support: ClassVar[bool] = False
     row_numbers: ClassVar[int] = 1
@@ -351,11 +371,10 @@ class Deviation(NamedTuple):
     problem: Problem | None
 
 
-class Aggregator(Fields, ABC):
+class Aggregator(Part):
     """How contributions become the one vector that a step samples from. Columns are aggregated one by one.
 
     Attributes:
-        name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
         sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
@@ -363,7 +382,6 @@ class Aggregator(Fields, ABC):
         not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
-    name: ClassVar[str]
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = False

@@ -18,7 +18,7 @@ from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.catalogue import sentence
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange
 from dpaudit.reports import findings
 from dpaudit.reports.compare import (
     Cell,
@@ -51,6 +51,7 @@ from dpaudit.results import (
     SameLength,
     TokenCurve,
 )
+from tests.nesting import mechanism_with, nested
 from tests.settings import settings
 
 CHANGE = ContextChange("add_remove")
@@ -59,7 +60,7 @@ DELTA = 1e-5
 
 
 def accountant(divisor: float = 64.0, **clusters: Any) -> ApproximateAccountant:
-    mechanism = Mechanism.model_validate({"aggregator": "mean", **SETTINGS, "divisor": divisor})
+    mechanism = mechanism_with({"aggregator": "mean", **SETTINGS, "divisor": divisor})
     found = ApproximateAccountant.of(mechanism, CHANGE, **clusters)
     assert found is not None
     return found
@@ -141,7 +142,7 @@ def run(
         tokens=tokens,
         checks=(),
         not_checked=(),
-        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": mechanism, **parts})),
+        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": nested(mechanism), **parts})),
     )
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.mechanisms import BatchingRule, ContextChange, Mechanism, central_order_statistics, context_change
+from dpaudit.mechanisms import BatchingRule, ContextChange, central_order_statistics, context_change
 from dpaudit.results import Amplification
 from dpaudit.runs import RunReader, SecretBatches
+from tests.nesting import mechanism_with
 
 CLIP = 6.0
 #: Log-ratios and bounds are sums of some hundred float64 operations on numbers below 100.
@@ -113,7 +114,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
 
 
 def median(tau):
-    return Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": tau})
+    return mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": tau})
 
 
 def record_of(values):

@@ -45,7 +45,7 @@ def by_hand(run: Any) -> float:
     """What a run costs in rho: a budget, or eta^2 / 8 a token; and half the square of what each count cost."""
     manifest = RunReader(run.path).manifest
     mechanism, counts = manifest.mechanism, manifest.clustering.counts
-    divisor = mechanism.model_dump()["divisor"]
+    divisor = mechanism.model_dump()["aggregator"]["divisor"]
     eta = 2 * mechanism.clip / (divisor * mechanism.temperature)
     tokens = eta**2 / 8 * manifest.stopping.most_tokens
     spent = 0.0 if counts is None else (1 / counts.scale) ** 2 / 2

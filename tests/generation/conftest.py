@@ -18,6 +18,7 @@ from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel
+from tests.nesting import nested
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")
@@ -95,7 +96,7 @@ def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]
         }
         for name, fields in sections.items():
             values[name] = {**values.get(name, {}), **fields}
-        return values
+        return {**values, "mechanism": nested(values["mechanism"])}
 
     return make
 

@@ -431,7 +431,7 @@ def test_another_config_or_other_data_is_refused_by_the_field_that_differs(
     other = tmp_path / "other.csv"
     other.write_text("label,text\nnorth,something else\n")
     changed: list[tuple[Sections, str]] = [
-        ({"mechanism": {"clip": 5.0}}, r"mechanism\.clip"),
+        ({"mechanism": {"clip": 5.0}}, r"mechanism\.contribution\.clip"),
         ({"decoding": {"max_tokens": 6}}, r"stopping\.max_tokens"),
         ({"decoding": {"tokens_per_batch": 6}}, r"stopping\.tokens_per_batch"),
         ({"batching": {"key": "aa" * 32}}, r"batching\.key"),

@@ -40,8 +40,8 @@ def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
     assert config == Config.model_validate(settings())
     assert config.rule == "hashed-records"
     assert config.privacy.unit == "record"
-    # What is null is as good as absent, and a clip is what float32 makes of it.
-    again = Config.model_validate(settings(mechanism={"divisor": None, "clip": 0.3}))
+    # A clip is what float32 makes of it.
+    again = Config.model_validate(settings(mechanism={"clip": 0.3}))
     assert again.mechanism == Config.model_validate(settings(mechanism={"clip": float(np.float32(0.3))})).mechanism
 
 
@@ -72,35 +72,41 @@ OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
-    ("mechanism", {"clip": -3.0}, "mechanism.clip", "-3.0", "greater than 0"),
-    ("mechanism", {"clip": 0}, "mechanism.clip", "0", "greater than 0"),
-    ("mechanism", {"clip": float("nan")}, "mechanism.clip", "nan", "finite"),
-    ("mechanism", {"clip": float("inf")}, "mechanism.clip", "inf", "finite"),
+    ("mechanism", {"clip": -3.0}, "mechanism.contribution.clip", "-3.0", "greater than 0"),
+    ("mechanism", {"clip": 0}, "mechanism.contribution.clip", "0", "greater than 0"),
+    ("mechanism", {"clip": float("nan")}, "mechanism.contribution.clip", "nan", "finite"),
+    ("mechanism", {"clip": float("inf")}, "mechanism.contribution.clip", "inf", "finite"),
     ("mechanism", {"temperature": "warm"}, "mechanism.temperature", "'warm'", "number"),
     ("mechanism", {"temperature": 0.01}, "mechanism.temperature", "0.01", "2 * clip"),
     ("mechanism", {"temperature": True}, "mechanism.temperature", "True", "number"),
-    ("mechanism", {"aggregator": "max"}, "mechanism.aggregator", "'max'", "'median' or 'mean'"),
-    ("mechanism", {"aggregator": None}, "mechanism.aggregator", "null", "'median' or 'mean'"),
+    ("mechanism", {"aggregator": "max"}, "mechanism.aggregator.kind", "'max'", "'median' or 'mean'"),
+    ("mechanism", {"aggregator": None}, "mechanism.aggregator.kind", "null", "'median' or 'mean'"),
     (
         "mechanism",
         {"aggregator": "mean"},
-        "mechanism.divisor",
+        "mechanism.aggregator.divisor",
         "missing",
         "without the data, or start from `dpaudit init",
     ),
-    ("mechanism", {"aggregator": "mean", "divisor": 0.0}, "mechanism.divisor", "0.0", "greater than 0"),
-    ("mechanism", {"divisor": 8.0}, "mechanism.divisor", "8.0", "null"),
-    ("mechanism", {"aggregator": "central"}, "mechanism.central", "missing", "without the data"),
-    ("mechanism", {"aggregator": "central", "central": 2.5}, "mechanism.central", "2.5", "a whole number"),
-    ("mechanism", {"aggregator": "central", "central": 0}, "mechanism.central", "0", "greater than or equal to 1"),
-    ("mechanism", {"central": 8}, "mechanism.central", "8", "null"),
-    ("mechanism", {"grid": 0.1}, "mechanism.grid", "0.1", "a power of two"),
-    ("mechanism", {"grid": -0.5}, "mechanism.grid", "-0.5", "greater than 0"),
-    ("mechanism", {"grid": 16.0}, "mechanism.grid", "16.0", "is a multiple"),
-    ("mechanism", {"grid": 2.0**-40}, "mechanism.grid", "e-13", "up to 4194304 times"),
-    ("mechanism", {"grid": 5e-324}, "mechanism.grid", "5e-324", "is a multiple"),
-    ("mechanism", {"clip": 0.3, "grid": 0.5}, "mechanism.grid", "0.5", "is a multiple"),
-    ("mechanism", {"contribution": "ranks"}, "mechanism.contribution", "'ranks'", "'logits'"),
+    ("mechanism", {"aggregator": "mean", "divisor": 0.0}, "mechanism.aggregator.divisor", "0.0", "greater than 0"),
+    ("mechanism", {"divisor": 8.0}, "mechanism.aggregator.divisor", "no such field", "kind"),
+    ("mechanism", {"aggregator": "central"}, "mechanism.aggregator.central", "missing", "without the data"),
+    ("mechanism", {"aggregator": "central", "central": 2.5}, "mechanism.aggregator.central", "2.5", "a whole number"),
+    (
+        "mechanism",
+        {"aggregator": "central", "central": 0},
+        "mechanism.aggregator.central",
+        "0",
+        "greater than or equal to 1",
+    ),
+    ("mechanism", {"central": 8}, "mechanism.aggregator.central", "no such field", "kind"),
+    ("mechanism", {"grid": 0.1}, "mechanism.contribution.grid", "0.1", "a power of two"),
+    ("mechanism", {"grid": -0.5}, "mechanism.contribution.grid", "-0.5", "greater than 0"),
+    ("mechanism", {"grid": 16.0}, "mechanism.contribution.grid", "16.0", "is a multiple"),
+    ("mechanism", {"grid": 2.0**-40}, "mechanism.contribution.grid", "e-13", "up to 4194304 times"),
+    ("mechanism", {"grid": 5e-324}, "mechanism.contribution.grid", "5e-324", "is a multiple"),
+    ("mechanism", {"clip": 0.3, "grid": 0.5}, "mechanism.contribution.grid", "0.5", "is a multiple"),
+    ("mechanism", {"contribution": "ranks"}, "mechanism.contribution.kind", "'ranks'", "'logits'"),
     ("mechanism", {"support": TOP | {"size": 0}}, "mechanism.support.size", "0", "greater than or equal to 1"),
     ("mechanism", {"support": TOP | {"size": 2.5}}, "mechanism.support.size", "2.5", "a whole number"),
     (
@@ -211,7 +217,7 @@ def test_an_unknown_field_gets_the_known_ones_and_a_guess(tmp_path: Path, settin
     error = failure(write(tmp_path, yaml.safe_dump(settings(mechanism={"temprature": 1.0}))))
     assert error.where.endswith("mechanism.temprature")
     assert "you mean temperature?" in error.remedy
-    assert "clip" in error.remedy
+    assert "contribution" in error.remedy
 
 
 def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path) -> None:
@@ -221,14 +227,14 @@ def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path)
         load_config(path)
 
 
-def test_a_misspelt_field_of_the_mechanism_is_told_before_the_one_it_leaves_missing(
+def test_a_misspelt_field_of_the_mechanism_is_told_with_the_one_it_leaves_missing(
     tmp_path: Path, settings: Settings
 ) -> None:
     values = settings()
-    values["mechanism"]["clipp"] = values["mechanism"].pop("clip")
+    values["mechanism"]["contribution"]["clipp"] = values["mechanism"]["contribution"].pop("clip")
     error = failure(write(tmp_path, yaml.safe_dump(values)))
-    assert error.where.endswith("mechanism.clipp")
-    assert "you mean clip?" in error.remedy
+    assert error.where.endswith("mechanism.contribution.clip")
+    assert "write clipp for it?" in error.remedy
 
 
 def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:

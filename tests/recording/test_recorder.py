@@ -16,7 +16,7 @@ import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.auditing import audit_run
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import (
     Allocation,
@@ -38,6 +38,7 @@ from dpaudit.runs import (
     Stopping,
     data_digest,
 )
+from tests.nesting import mechanism_with
 
 VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
 #: Without the model.
@@ -70,7 +71,7 @@ def handed(fields: dict[str, Any], texts: list[str], position: int) -> dict[str,
 
 
 def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest:
-    mechanism, claim = Mechanism.model_validate(fields), None
+    mechanism, claim = mechanism_with(fields), None
     if fields["aggregator"] == "mean":
         accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
         assert accountant is not None
@@ -445,7 +446,7 @@ def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
         Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
-        ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
+        ({"mechanism": mechanism_with({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
     ):
         manifest = manifest_of(MEDIAN, placed)
         if "mechanism" in changes:

@@ -72,10 +72,10 @@ def check(check_id: str, status: Status = "pass", **fields: Any) -> CheckResult:
 
 
 MEDIAN = {
-    "aggregator": "median",
-    "clip": 6.0,
+    "contribution": {"kind": "logits", "clip": 6.0, "grid": None},
+    "aggregator": {"kind": "median"},
+    "draw": {"kind": "softmax"},
     "temperature": 1.25,
-    "divisor": None,
     "support": {"kind": "full", "size": None},
 }
 
@@ -388,7 +388,7 @@ def mean_run(**changes: Any) -> AuditResult:
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
             "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
-            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": "mean", "divisor": 32.0}}),
+            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": {"kind": "mean", "divisor": 32.0}}}),
             **changes,
         }
     )

@@ -361,7 +361,7 @@ def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median
 
     name = "Held-out likelihood, nats a token, 8 test texts"
     assert compared(given(0.125)) == [name]
-    assert compared(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == [name]
+    assert compared(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}}) == [name]
     numbered = [f"{name} (1)", f"{name} (2)"]
     assert compared(given(0.125, digest="cd" * 32)) == numbered
     assert compared(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == numbered

@@ -90,7 +90,8 @@ def test_run_json(make_run: Callable[..., Any]) -> None:
             fields | {"new": 1},
             fields | {"format_version": 2},
             fields | {"mechanism": fields["mechanism"] | {"new": 1}},
-            fields | {"mechanism": fields["mechanism"] | {"central": 2, "divisor": 2.0}},
+            fields
+            | {"mechanism": fields["mechanism"] | {"aggregator": {"kind": "central", "central": 2, "divisor": 2.0}}},
             {name: value for name, value in fields.items() if name != "record"},
         ):
             assert not check.is_valid(wrong)

@@ -41,8 +41,8 @@ def read_chunks(path):
 
 def float_of(code, mechanism, dtype):
     """A value from its code, number by number: a multiple of the grid, or the float of that rank."""
-    if mechanism["grid"] is not None:
-        return code * mechanism["grid"]
+    if (grid := mechanism["contribution"]["grid"]) is not None:
+        return code * grid
     size, letter = (4, "f") if dtype == "float32" else (8, "d")
     top = 1 << (8 * size - 1)
     bits = code - top if code >= top else 2 * top - 1 - code
@@ -74,8 +74,10 @@ def step_values(arrays, t, manifest):
     for name in {"central", "contexts"} & step.keys():
         values = [[float_of(int(code), mechanism, dtype) for code in row] for row in step[name]]
         step[name] = np.array(values, dtype=dtype)
-    if "aggregate" in step and mechanism["grid"] is not None:
-        step["aggregate"] = np.array([int(k) * mechanism["grid"] / mechanism["divisor"] for k in step["aggregate"]])
+    grid = mechanism["contribution"]["grid"]
+    if "aggregate" in step and grid is not None:
+        divisor = mechanism["aggregator"]["divisor"]
+        step["aggregate"] = np.array([int(k) * grid / divisor for k in step["aggregate"]])
     if "central" in step:
         order = token_order(step.pop("constant"), step["central"].shape[1])
         for name in {"central", "sides", "holder", "contexts"} & step.keys():
@@ -141,7 +143,8 @@ def step_costs(lower, center, upper, x, tau):
 def boxes(arrays, t, contexts, relation, mechanism):
     if "central" in arrays:
         return bounds(arrays["central"][t], contexts, relation)
-    reach = (1 if relation == "add_remove" else 2) * mechanism["clip"] / mechanism["divisor"]
+    moved = mechanism["contribution"]["clip"] / mechanism["aggregator"]["divisor"]
+    reach = (1 if relation == "add_remove" else 2) * moved
     center = [float(v) for v in arrays["aggregate"][t]]
     return [v - reach for v in center], center, [v + reach for v in center]
 

@@ -39,6 +39,7 @@ from dpaudit.mechanisms import context_change
 from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
 from tests.forging import unfinish
+from tests.nesting import nested
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]
@@ -112,7 +113,7 @@ def clustered(tmp_path: Path, data: Path, tiny_folder: Path, encoder_folder: Pat
         values["batching"]["batches_per_cluster"] = 2
         for name, fields in sections.items():
             values[name] = {**values.get(name, {}), **fields}
-        return Config.model_validate(values)
+        return Config.model_validate({**values, "mechanism": nested(values["mechanism"])})
 
     return make
 
