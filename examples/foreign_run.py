@@ -17,7 +17,7 @@ from tokenizers.models import WordLevel
 
 from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 from dpaudit.recording import HashedRecords, RecordedBatch, Recorder, hashed_records
-from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, Stopping
+from dpaudit.runs import Decoding, InputError, Manifest, Model, Origins, Prompt, Record
 
 # Public: all that was fixed without looking at a record.
 START = "."
@@ -74,8 +74,8 @@ def manifest(placed: HashedRecords) -> Manifest:
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH),
         record=Record(vocabulary=len(WORDS), contexts=True),
         model=Model(name="bigrams of a record"),
         prompt=Prompt(template="a record and the last word"),

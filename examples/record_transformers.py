@@ -17,6 +17,7 @@ from dpaudit.mechanisms import ContextChange, Mean, Mechanism, TopClippedLogits
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
 from dpaudit.runs import (
     Claim,
+    Decoding,
     InputError,
     Manifest,
     Model,
@@ -25,7 +26,6 @@ from dpaudit.runs import (
     Prompt,
     Record,
     SecretBatches,
-    Stopping,
 )
 
 # Public: all that was fixed without looking at a text.
@@ -58,8 +58,8 @@ def manifest(placed, name, vocabulary, end):
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH, sequences=((end,),)),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH, sequences=((end,),)),
         record=Record(vocabulary=vocabulary, dtype="float64", contexts=True),
         model=Model(name=name),
         prompt=Prompt(template="another one like it"),

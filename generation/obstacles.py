@@ -79,12 +79,12 @@ def refuse(found: Sequence[Obstacle], otherwise: str = "") -> None:
 
 
 def _randomness(config: Config, _: Records | None) -> Iterator[Obstacle]:
-    if config.decoding.test_seed is not None:
+    if config.sampling.seed is not None:
         yield Obstacle(
             "mechanism.randomness",
-            "decoding.test_seed",
+            "sampling.seed",
             "anyone who knows the seed can repeat every draw, so the run fails its audit: seeds are for tests",
-            "Leave it out if the texts are to be released.",
+            "Leave out the section if the texts are to be released.",
             meant=True,
         )
 

@@ -88,7 +88,7 @@ class NamedModel:
                 if recorded.tokens.min() < 0:
                     return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
                 for sample in recorded.samples():
-                    own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    own = self.model.decode(without_stop(sample.tokens, self._manifest.decoding.sequences))
                     if sample.text is not None and sample.text != own:
                         place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
                         return Finding(code="replay.other-text", values=place)
@@ -202,7 +202,7 @@ class Rebuilt:
             [text for each in manifest.prompt.public_examples.values() for text in each],
             manifest.decoding.banned_words,
             manifest.batching.labels,
-            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences],
+            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.decoding.sequences],
             [canary.text for canary in canaries],
         )
         return public.shared_with(each.text for each in self.records if (each.label, each.text) not in made_up)

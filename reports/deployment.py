@@ -69,7 +69,7 @@ def render_deployment(result: AuditResult, tested: ClaimResult, about: About, pu
             "composition": "Over all tokens, and all else that looked at the records; the report of the audit has it.",
         },
         "implementation": {
-            "preprocessing_and_hyperparameter_tuning": "See origins in the report's settings.",
+            "preprocessing_and_hyperparameter_tuning": "See chosen_from in the report's settings.",
             "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at evidence level "
             f"{result.evidence}.",
         },
@@ -113,7 +113,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
 def _unprotected(result: AuditResult) -> str:
     """Say what is released beside the texts without noise; no setting that was counted in the data is public."""
     settings = result.run.settings
-    if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
+    if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {"public"}:
         return "Settings that are not declared public; see the report."
     said = "the settings in the report are declared to be chosen without the private data"
     if settings.batching.batches is not None:

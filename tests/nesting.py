@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from dpaudit.mechanisms import Mechanism
+from dpaudit.runs.manifest import SECTIONS, Manifest, Settings
 
 #: The part of a mechanism that each setting is of; all others are the mechanism's own.
 PARTS = {
@@ -47,3 +49,32 @@ def place_of(name: str) -> list[str]:
             return [section, rest, "kind"]
         return [section, *([PARTS[rest]] if rest in PARTS else []), *rest.split(".")]
     return name.split(".")
+
+
+def read_run(run: Any) -> dict[str, Any]:
+    """Return what a run's run.json holds: its sections whole, each with its settings and what was made of them."""
+    fields = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    settings, made = fields.pop("settings"), fields.pop("made")
+    for name, section in settings.items():
+        both = isinstance(section, dict) and isinstance(made.get(name), dict)
+        fields[name] = section | made.pop(name) if both else section
+    return {**fields, **made}
+
+
+def write_run(run: Any, fields: Mapping[str, Any]) -> None:
+    """Write run.json from what `read_run` returns."""
+    settings: dict[str, Any] = {}
+    made: dict[str, Any] = {}
+    file: dict[str, Any] = {"settings": settings, "made": made}
+    for name, value in fields.items():
+        if name in SECTIONS and isinstance(value, Mapping):
+            kind, _ = SECTIONS[name]
+            settings[name] = {field: each for field, each in value.items() if field in kind.model_fields}
+            made[name] = {field: each for field, each in value.items() if field not in kind.model_fields}
+        elif name in Settings.model_fields:
+            settings[name] = value
+        elif name in Manifest.model_fields and name != "sensitivity":
+            made[name] = value
+        else:
+            file[name] = value
+    (run / "run.json").write_text(json.dumps(file), encoding="utf-8")

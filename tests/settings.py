@@ -17,7 +17,7 @@ def settings(parts: Mapping[str, Any]) -> Settings:
         "privacy": {"unit": "record", "relation": "add_remove", "records_per_user_from": "declared"},
         "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
         "clustering": {"method": "none"},
-        "origins": {},
+        "chosen_from": {},
         "sampling": {"generator": "os-entropy"},
         "model": {"trained_on_records": "unknown"},
         "software": {},

@@ -29,7 +29,7 @@ from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, RECORDERS, PlugIn
 from dpaudit.recording.generators import Asked, recording
 from dpaudit.results import Finding
 from dpaudit.runs import Clustering, InputError
-from tests.nesting import mechanism_with
+from tests.nesting import mechanism_with, read_run, write_run
 from tests.plug_ins import PACKAGE, installed, plugged_in
 
 RUN_CHECK = """
@@ -286,9 +286,9 @@ def test_a_broken_aggregator_is_an_error_where_it_is_asked_for(plug: Plug, make_
     assert refused().where.startswith("acme-other 0.1")
     assert "other" not in list(AGGREGATORS)
     assert audit_run(run).verdict == "pass"
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["mechanism"]["aggregator"]["kind"] = "other"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     found = audit_run(run)
     assert found.verdict == "error"
     assert "acme-other" in found.model_dump_json()
@@ -342,9 +342,9 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
     problem = "def range_problem(self, *_):\n        from dpaudit.mechanisms import Problem\n"
     problem += "        return Problem('acme.no')"
     run = make_run(aggregator="mean", contexts=True).path
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["mechanism"]["aggregator"]["kind"] = "other"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=problem))
     with pytest.raises(InputError) as raised:
         audit_run(run)
@@ -364,9 +364,9 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
 def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str, body: str) -> None:
     run = make_run(aggregator="mean", contexts=True)
     plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=f"def {method}(self, *_):\n        {body}"))
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["mechanism"]["aggregator"]["kind"] = "other"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     found = audit_run(run.path)
     assert found.verdict == "error"
     (failed,) = (check for check in found.checks if check.id == "integrity.format")
@@ -425,7 +425,7 @@ class check(Centers):
 
 def clustered(method: str, **fields: Any) -> Clustering:
     """A clustering of noised centres as run.json declares it."""
-    declared = {"method": method, "origin": "noised", "embedding": "words", "normalized": True, "centers": 2, "keep": 2}
+    declared = {"method": method, "origin": "noised", "embedding": "words", "normalize": True, "centers": 2, "keep": 2}
     return Clustering.model_validate({**declared, "delta": 0.0, "settings": {"scale": 4.0}, **fields})
 
 
@@ -458,9 +458,9 @@ def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_al
 
 def test_a_run_of_a_clustering_that_is_none_is_an_error(plug: Plug, make_run: Any) -> None:
     run = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2), aggregator="mean").path
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["clustering"]["method"] = "cells"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     plug(CLUSTERING, "cells", "class check:\n    name = 'cells'\n")
     assert audit_run(run).verdict == "error"
     with pytest.raises(InputError):

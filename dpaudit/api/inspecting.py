@@ -88,8 +88,8 @@ def look_into_run(
             "run": run.name,
             "mechanism": list(_mechanism(run.manifest)),
             "batching": list(_batching(run.manifest)),
-            "max_tokens": run.manifest.stopping.max_tokens,
-            "tokens_per_batch": run.manifest.stopping.tokens_per_batch,
+            "max_tokens": run.manifest.decoding.max_tokens,
+            "tokens_per_batch": run.manifest.decoding.tokens_per_batch,
             "records": run.manifest.data.records,
             "verdict": None if audited is None else audited.verdict,
             "claim": claim,
@@ -183,11 +183,11 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
 
 
 def _settings(run: Run, batches: int) -> Iterator[Entry]:
-    stopping, declared = run.manifest.stopping, run.manifest.batches
-    tokens = f"at most {counted(stopping.max_tokens, 'token')} a batch"
-    if stopping.tokens_per_batch is not None:
-        spent = counted(stopping.tokens_per_batch, "token")
-        tokens = f"{spent} a batch, in texts of at most {stopping.max_tokens:,}"
+    decoding, declared = run.manifest.decoding, run.manifest.batches
+    tokens = f"at most {counted(decoding.max_tokens, 'token')} a batch"
+    if decoding.tokens_per_batch is not None:
+        spent = counted(decoding.tokens_per_batch, "token")
+        tokens = f"{spent} a batch, in texts of at most {decoding.max_tokens:,}"
     yield Entry("mechanism", ", ".join((*_mechanism(run.manifest), tokens)))
     there = counted(batches, "batch", "batches")
     if batches != declared:
@@ -288,7 +288,7 @@ def _batches(
     """Yield the table of the batches that cost most, where there are batches."""
     if not batches:
         return
-    digits, several = digits_for(claim, found), manifest.stopping.tokens_per_batch is not None
+    digits, several = digits_for(claim, found), manifest.decoding.tokens_per_batch is not None
     rows = []
     for batch in costliest_first(batches)[:MOST_ROWS]:
         texts = (f"{batch.texts:,}",) * several
@@ -323,7 +323,7 @@ class _Ended(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, first: int, manifest: Manifest) -> _Ended:
         # The stop sequence is what a released text is decoded without.
-        kept = len(without_stop(sample.tokens, manifest.stopping.sequences))
+        kept = len(without_stop(sample.tokens, manifest.decoding.sequences))
         end = sample.tokens[kept:] if sample.stop == "end-token" else ()
         return cls(first, len(sample.tokens), sample.stop, end, sample.text)
 

@@ -449,7 +449,8 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
             yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
     if (given := quality.likelihood) is not None:
         settings, mechanism = result.run.settings, _mechanism(result)
-        asked = settings and (settings.prompt, settings.decoding)
+        rules = settings and settings.decoding and settings.decoding.rules
+        asked = settings and (settings.prompt, rules)
         conditions = (*quality.likelihood_conditions, asked, mechanism and mechanism.support)
         yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)
 

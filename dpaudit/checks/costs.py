@@ -124,14 +124,14 @@ class Costs(Evidence):
     @cached_property
     def approximate(self) -> Composition | None:
         """The approximate guarantee of the batch level at the claim's delta; None where there is none."""
-        tokens = self._run.manifest.stopping.most_tokens
+        tokens = self._run.manifest.decoding.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
 
     @cached_property
     def rho(self) -> float | None:
         """rho of zCDP of everything at the batch level, rounded up; None for a mechanism that has none."""
         accountant = self.of_rho
-        return None if accountant is None else accountant.rho_of_all(self._run.manifest.stopping.most_tokens)
+        return None if accountant is None else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:

@@ -93,7 +93,7 @@ class OneOf:
             PydanticCustomError: they are no mapping, or name no kind that there is.
             ValidationError: a field is not one of that kind.
         """
-        if isinstance(given, self.kinds.kind):
+        if isinstance(given, Part) and isinstance(given, self.kinds.kind):
             return given
         if not isinstance(given, Mapping):
             raise PydanticCustomError("model_type", "Input should be a mapping with a kind")
@@ -103,7 +103,8 @@ class OneOf:
             raise clash("kind", kind, " or ".join(map(repr, self.kinds)))
         # JSON and YAML have lists where settings have tuples.
         read = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        return self.kinds[kind].model_validate(read)
+        part: Part = self.kinds[kind].model_validate(read)
+        return part
 
     @property
     def field_names(self) -> list[str]:

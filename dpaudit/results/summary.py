@@ -5,14 +5,16 @@ A field of a part of the settings is what it is in run.json (`dpaudit.runs.manif
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import json
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from dpaudit.mechanisms import BatchingRule, Relation, Unit
 from dpaudit.results.values import Name
-from dpaudit.runs import Manifest
+from dpaudit.runs import DecodingRules, Manifest
 from dpaudit.runs.manifest import (
+    FORMAT_VERSION,
     Allocation,
     CanaryCoins,
     CountsNoise,
@@ -21,15 +23,14 @@ from dpaudit.runs.manifest import (
     Origins,
     Recorded,
     Setting,
-    Stopping,
     TrainedOnRecords,
 )
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable, no unknown fields."""
+    """Base of a part of a run's settings: immutable. What is not listed here is as run.json has it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     def only(self, *names: str) -> Self:
         """Return the part with these fields alone."""
@@ -58,6 +59,8 @@ class BatchingSettings(Section):
     batches_per_label: int | None = None
     generate_per_label: int | None = None
     generate_per_cluster: int | None = None
+    records_per_batch: float | None = None
+    least_batches: int | None = None
     slots: int | None = None
     cells: int | None = None
     examples_per_context: int | None = None
@@ -74,25 +77,30 @@ class ClusteringSettings(Section):
     origin: Literal["public", "noised", "private"] | None = None
     embedding: str | None = None
     embedding_digest: str | None = None
-    normalized: bool | None = None
+    normalize: bool | None = None
     centers: int | None = None
     keep: int | None = None
     digest: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     counts: CountsNoise | None = None
-    records_per_batch: float | None = None
-    most_batches: int | None = None
-    least_batches: int | None = None
 
 
 class DecodingSettings(Section):
-    """What no text may hold."""
+    """How long texts are, and what they may not hold."""
 
+    max_tokens: int
+    tokens_per_batch: int | None = None
+    sequences: tuple[tuple[int, ...], ...]
     least_tokens: int
     no_line_breaks: bool
     no_repeated_ngram: int | None = None
     banned_words: tuple[str, ...] | None = None
+
+    @property
+    def rules(self) -> dict[str, object]:
+        """What no text may hold, by the name of the rule."""
+        return {name: getattr(self, name) for name in DecodingRules.model_fields}
 
 
 class SamplingSettings(Section):
@@ -138,7 +146,7 @@ class PromptSettings(Section):
     public: tuple[tuple[int, ...], ...] | None = None
 
 
-class Settings(Section):
+class Settings(Section, extra="forbid"):
     """All of run.json but the claim, the key and the nonce.
 
     Attributes:
@@ -153,8 +161,7 @@ class Settings(Section):
     mechanism: dict[str, JsonValue] | None = None
     batching: BatchingSettings
     clustering: ClusteringSettings
-    origins: Origins
-    stopping: Stopping | None = None
+    chosen_from: Origins
     decoding: DecodingSettings | None = None
     sampling: SamplingSettings
     record: RecordSettings | None = None
@@ -176,11 +183,12 @@ class Settings(Section):
         With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
         guesses of all that is settled against a commitment that was published.
         """
-        written = manifest.model_dump_json(exclude={"claim": True, "nonce": True, "batching": {"key"}})
-        return cls.model_validate_json(written)
+        secrets: Any = {"claim": True, "nonce": True, "batching": {"key"}}
+        stated = manifest.model_dump(mode="json", exclude=secrets)
+        return cls.model_validate_json(json.dumps({"format_version": FORMAT_VERSION, **stated}))
 
 
-class RunSummary(Section):
+class RunSummary(Section, extra="forbid"):
     """What an audit read of a run. None where it cannot be read, or readers outside are not told.
 
     Attributes:

@@ -19,6 +19,7 @@ from dpaudit.runs.batches import Sample
 from dpaudit.runs.manifest import (
     Count,
     Created,
+    Decoding,
     Digest,
     Labels,
     Manifest,
@@ -26,10 +27,8 @@ from dpaudit.runs.manifest import (
     Prompt,
     Sampling,
     Software,
-    Stopping,
 )
 from dpaudit.runs.reader import FolderReader
-from dpaudit.runs.rules import DecodingRules
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 _AGAIN = "Generate them again: `dpaudit generate CONFIG.yaml --public-only --out FOLDER`."
@@ -38,7 +37,6 @@ _OWN = {
     "model": ("digest", "dtype"),
     "mechanism": ("temperature", "support"),
     "prompt": None,
-    "stopping": None,
     "decoding": None,
 }
 
@@ -59,18 +57,17 @@ class PublicTexts(Fields):
         mechanism: how a token is drawn.
         labels: the public list of labels; empty where there are none.
         batches: how many of them each label has, or all together have where there are no labels.
-        stopping, decoding, sampling, model, prompt, software: as in run.json.
+        decoding, sampling, model, prompt, software: as in run.json.
         samples: SHA-256 of samples.jsonl.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     private: Literal["nothing"] = "nothing"
     created: Created
     mechanism: PublicMechanism
     labels: Labels
     batches: Count
-    stopping: Stopping
-    decoding: DecodingRules = DecodingRules()
+    decoding: Decoding
     sampling: Sampling
     model: Model
     prompt: Prompt
@@ -85,7 +82,6 @@ class PublicTexts(Fields):
             mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
             labels=manifest.batching.labels,
             batches=batches,
-            stopping=manifest.stopping,
             decoding=manifest.decoding,
             sampling=manifest.sampling,
             model=manifest.model,

@@ -167,11 +167,11 @@ def _labelled(manifest: Manifest) -> _Groups | NotSecret:
 
 def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
     """Batches of a cluster's records at the fewest, which cost the most, and how many of them a round generates."""
-    clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
+    batching, generated = manifest.batching, manifest.batching.generate_per_cluster
     if generated is None:
         return NotSecret.GENERATED_UNCOUNTED
-    least = clustering.least_batches
-    if clustering.records_per_batch is None:
+    least = batching.least_batches
+    if batching.records_per_batch is None:
         counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
         least = counts.pop() if len(counts) == 1 else None
     return NotSecret.CLUSTERS_UNCOUNTED if least is None else ((least, min(least, generated)),)

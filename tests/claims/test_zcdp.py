@@ -47,7 +47,7 @@ def by_hand(run: Any) -> float:
     mechanism, counts = manifest.mechanism, manifest.clustering.counts
     divisor = mechanism.model_dump()["aggregator"]["divisor"]
     eta = 2 * mechanism.clip / (divisor * mechanism.temperature)
-    tokens = eta**2 / 8 * manifest.stopping.most_tokens
+    tokens = eta**2 / 8 * manifest.decoding.most_tokens
     spent = 0.0 if counts is None else (1 / counts.scale) ** 2 / 2
     return min(tokens, mechanism.budget or math.inf) * manifest.batching.rounds + spent
 

@@ -2,14 +2,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import yaml
 
-from dpaudit.generation.config import Config, in_config, load_config
+from dpaudit.generation.config import UNRECORDED, Config, in_config, load_config
+from dpaudit.mechanisms import Fields
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import Settings as RunSettings
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -57,8 +59,8 @@ SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
 
 LIST = "Notes:\n- {example}\n-"
 OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"text": ""}, "prompt.text", "''", "1 to 16,384 characters"),
-    ({"text": LIST + "x" * 16_384}, "prompt.text", "'Notes:", "1 to 16,384 characters"),
+    ({"text": ""}, "prompt.text", "''", "not empty"),
+    ({"text": LIST + "x" * 16_384}, "prompt.text", "'Notes:", "at most 16,384 characters"),
     ({"text": 5}, "prompt.text", "5", "put it in quotes"),
     ({"text": "Notes:"}, "prompt.text", "'Notes:'", "holds {example} once, and not 0 times"),
     ({"text": LIST + "{example}"}, "prompt.text", "'Notes:", "once, and not 2 times"),
@@ -66,8 +68,8 @@ OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"text": LIST + "{"}, "prompt.text", "'{'", "doubled, {{ or }}"),
     ({"text": "{example}"}, "prompt.text", "'{example}'", "words in a line without {example}"),
     ({"text": "a\0" + LIST}, "prompt.text", "'\\x00'", "without control characters"),
-    ({"text": LIST, "end": ""}, "prompt.end", "''", "1 to 64 characters"),
-    ({"text": LIST, "end": "#" * 65}, "prompt.end", "'###", "1 to 64 characters"),
+    ({"text": LIST, "end": ""}, "prompt.end", "''", "not empty"),
+    ({"text": LIST, "end": "#" * 65}, "prompt.end", "'###", "at most 64 characters"),
     ({"text": LIST, "end": "\x07"}, "prompt.end", "'\\x07'", "without control characters"),
 ]
 
@@ -161,11 +163,17 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("decoding", {"max_tokens": None}, "decoding.max_tokens", "null", "at least 1 without tokens_per_batch"),
     ("decoding", {"tokens_per_batch": 0}, "decoding.tokens_per_batch", "0", "greater than or equal to 1"),
     ("decoding", {"max_tokens": 9, "tokens_per_batch": 8}, "decoding.max_tokens", "9", "tokens_per_batch, which is 8"),
-    ("decoding", {"test_seed": -1}, "decoding.test_seed", "-1", "greater than or equal to 0"),
     (
-        "decoding",
-        {"max_tokens": 9, "randomness": {"source": "committed-seed", "seed_files": ["a\0b"]}},
-        "decoding.randomness.seed_files.0",
+        "sampling",
+        {"generator": "test-seed", "seed": -1},
+        "sampling.seed",
+        "cannot be used",
+        "greater than or equal to 0",
+    ),
+    (
+        "sampling",
+        {"generator": "committed-seed", "seed_files": ["a\0b"]},
+        "sampling.seed_files.0",
         "a\\x00b",
         "pattern",
     ),
@@ -234,7 +242,7 @@ def test_a_misspelt_field_of_the_mechanism_is_told_with_the_one_it_leaves_missin
     values["mechanism"]["contribution"]["clipp"] = values["mechanism"]["contribution"].pop("clip")
     error = failure(write(tmp_path, yaml.safe_dump(values)))
     assert error.where.endswith("mechanism.contribution.clip")
-    assert "write clipp for it?" in error.remedy
+    assert "clipp" in error.remedy
 
 
 def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
@@ -247,7 +255,7 @@ def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
 def test_a_section_that_is_no_mapping_is_named(tmp_path: Path, settings: Settings) -> None:
     error = failure(write(tmp_path, yaml.safe_dump(settings() | {"model": "gemma"})))
     assert "model" in error.where
-    assert "name, dtype, device" in error.remedy
+    assert "name, trained_on_records, dtype" in error.remedy
 
 
 def test_several_mistakes_are_counted(tmp_path: Path, settings: Settings) -> None:
@@ -483,3 +491,39 @@ def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> Non
     ]:
         told = in_config(Path("own.yaml"), InputError(where, "It is wrong.", "Mend it.")).where
         assert told == (f"own.yaml: {where}" if named else where)
+
+
+# --- what run.json repeats -------------------------------------------------------------------------------------------
+
+
+def test_every_field_is_a_setting_that_run_json_repeats_or_says_that_it_is_not() -> None:
+    """A path, a key or the device of a config gets into run.json by no oversight: each field is marked or a setting."""
+    recorded = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    unrecorded = set()
+    for name, field in Config.model_fields.items():
+        if UNRECORDED in field.metadata:
+            unrecorded.add(name)
+            continue
+        section = next((kind for kind in (field.annotation, *get_args(field.annotation)) if is_section(kind)), None)
+        if section is None or name == "mechanism":
+            assert name in recorded
+            continue
+        settings = recorded[name]
+        assert is_section(settings)
+        for part, own in section.model_fields.items():
+            marked = UNRECORDED in own.metadata
+            assert marked != (part in settings.model_fields), f"{name}.{part}"
+            unrecorded |= {f"{name}.{part}"} if marked else set()
+    assert unrecorded >= {
+        "data.path",
+        "data.dataset",
+        "model.device",
+        "model.rows",
+        "batching.key",
+        "clustering.public",
+    }
+    assert unrecorded >= {"sampling.seed_files", "prompt.public_examples"}
+
+
+def is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Fields)

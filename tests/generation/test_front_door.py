@@ -29,7 +29,7 @@ def digest(run):
     return run.manifest.data.digest, run.manifest.data.records
 
 
-@pytest.mark.filterwarnings("ignore:decoding.test_seed")
+@pytest.mark.filterwarnings("ignore:sampling.seed")
 def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_path):
     datasets = pytest.importorskip("datasets")
     classes = datasets.Features(

@@ -180,8 +180,8 @@ def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(public
         "mechanism.support": {"mechanism": {"support": {"kind": "public-top-k", "size": 11}}},
         "model.dtype": {"mechanism": TOP, "model": {"dtype": "bfloat16"}},
         "prompt.public_examples": {"mechanism": TOP, "prompt": {"public_examples": EXAMPLES}},
-        "stopping.max_tokens": {"mechanism": TOP, "decoding": {"max_tokens": 4}},
-        "stopping.tokens_per_batch": {"mechanism": TOP, "decoding": {"tokens_per_batch": 9}},
+        "decoding.max_tokens": {"mechanism": TOP, "decoding": {"max_tokens": 4}},
+        "decoding.tokens_per_batch": {"mechanism": TOP, "decoding": {"tokens_per_batch": 9}},
         "decoding.least_tokens": {"mechanism": TOP, "decoding": {"least_tokens": 2}},
         "labels": {"mechanism": TOP, "data": {**NOWHERE, "labels": ["north", "east"]}},
     }.items():

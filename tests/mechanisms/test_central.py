@@ -25,6 +25,7 @@ from tests.mechanisms import test_conformance as conformance
 from tests.mechanisms.test_conformance import CLIP, GROUPS, RELATIONS, Floats, central_case, contexts
 from tests.mechanisms.test_toy_aggregator import dpaudit, replanted
 from tests.mechanisms.test_toy_aggregator import settings as config_of
+from tests.nesting import read_run
 
 Integers = NDArray[np.int64]
 
@@ -253,7 +254,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
     run = made / "central"
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     mechanism = manifest["mechanism"]
     assert mechanism["aggregator"] == {"kind": "central", "central": 4} and manifest["record"]["dtype"] == "float32"
     assert (manifest["claim"]["kind"], manifest["claim"]["delta"]) == ("ex-post", 0.0)

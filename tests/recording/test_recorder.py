@@ -24,6 +24,7 @@ from dpaudit.runs import (
     Claim,
     CommittedSeed,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -35,7 +36,6 @@ from dpaudit.runs import (
     RunReader,
     Sampling,
     SecretBatches,
-    Stopping,
     data_digest,
 )
 from tests.nesting import mechanism_with
@@ -81,8 +81,8 @@ def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest
         "mechanism": mechanism,
         "batching": placed.batching,
         "data": placed.data,
-        "origins": Origins(batching="public", settings="public"),
-        "stopping": Stopping(max_tokens=LENGTH, sequences=((END,),)),
+        "chosen_from": Origins(batching="public", settings="public"),
+        "decoding": Decoding(max_tokens=LENGTH, sequences=((END,),)),
         "record": Record(
             vocabulary=VOCABULARY, contexts=True, dtype="float64" if fields["aggregator"] == "mean" else "float32"
         ),
@@ -285,10 +285,10 @@ def test_honest_generators_pass(tmp_path, fields):
 
 
 def test_own_draws_and_several_texts_a_batch(tmp_path):
-    stopping = Stopping(max_tokens=3, tokens_per_batch=LENGTH)
+    decoding = Decoding(max_tokens=3, tokens_per_batch=LENGTH)
     placed = hashed_records(RECORDS, batches=4, generated=2)
     with Recorder.create(
-        tmp_path / "run", manifest_of(MEDIAN, placed, stopping=stopping), placed.assignment
+        tmp_path / "run", manifest_of(MEDIAN, placed, decoding=decoding), placed.assignment
     ) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
@@ -463,7 +463,7 @@ def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
         return given
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        record(tmp_path / "run", MEAN, crash, stopping=Stopping(max_tokens=LENGTH))
+        record(tmp_path / "run", MEAN, crash, decoding=Decoding(max_tokens=LENGTH))
     assert audit_run(tmp_path / "run").verdict == "error"
 
     placed = hashed_records(RECORDS, batches=4, generated=2)

@@ -85,7 +85,7 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     stated = {
         "mechanism": MEDIAN,
         "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
-        "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
+        "decoding": {"max_tokens": 48, "sequences": [[0], [2, 2]], "least_tokens": 0, "no_line_breaks": False},
         "model": {"name": "SmolLM2-135M-Instruct", "digest": "ab" * 32, "trained_on_records": "unknown"},
         "software": {"python": "3.11.9", "torch": "2.4.0"},
         **(parts or {}),

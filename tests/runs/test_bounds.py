@@ -15,7 +15,7 @@ from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, Mechanism
 from dpaudit.runs import InputError
 from dpaudit.runs.batches import BatchArrays, BatchHeader, Sample, _Ending
 from dpaudit.runs.layout import most_bytes
-from dpaudit.runs.manifest import Batching, Clusters, Data, Manifest, Model, Prompt, Record, Stopping
+from dpaudit.runs.manifest import Batching, Clusters, Data, Decoding, Manifest, Model, Prompt, Record
 from dpaudit.runs.public import PublicTexts
 from dpaudit.runs.storage import open_storage
 from dpaudit.runs.strict_json import load
@@ -97,7 +97,7 @@ def manifest_of(mechanism: Mechanism) -> Manifest:
         created="2026-01-01T00:00:00Z",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype="float64", vocabulary=256_000, contexts=True),
         data=Data(records=9),
         model=Model(name="none"),

@@ -88,9 +88,17 @@ def step_values(arrays, t, manifest):
     return step
 
 
+def manifest_of(folder):
+    """The sections of run.json, each with its settings and what was made of them."""
+    fields = json.loads((folder / "run.json").read_text())
+    names = fields["settings"].keys() | fields["made"].keys()
+    parts = {name: [fields[half][name] for half in ("settings", "made") if name in fields[half]] for name in names}
+    return {name: {**each[0], **each[1]} if len(each) == 2 else each[0] for name, each in parts.items()}
+
+
 def read_batch(path):
     """Every array of a batch file, as {name: [T, ...]}, and its number of contexts."""
-    manifest = json.loads((path.parents[1] / "run.json").read_text())
+    manifest = manifest_of(path.parents[1])
     arrays, contexts = read_chunks(path)
     steps = [step_values(arrays, t, manifest) for t in range(len(arrays["token"]))]
     return {name: np.array([step[name] for step in steps]) for name in steps[0]}, contexts
@@ -151,7 +159,7 @@ def boxes(arrays, t, contexts, relation, mechanism):
 
 def batch_costs(folder, relation):
     """(Theorem 1, rise, fall) of every batch."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    mechanism = manifest_of(folder)["mechanism"]
     costs = []
     for path in sorted((folder / "steps").iterdir()):
         arrays, contexts = read_batch(path)
@@ -168,7 +176,7 @@ def batch_costs(folder, relation):
 
 def run_costs(folder):
     """The run's Theorem 1, rise and fall for the claim that it makes."""
-    manifest = json.loads((folder / "run.json").read_text())
+    manifest = manifest_of(folder)
     claim, rule = manifest["claim"], manifest["batching"]["rule"]
     replaced = rule == "hashed-slots" if claim["unit"] == "record" else claim["relation"] == "replace"
     # Two contexts may change: an exchanged record's, or those of a user with two records.
@@ -187,7 +195,7 @@ def run_costs(folder):
 
 def largest_loss(folder):
     """The largest absolute leave-one-out loss of a median run, from central values, sides and holders."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    mechanism = manifest_of(folder)["mechanism"]
     largest = 0.0
     for path in sorted((folder / "steps").iterdir()):
         arrays, n = read_batch(path)

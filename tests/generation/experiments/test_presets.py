@@ -161,7 +161,7 @@ def test_a_preset_has_the_papers_numbers() -> None:
             assert config.decoding.tokens_per_batch == tokens[list(RECORDS).index(dataset)]
             assert config.decoding.max_tokens is None
             assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
-            assert config.mechanism.support.size is None and config.decoding.test_seed is None
+            assert config.mechanism.support.size is None and config.sampling.seed is None
             assert config.batching.slots == (None if examples == 1 else size)
             assert config.mechanism.model_dump()["aggregator"].get("divisor") == (None if epsilon is None else size)
             assert row.records == RECORDS[dataset]
