@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and links to them."""
+"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and their links."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def site_path(path: str) -> str:
-    """The page of the site that shows a file of the repository, or a folder; both paths are relative."""
+    """Return the site's page for a file or folder of the repository; both paths are relative."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.

@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _exit_code(arguments: list[str], session: Session) -> int | None:
-    """Run a command, and say what went wrong. None where it came to its end and named no exit code."""
+    """Run a command, and report its error; None if it ended and named no exit code."""
     try:
         return _run(arguments, session)
     except SystemExit as left:
@@ -131,7 +131,10 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
 
 
 def _run(arguments: list[str], session: Session) -> int | None:
-    """Run a command. Unusable input is told; all other errors are raised, those of imports among them."""
+    """Run a command, and report unusable input.
+
+    All other errors are raised, those of imports among them.
+    """
     from dpaudit.errors import InputError  # a second's imports, which may fail or be interrupted
 
     if asked := os.environ.get(COMPLETION):

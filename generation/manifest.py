@@ -6,12 +6,12 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
@@ -20,7 +20,7 @@ from dpaudit.generation.config import Config, SamplingConfig
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import next_logits, out_of_memory
-from dpaudit.generation.prompts import Prompts, Template
+from dpaudit.generation.prompts import Prompts
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -108,13 +108,8 @@ def build_manifest(
         chosen_from=Origins(**dict(config.chosen_from)),
         decoding=decoding,
         sampling=sampling,
-        record=declared_record(config, model, privacy),
-        data=Data(
-            **settings_of(config.data, DataSettings) | ({} if config.data.labels else {"label": None}),
-            records=len(assignment),
-            digest=data_digest(assigned.digest for assigned in assignment),
-            source="path" if config.data.dataset is None else "dataset",
-        ),
+        record=declared_record(config, model.vocabulary, privacy),
+        data=declared_data(config, len(assignment), data_digest(assigned.digest for assigned in assignment)),
         model=Model(
             **settings_of(config.model, ModelSettings),
             dtype=str(model.network.dtype).removeprefix("torch."),
@@ -124,10 +119,10 @@ def build_manifest(
             isolation=isolation_of(model),
             public_logits=_public_logits(config, prompts, decoding),
         ),
-        prompt=Prompt(
-            **settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id},
+        prompt=declared_prompt(
+            config,
+            prompts.public_examples,
             digest=prompts.template.digest,
-            public_examples=prompts.public_examples,
             public=tuple(map(prompts.public_tokens, config.data.groups)) if config.decoding.no_repeated_ngram else (),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
@@ -186,7 +181,7 @@ def ex_post_claim(
     places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
     release = readers_cost(manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost)
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
-    return _claim(config, readers, clustering.delta or 0.0, known)
+    return stated_claim(config, readers, clustering.delta or 0.0, known)
 
 
 def round_up(epsilon: float) -> float:
@@ -277,14 +272,25 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
     )
 
 
-def declared_decoding(config: Config, model: LanguageModel, template: Template) -> Decoding:
-    """Return the section `decoding`, with the token ids that end a text: the template's, and the model's own."""
-    ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
-    asked = config.decoding
-    return Decoding(
-        **settings_of(asked, DecodingSettings) | {"max_tokens": asked.longest},
-        sequences=tuple(dict.fromkeys(ends)),
-    )
+def declared_decoding(config: Config, ends: Iterable[tuple[int, ...]] = ()) -> Decoding:
+    """Return the section `decoding`, with the token ids that end a text."""
+    asked = settings_of(config.decoding, DecodingSettings) | {"max_tokens": config.decoding.longest}
+    return Decoding(**asked, sequences=tuple(dict.fromkeys(ends)))
+
+
+def declared_data(config: Config, records: int, digest: str | None = None) -> Data:
+    """Return the section `data` of so many records, with `data_digest` of them."""
+    asked = settings_of(config.data, DataSettings)
+    if config.data.labels is None:
+        asked["label"] = None
+    source: Literal["path", "dataset"] = "path" if config.data.dataset is None else "dataset"
+    return Data(**asked, records=records, digest=digest, source=source)
+
+
+def declared_prompt(config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any) -> Prompt:
+    """Return the section `prompt`, with the examples that were read and what else was made of it."""
+    asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
+    return Prompt(**asked, public_examples=dict(public_examples), **made)
 
 
 def declared_sampling(asked: SamplingConfig) -> Sampling:
@@ -368,16 +374,16 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
     )
 
 
-def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
+def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record:
     """What is recorded, with as many central values as the change needs that a claim covers.
 
     Raises:
         InputError: the model has too few tokens for the support, or the format holds too few central values.
     """
     size, aggregator = config.mechanism.support.size, config.mechanism.aggregator
-    if size is not None and size > model.vocabulary:
-        problem = f"this is {size}, but the model has {model.vocabulary} tokens."
-        raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
+    if size is not None and size > vocabulary:
+        problem = f"this is {size}, but the model has {vocabulary} tokens."
+        raise InputError("mechanism.support.size", problem, f"Allowed: at most {vocabulary}.")
     change = privacy.change(config.rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
@@ -385,7 +391,7 @@ def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> R
         remedy = f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by that user's alone."
         raise InputError("privacy.records_per_user", problem, remedy)
     asked = settings_of(config.record, RecordSettings) | {"contexts": config.records_contexts}
-    return Record(**asked, dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width)
+    return Record(**asked, dtype=aggregator.dtype, vocabulary=vocabulary, width=width)
 
 
 def claim_beforehand(
@@ -408,13 +414,14 @@ def claim_beforehand(
             return None
         alike = secret_of(config, privacy, batching, clustering) is None
         alike |= not amplifies(privacy.relation, privacy.change(config.rule))
-        return _claim(config, config.claim.epsilon, config.claim.delta, config.claim.epsilon if alike else None)
+        known = config.claim.epsilon if alike else None
+        return stated_claim(config, config.claim.epsilon, config.claim.delta, known)
     stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
-    delta = _delta(config, records)
+    delta = stated_delta(config, records)
     if config.claim is not None and config.claim.rho is not None:
-        return _claim(config, None, delta, None, config.claim.rho)
+        return stated_claim(config, None, delta, None, config.claim.rho)
     if stated is not None and accountant.secret is None:
-        return _claim(config, stated, delta, stated)
+        return stated_claim(config, stated, delta, stated)
     if not accountant.batch.delta_left(delta / accountant.shares):
         problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
         problem += "." if accountant.shares == 1 else f", and each round may take {delta / accountant.shares:g}."
@@ -425,7 +432,7 @@ def claim_beforehand(
     if stated is None:
         equal = accountant.secret is None or accountant.gains_nothing(tokens, delta) is not None
         stated = known if equal else min(known, round_up(accountant.epsilon(tokens, delta)))
-    return _claim(config, stated, delta, max(stated, known))
+    return stated_claim(config, stated, delta, max(stated, known))
 
 
 def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering: Clustering) -> Config:
@@ -518,9 +525,10 @@ def expected_clusters(config: Config) -> Clusters:
     return Clusters(method=clustering.method, kept=(tuple(range(kept)),) * labels, batches=((each,) * kept,) * labels)
 
 
-def _claim(
+def stated_claim(
     config: Config, epsilon: float | None, delta: float, batch_epsilon: float | None, rho: float | None = None
 ) -> Claim:
+    """Return a claim of the config's kind, unit and relation with these figures, in nats."""
     privacy = config.privacy
     return Claim(
         epsilon=epsilon,
@@ -533,7 +541,12 @@ def _claim(
     )
 
 
-def _delta(config: Config, records: int) -> float:
+def stated_delta(config: Config, records: int) -> float:
+    """Return the config's delta; one that is worked out from the number of `records` where it has none.
+
+    Raises:
+        InputError: there are too few.
+    """
     if config.claim is not None and (config.claim.delta or config.claim_kind.delta != "optional"):
         return config.claim.delta
     if config.privacy.delta is not None:

@@ -1,4 +1,7 @@
-"""How contexts used budgets of their own, in words, in a table and thinned for a figure. Private, all of it."""
+"""The use of contexts' own budgets, in words, in a table and thinned for a figure.
+
+All of it is private.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.results import BudgetUse
 from dpaudit.results.rounding import bound, nearest
 
-COLUMNS = ("Position", "Took part, over all batches", "In the batch with fewest")
-#: Rows of the table.
-MOST_ROWS = 12
 #: The last digit of a share.
 _FINEST = 0.001
 
 
 def described(use: BudgetUse) -> str:
-    """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
+    """Return in words the contexts, their budgets and spending, and the worst-case accounting.
+
+    The latter is what it would have charged.
+    """
     one = use.contexts == 1
     may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
     most = f"rho\u00a0{bound(use.budget)}"
@@ -30,7 +33,7 @@ def described(use: BudgetUse) -> str:
 
 
 def took_part(use: BudgetUse) -> str:
-    """The shares of contexts that took part, by position, in words; empty where no draw was made."""
+    """Return in words the shares of contexts that took part, by position, or "" without draws."""
     if not use.position:
         return ""
     (first, last), (first_fewest, last_fewest) = (
@@ -47,17 +50,13 @@ def took_part(use: BudgetUse) -> str:
     ) + f" For the first time, {reached}." * bool(reached)
 
 
-def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Rows of COLUMNS, closer at the first positions, where contexts drop out; the first and the last among them."""
-    return [
-        (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
-    ]
-
-
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
-    """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
+    """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
 
-    Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
+    The means are over all batches.
+
+    If there are more, neighbours share a point at the last of them: the mean share, and the least
+    one.
     """
     count = len(use.position)
     step = max(1, -(-count // MOST_DRAWN))
@@ -73,15 +72,8 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
     )
 
 
-def _places(count: int) -> list[int]:
-    """At most MOST_ROWS of so many places, each about as many times further on as the one before."""
-    if count <= MOST_ROWS:
-        return list(range(count))
-    return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})
-
-
 def _share(share: float) -> str:
-    """A share in percent, by which nobody and everybody can be told from few and most."""
+    """Return a share in percent, in which none and all differ from few and most."""
     if 0 < share < _FINEST:
         return f"under {100 * _FINEST:g}%"
     if 1 - _FINEST < share < 1:
@@ -90,7 +82,7 @@ def _share(share: float) -> str:
 
 
 def _first_below(use: BudgetUse, share: float) -> int | None:
-    """The first position at which a smaller share took part, over all batches."""
+    """Return the first position at which a smaller share took part, over all batches."""
     return next((place for place, active in zip(use.position, use.active, strict=True) if active < share), None)
 
 
@@ -111,7 +103,7 @@ def _left_out(use: BudgetUse) -> str:
 
 
 def _worst_case(use: BudgetUse) -> str:
-    """By how much accounting for the most that any context can move is dearer, and why."""
+    """Say how much more worst-case accounting would have charged, and why."""
     if not math.isfinite(use.worst_case):
         return "Worst-case accounting would bound nothing."
     said = (

@@ -23,7 +23,7 @@ from dpaudit.reports.levels import claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
 from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
-from dpaudit.results import AuditResult, Spread
+from dpaudit.results import AuditResult
 from dpaudit.results.rounding import bound, delta_bound
 
 CAPTIONS = "captions.md"
@@ -35,15 +35,11 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw, with the spread of its batches' costs; None where its cost as a whole is not finite.
-
-    What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty.
-    """
+    """One run to draw. What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty."""
 
     name: str
     path: str
     result: AuditResult
-    spread: Spread | None
 
     @property
     def is_mean(self) -> bool:
@@ -68,7 +64,7 @@ class FigureRun(NamedTuple):
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
         marks = (_MEAN_MARK * self.is_mean, _CAUTION_MARK * self.is_doubtful)
         marked = "\u00a0".join(filter(None, (label, *marks)))  # no line breaks between
-        return Series(marked, costs, self.result.tokens, self.spread, found)
+        return Series(marked, costs, self.result.tokens, found)
 
 
 def why_not_drawn(result: AuditResult) -> str:
@@ -84,7 +80,9 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Return every figure, by file name: those of each run, two of all together where there are several, and captions.
+    """Return every figure by file name, and captions.
+
+    Figures are those of each run, and two of all together where there are several.
 
     The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
     that `command` gives these files again.
@@ -125,7 +123,7 @@ def _drawings(
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return the names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, repeated ones with a number behind; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1

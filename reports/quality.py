@@ -1,4 +1,7 @@
-"""How good a run is, beside its budgets: MAUVE and accuracy, with what real texts reach, and held-out likelihood."""
+"""A run's quality, beside its budgets: MAUVE and accuracy, and held-out likelihood.
+
+Real texts' results stand beside the first two.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def difference(found: Added) -> str:
 
 
 def shown(found: Scores | PerToken | None) -> str:
-    """Return mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
+    """Return mean and spread, rounded to the nearest: measured figures promise nothing."""
     if found is None:
         return ABSENT
     spread = found.std if isinstance(found, Scores) else found.error
@@ -105,7 +108,7 @@ def build(quality: Quality) -> Document:
 
 
 def blocks(quality: Quality) -> Iterator[Block]:
-    """Yield all of it: whose figures these are, a table, what the records added, and the settings."""
+    """Yield whose figures these are, a table, what the records added, and the settings."""
     yield Paragraph(say("quality-private"), "caution", "Internal.")
     yield Paragraph(about(quality))
     if found := rows(quality):
@@ -121,7 +124,7 @@ def blocks(quality: Quality) -> Iterator[Block]:
 
 
 def brief(quality: Quality) -> Section:
-    """Return a line for each measure, for where there is little room, and one for what the records added."""
+    """Return a line for each measure, where room is small, and one for what the records added."""
     found = []
     for name, synthetic, *public, same, _, of in rows(quality):
         beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)

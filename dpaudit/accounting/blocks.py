@@ -1,4 +1,4 @@
-"""More draws than one recursion can take, in blocks of as many as it can: an upper bound, and what surely is reached.
+"""Compositions of more draws than one recursion takes, in blocks: upper and lower bounds.
 
 A block's profile by the recursion holds whatever came before it. A pair of distributions that has it dominates the
 block, and the product of such pairs all blocks one after another; the product is formed by doubling, on a grid that
@@ -12,7 +12,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -21,22 +21,26 @@ from dpaudit.accounting.profiles import Losses, Profile, dominating, gains, grid
 from dpaudit.accounting.recursion import ENOUGH_PLACES, QUICK, Problem, Recursion, event_losses, placed
 from dpaudit.accounting.renyi import ULP, Doubles
 
-#: The most kinds of one sort, draws by their range or events by their epsilon: more are raised to one of so many.
+#: The most kinds of one sort, draws by their range or events by their epsilon; more are merged
+#: upwards.
 MOST_KINDS = 16
 #: Grid points of a block's profile, twice as many at most.
 _POINTS = 1 << 9
-#: The most draws that the adversary makes use of.
+#: The most draws that the adversary uses.
 _MOST_DRAWS = 1 << 40
-#: The adversary's tails that are left out are within the square of exp(-_TAIL) delta.
+#: The omitted tails of the adversary are within the square of exp(-_TAIL) delta.
 _TAIL = 20.0
 #: Relative room for sums of some 10^4 products.
 _SUM_ROOM = 2.0**-36
 
 
 def profile_in_blocks(problem: Problem, budget: float = QUICK) -> Profile:
-    """Upper bounds on delta(e) of everything in a problem, from 0 to where next to nothing is left of its delta.
+    """Return upper bounds on delta(e) of a problem, until next to nothing is left of its delta.
 
-    `budget`: evaluations of the recursion that all blocks together may take; they are shorter where it is less.
+    Args:
+        problem: draws and events.
+        budget: evaluations of the recursion that all blocks together may take; blocks are shorter
+            if it is less.
     """
     kinds = [*_kinds(problem)]
     parts = [_repeated(one, times, budget / len(kinds)) for one, times in kinds]
@@ -44,7 +48,7 @@ def profile_in_blocks(problem: Problem, budget: float = QUICK) -> Profile:
 
 
 def _kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
-    """What the problem is made of, each of them alone, and how often it is there."""
+    """Yield the problem's parts, each alone, with the number of times it occurs."""
     nothing = replace(problem, segments=(), laplace=(), pure=())
     draws: Counter[float] = Counter()
     for eta, steps in problem.segments:
@@ -58,7 +62,7 @@ def _kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
 
 
 def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
-    """MOST_KINDS at most: those in between count as the next larger one."""
+    """Return at most MOST_KINDS kinds: those in between count as the next larger one."""
     descending = sorted(kinds, reverse=True)
     few: Counter[float] = Counter()
     together = -(-len(descending) // MOST_KINDS)
@@ -68,13 +72,16 @@ def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
 
 
 def _many(one: Problem, times: int) -> Problem:
-    """A problem of one kind, so many times."""
+    """Return a problem of one kind, repeated."""
     segments = tuple((eta, times) for eta, _ in one.segments)
     return replace(one, segments=segments, laplace=one.laplace * times, pure=one.pure * times)
 
 
 def _repeated(one: Problem, times: int, budget: float) -> Losses:
-    """What dominates so many draws or events of one kind: of a block of them, doubled until they are all."""
+    """Return what dominates `times` draws or events of one kind.
+
+    It is that of a block of them, doubled until they are all.
+    """
     left_over, block = [], times
     while block > 1 and _block(one, block, times).places(budget) is None:
         left_over.append(block % 2)
@@ -96,15 +103,16 @@ def _repeated(one: Problem, times: int, budget: float) -> Losses:
 
 
 def _block(one: Problem, block: int, times: int) -> Problem:
-    """So many of them, at the share of delta that one block of so many has in all."""
+    """Return a problem of `block` draws or events, at the share of delta that it has."""
     return replace(_many(one, block), delta=one.delta * block / times)
 
 
 def _negligible(problem: Problem) -> Losses:
-    """Of what Renyi accounting finds epsilon 0 for, at the share of delta where grids end."""
+    """Return losses that Renyi accounting finds epsilon 0 for, at the delta where grids end."""
     return Losses(1.0, np.ones(1), problem.remote)
 
 
+@lru_cache(maxsize=32)  # both levels of a run, and a run and others beside it, have the same blocks
 def _dominated(problem: Problem, budget: float) -> Losses:
     if not problem.reach():
         return _negligible(problem)
@@ -117,7 +125,10 @@ def _dominated(problem: Problem, budget: float) -> Losses:
 
 
 def reached(problem: Problem) -> float | None:
-    """An epsilon that an adversary surely reaches at the problem's delta, in nats; None where none above 0 is found."""
+    """Return an epsilon that an adversary surely reaches at the problem's delta, in nats.
+
+    It is None if none above 0 is found.
+    """
     step, points = grid_to(problem.reach()), profiles.POINTS
     draws = [_answers(eta, steps, problem.delta) for eta, steps in problem.segments]
     parts = [
@@ -136,7 +147,10 @@ def reached(problem: Problem) -> float | None:
 
 
 def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
-    """Losses of randomised response of epsilon eta / 2, so many times, and their probabilities, rounded down."""
+    """Return the losses of repeated randomised response of epsilon eta / 2, with chances.
+
+    The probabilities are rounded down.
+    """
     steps = min(steps, _MOST_DRAWS)
     odds = math.exp(-eta / 2)  # of a lie over the truth
     likeliest = int((steps + 1) * (odds / (1 + odds)))
@@ -150,7 +164,10 @@ def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
 
 
 def _kept(masses: Doubles, points: int) -> Doubles:
-    """Probabilities of losses on so many grid points to either side: larger ones are the largest, smaller ones go."""
+    """Return the probabilities of losses on `points` grid points to either side.
+
+    Larger losses become the largest, smaller ones are dropped.
+    """
     radius = len(masses) // 2
     if radius <= points:
         return np.pad(masses, points - radius)

@@ -1,8 +1,9 @@
-"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+"""Alternatives to the declared sampling: every alternative's likelihood against the distribution.
 
-A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
-the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
-is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One
+line of FAMILIES makes the test try it. Under the declared distribution a ratio's expectation is 1
+at most, whatever was drawn before: the bound on false alarms needs no more
+(docs/mathematics.md#the-sampling-test).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.checks.draws import Doubles, DrawnStep
 from dpaudit.results import Finding
@@ -25,9 +27,10 @@ GREEDY = Finding(code="sampling.greedy")
 
 
 def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """[TILTS] log-likelihood ratios of outcomes with these log-probabilities, [K], that came so often each, [K].
+    """Return [TILTS] log-likelihood ratios of outcomes, by their log-probabilities and counts, [K].
 
-    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up to 1.
+    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up
+    to 1.
     """
     from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
@@ -70,7 +73,7 @@ class Family(ABC):
 
     @abstractmethod
     def ratios(self, step: DrawnStep) -> Ratios:
-        """Each one's likelihood ratio against the declared distribution."""
+        """Return each alternative's likelihood ratio against the declared distribution."""
 
 
 class Temperatures(Family):
@@ -78,12 +81,13 @@ class Temperatures(Family):
 
     code = "sampling.temperature"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
+        """Return the ratios: a level's log-ratio is linear in its score, so its moments follow."""
         below, weights = step.below, np.empty_like(step.below)
         found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
         for place, factor in enumerate(self.settings.tolist()):
@@ -106,10 +110,10 @@ class Truncations(Family):
 
     @abstractmethod
     def kept(self, step: DrawnStep) -> Doubles:
-        """How many tokens each keeps; S or more are all of them."""
+        """Return how many tokens each alternative keeps; S or more are all of them."""
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """See `Family`."""
         kept = np.minimum(self.kept(step), step.ends[-1])
         gain = -np.log(step.mass_of(kept))
         return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
@@ -120,13 +124,13 @@ class TopK(Truncations):
 
     code = "sampling.top-k"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         named = super().names(temperature)
         return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         return np.array(self.settings)
 
 
@@ -135,8 +139,8 @@ class TopP(Truncations):
 
     code = "sampling.top-p"
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         mass, ends = step.mass, step.ends
         at = np.searchsorted(mass, self.settings)
         at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
@@ -150,8 +154,8 @@ class MinP(Truncations):
 
     code = "sampling.min-p"
 
+    @override
     def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
         levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
         return np.asarray(step.ends[levels - 1])
 
@@ -161,8 +165,9 @@ class Typical(Family):
 
     code = "sampling.typical"
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """Levels are kept whole, as where a threshold on the distance is applied."""
+        """Return the ratios, with whole levels kept, as by a threshold on the distance."""
         share = step.weights / float(step.weights.sum())
         mean = float((share * step.below).sum())
         order = np.argsort(np.abs(step.below - mean), kind="stable")
@@ -178,10 +183,11 @@ class Penalties(Family):
 
     @abstractmethod
     def shifts(self, step: DrawnStep) -> Doubles:
-        """[k, m] what is added to the scores of the tokens before, in logit units."""
+        """Return [k, m] what is added to the scores of the tokens before, in logit units."""
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """All other tokens keep their scores, so that sums are over the tokens before alone."""
+        """Return the ratios: all other tokens keep their scores, so sums are over those before."""
         if not len(step.before):
             nothing = np.zeros(len(self.settings))
             return Ratios(nothing, nothing, nothing)
@@ -204,8 +210,8 @@ class Repetition(Penalties):
 
     code = "sampling.repetition-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
@@ -215,8 +221,8 @@ class Presence(Penalties):
 
     code = "sampling.presence-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         return np.repeat(-self.settings[:, None], len(step.before), axis=1)
 
 
@@ -225,8 +231,8 @@ class Frequency(Penalties):
 
     code = "sampling.frequency-penalty"
 
+    @override
     def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
         return -self.settings[:, None] * step.times
 
 

@@ -1,4 +1,4 @@
-"""How a step's token was drawn: the declared distribution, and where the random number behind the token lies."""
+"""A step's draw: its declared distribution, and the place of the random number behind its token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS = ("id", "ascending score", "descending score")
 
 @dataclass(frozen=True)
 class DrawnStep:
-    """One step: the declared distribution over its tokens, in levels of equal scores, and which one was drawn.
+    """One step: its token, and the declared distribution over its tokens in levels of equal scores.
 
     Attributes:
         aggregate: [S] what was sampled from.
@@ -50,7 +50,10 @@ class DrawnStep:
     def of(
         cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
     ) -> DrawnStep | None:
-        """A step whose text has the tokens `before`, indices along S; None where a score is no number."""
+        """Make a step of a text with the tokens `before`, indices along S.
+
+        Return None where a score is no number.
+        """
         lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
         if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
             return None
@@ -89,12 +92,12 @@ class DrawnStep:
 
     @cached_property
     def place(self) -> int:
-        """How many tokens of the sampled one's level have a smaller index."""
+        """The number of tokens of the sampled one's level with a smaller index."""
         return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Where the token's interval of (0, 1] begins and ends, as dpaudit samples: the least likely token is first.
+        """The ends of the token's interval of (0, 1], as dpaudit samples: the least likely first.
 
         Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
         small it is. Scores are scaled as the sampler scales them, operation by operation.
@@ -108,24 +111,27 @@ class DrawnStep:
 
     @cached_property
     def rank(self) -> int:
-        """How many tokens come before the sampled one by probability, and by index where that is equal."""
+        """The number of tokens before the sampled one, by probability and then by index."""
         return int(self.counts[: self.level].sum()) + self.place
 
     @cached_property
     def seen(self) -> tuple[Doubles, float]:
-        """[m] the probabilities of the tokens before, and that of all others, which is not too small."""
+        """The probabilities [m] of the tokens before, and that of all others.
+
+        The latter is kept from being too small.
+        """
         scores = (self.aggregate[self.before].astype(np.float64) - float(self.aggregate.max())) / self.temperature
         found = np.exp(scores - self.log_total)
         return found, max(1.0 - float(found.sum()), 0.0) + _REST
 
     def mass_of(self, tokens: Doubles) -> Doubles:
-        """Probability of the `tokens` most probable ones, from 1 to S."""
+        """Return the probability of the `tokens` most probable ones, from 1 to S."""
         at = np.searchsorted(self.ends, tokens)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
 
 def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
-    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
+    """Return an aggregate's [S] distinct values, highest first, and each one's tokens: both [L].
 
     Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
     """
@@ -138,7 +144,7 @@ def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doub
 
 
 class Draw(NamedTuple):
-    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
+    """A draw: its token's id, where its u's interval begins in each of ORDERS, and its length."""
 
     token: int
     by_id: float
@@ -148,7 +154,7 @@ class Draw(NamedTuple):
 
     @classmethod
     def of(cls, step: DrawnStep, token: int) -> Draw:
-        """A step's draw; `token` is the sampled one's id."""
+        """Return a step's draw; `token` is the sampled one's id."""
         chance = float(step.each[step.level])
         highest = float(step.aggregate.max())
         earlier = step.aggregate[: step.token].astype(np.float64)

@@ -1,4 +1,4 @@
-"""What an audit looks at: a batch that is open for reading, and each of its steps."""
+"""The views of an audit: a batch that is open for reading, and each of its steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def _freeze(*arrays: NDArray[Any] | None) -> None:
 
 
 class Additions(NamedTuple):
-    """Rise and fall of a step's cost in nats, as bounded and as reached; `eps` of the precision that they rest on."""
+    """A step's rise and fall in nats, as bounded and as reached.
+
+    `eps` is of the precision that they rest on.
+    """
 
     bounds: tuple[float, float]
     reached: tuple[float, float]
@@ -39,7 +42,10 @@ class Additions(NamedTuple):
 
 
 class StepView:
-    """A step, its batch's header, and what follows from them. Values are computed when they are first asked for."""
+    """A step, its batch's header, and what follows from them.
+
+    Values are computed when they are first asked for.
+    """
 
     def __init__(
         self,
@@ -72,7 +78,7 @@ class StepView:
 
     @cached_property
     def index(self) -> int | None:
-        """Where the sampled token stands among the support's tokens, or None when it is not there."""
+        """The place of the sampled token among the support's tokens, or None if it has none."""
         step = self.step
         if step.support is None:
             return step.token if 0 <= step.token < self.manifest.record.vocabulary else None
@@ -80,7 +86,7 @@ class StepView:
         return int(found[0]) if len(found) else None
 
     def places(self, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Where tokens stand among the support's, for those of them that are there."""
+        """Return the places among the support's tokens of those tokens that are there."""
         ids = tokens.astype(np.int64)
         if self.step.support is None:
             return ids[(ids >= 0) & (ids < self.manifest.record.vocabulary)]
@@ -98,7 +104,7 @@ class StepView:
 
     @cached_property
     def reduced(self) -> ReducedStep | None:
-        """The step less the columns that no neighbour can move; None where the token has no place."""
+        """The step without the columns that no neighbour moves; None if the token has no place."""
         if self.index is None:
             return None
         found = self.mechanism.reduced(self.arrays, self.index, self.aggregate)
@@ -107,7 +113,7 @@ class StepView:
 
     @cached_property
     def log_probability(self) -> float | None:
-        """Logarithm of the sampled token's probability by the record's aggregate; None where it has no place."""
+        """The sampled token's log-probability by the record's aggregate; None without a place."""
         if self.reduced is None:
             return None
         aggregate = self.mechanism.aggregate(self.reduced.arrays)
@@ -115,14 +121,14 @@ class StepView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregate, [n, S], where the record shows it: all, or there are none."""
+        """Every context's contribution to the aggregate, [n, S]; None unless all are recorded."""
         if self.step.contexts is not None or self.header.contexts:
             return self.step.given
         return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
 
     @cached_property
     def budgets(self) -> NDArray[np.float64] | None:
-        """What each context may spend in the run, [n]; None without budgets."""
+        """The budget of each context in the run, [n]; None without budgets."""
         own, each = self.header.budgets, self.mechanism.budget
         if each is None:
             return None
@@ -130,7 +136,10 @@ class StepView:
 
     @cached_property
     def range_problem(self) -> Finding | None:
-        """Return why the recorded values cannot be of clipped contributions (record.range); None where they can."""
+        """The reason why recorded values cannot be of clipped contributions, or None.
+
+        It is a failure of record.range.
+        """
         contribution, step = self.mechanism.contribution, self.step
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
             return finding_of(problem)
@@ -150,7 +159,7 @@ class StepView:
 
     @cached_property
     def cost(self) -> Cost | None:
-        """What the step costs, charged to its batch when it is first asked for; None where nothing bounds it."""
+        """The step's cost, charged to its batch when first asked for; None if nothing bounds it."""
         if self._accountant is None or self.reduced is None:
             return None
         try:
@@ -160,9 +169,10 @@ class StepView:
 
     @cached_property
     def additions(self) -> Additions | None:
-        """What the worst contexts do that could join.
+        """The effect of the worst contexts that could join.
 
-        None where the mechanism gives no bound, or does not say what is sampled from with a context more.
+        It is None if the mechanism gives no bound, or does not say what is sampled from with a
+        context more.
         """
         step, here, mechanism = self.reduced, self.log_probability, self.mechanism
         if step is None or here is None:
@@ -184,7 +194,7 @@ class StepView:
 
     @cached_property
     def drawn(self) -> DrawnStep | None:
-        """The declared distribution and the token that was drawn; None where its aggregate is not of numbers."""
+        """The declared distribution and the drawn token; None if the aggregate has no numbers."""
         if self.index is None:
             return None
         odds = self.aggregate if self.mechanism.draw.likely else self.mechanism.odds(self.arrays)
@@ -192,7 +202,7 @@ class StepView:
 
     @cached_property
     def draw(self) -> Draw | None:
-        """Where the random number behind the token lies; None likewise."""
+        """The place of the random number behind the token; None likewise."""
         return None if self.drawn is None else Draw.of(self.drawn, self.step.token)
 
 
@@ -241,17 +251,18 @@ class BatchView:
 
 
 class RunView:
-    """What all batches of a run are read with.
+    """The common data for reading all batches of a run.
 
     Attributes:
         manifest: the run's.
         change: how one unit's difference changes contexts; None where nothing bounds it.
         rules: the run's decoding rules; None without them, and where they cannot be read.
-        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be told.
+        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be
+            told.
     """
 
     def __init__(self, reader: RunReader, change: ContextChange | None) -> None:
-        """The run's tokenizer is read here, where its rules are about what tokens say."""
+        """Read the run's tokenizer, if its rules are about the text of tokens."""
         self.manifest, self.change, self._reader = reader.manifest, change, reader
         self.rules: ForbiddenTokens | None = None
         self.unruled: InputError | None = None
@@ -262,12 +273,15 @@ class RunView:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """What decodes the run's texts; None where it has no tokenizer that can be read."""
+        """The decoder of the run's texts; None without a readable tokenizer."""
         return self._reader.decoder(special=False)
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
-    """Return what a run's ex-post cost is charged to; None where nothing bounds the change, or it is too large."""
+    """Return the accountant of a run's ex-post cost, or None.
+
+    There is none where nothing bounds the change, or it is too large.
+    """
     if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)

@@ -59,10 +59,10 @@ def compare(
     engine: Engine | None,
     as_json: bool,
 ) -> None:
-    """Put the budgets of two or more runs side by side.
+    """Put the audits of two or more runs side by side.
 
-    Each kind of epsilon has tables of its own. Also shown: every run's epsilon at one length, and how many tokens it
-    can have within each other's epsilon.
+    Each kind of epsilon has a table of its own. Also shown: settings and checks that differ, ex-post epsilon at one
+    length, and what the texts are worth where that was evaluated.
 
     --figures draws where each run spent its ex-post epsilon: by batch and by token position, and for several runs on
     common axes. One run is enough for that. captions.md says what each figure shows.

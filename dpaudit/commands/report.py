@@ -1,4 +1,4 @@
-"""`dpaudit report`, `dpaudit verify` and `dpaudit replay`: a run's audit for readers, for a gate, with its data."""
+"""`dpaudit report`, `verify` and `replay`: a run's audit for readers, for a gate, with its data."""
 
 from __future__ import annotations
 

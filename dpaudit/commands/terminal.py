@@ -1,4 +1,4 @@
-"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+"""Output of commands: its destination, progress, and closed pipes."""
 
 from __future__ import annotations
 
@@ -70,20 +70,23 @@ def prepare_streams() -> None:
 
 
 def session() -> Session:
-    """The session of the command that runs; a fresh one outside of commands."""
+    """Return the session of the running command; a fresh one outside of commands."""
     context = click.get_current_context(silent=True)
     return Session() if context is None else context.find_root().ensure_object(Session)
 
 
 def progress_bars(unit: str) -> Any:
-    """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
+    """Show bars on stderr with rates, in `tokens` or the like, and the remaining time.
+
+    There are none in a log, or with --quiet.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done in a second."""
+        """The number done in a second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -103,7 +106,10 @@ def progress_bars(unit: str) -> Any:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    """Show one bar, as a function of the amount done and the total.
+
+    In a log it is a line now and then.
+    """
     from dpaudit.reports.planning import span
 
     with progress_bars(unit) as bars:
@@ -126,7 +132,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """One bar, as a function of what is done, how much of it, and the total."""
+    """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
@@ -134,9 +140,9 @@ def progress_steps() -> Iterator[Steps]:
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
+    """End the output, not the command, where what is printed inside has lost its reader (`| head`).
 
-    Where standard output is closed nobody reads it from the start.
+    A closed standard output has no reader from the start.
     """
     if sys.stdout is None:
         session().reader_left = True
@@ -148,7 +154,7 @@ def _output() -> Iterator[None]:
 
 
 def discard_rest(stream: TextIO) -> None:
-    """What is left in the buffer of a stream that nobody reads has nowhere to go, and goes there."""
+    """Send what is left in the buffer of a stream that nobody reads to nowhere."""
     try:
         stream.flush()
     except OSError:
@@ -156,7 +162,7 @@ def discard_rest(stream: TextIO) -> None:
 
 
 def is_closed_pipe(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that nobody reads any more."""
+    """Return whether a stream is a pipe without a reader."""
     poll = select.poll()
     poll.register(stream, select.POLLOUT)
     return any(events & select.POLLERR for _, events in poll.poll(0))
@@ -173,7 +179,10 @@ def tell(message: str) -> None:
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    """Say something on stderr that --quiet does without.
+
+    `wrapped` lines fit there, indented from the second.
+    """
     if session().quiet:
         return
     if wrapped:
@@ -190,7 +199,7 @@ def note_in_log(message: str) -> None:
 
 
 class TerminalMonitor(Monitor):
-    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -237,9 +246,10 @@ TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:
-    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has.
+    """Print JSON that a terminal shows as it is.
 
-    So does all beyond ASCII where the stream is of another encoding than UTF-8, which no reader of JSON expects.
+    What could drive or reorder it stands as an escape, which JSON has. So does all beyond ASCII
+    where the stream is of another encoding than UTF-8, which no reader of JSON expects.
     """
     from dpaudit.reports.text import DRIVING
 
@@ -249,7 +259,7 @@ def print_json(text: str) -> None:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    """Return a character as JSON's escape, which is two of them beyond 16 bits."""
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
@@ -262,7 +272,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output. It has colour on a terminal alone, and not where NO_COLOR is set."""
+    """Print a document on standard output.
+
+    It has colour on a terminal alone, and not where NO_COLOR is set.
+    """
     from dpaudit.reports.writers import terminal
 
     with _output():
@@ -279,7 +292,10 @@ def _console(stderr: bool) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that leaves a closed pipe to `_output`; rich's own exits with 1, which is a verdict here."""
+        """A console that leaves a closed pipe to `_output`.
+
+        rich's own exits with 1, which is a verdict here.
+        """
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Values of findings: numbers with their units, places in a run, names, and findings within findings."""
+"""Values of findings: numbers with their units, places in a run, names, and inner findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Quantity(_Data):
 
 
 class Place(_Data):
-    """A place in a run: a batch, and a step, a slot or a text of it, from 0; None where the whole batch is meant."""
+    """A place in a run: a batch, and its step, slot or text from 0; None for a whole batch."""
 
     batch: int
     step: int | None = None
@@ -49,10 +49,10 @@ class Place(_Data):
 
 
 class Finding(_Data):
-    """What was found: the code of an entry in the catalogue, and the values that its sentence shows.
+    """A finding: the code of an entry in the catalogue, and the values that its sentence shows.
 
     Attributes:
-        code: `family.name`, or `check.id:outcome` for what a check found.
+        code: `family.name`, or `check.id:outcome` for a check's finding.
         values: by the names that the entry's templates have.
     """
 
@@ -80,7 +80,10 @@ class Message(Finding):
 
 
 def _typed(value: object) -> object:
-    """Return a value as JSON tells it from a name: infinities and NaN are text there, so they come as a quantity."""
+    """Return a value as JSON tells it from a name.
+
+    Infinities and NaN are text there, so they come as a quantity.
+    """
     return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

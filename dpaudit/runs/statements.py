@@ -1,4 +1,7 @@
-"""What other tools state of what they released, as lines of a YAML file that `dpaudit compose --with` reads."""
+"""Guarantees of other tools' releases, as items of a YAML file.
+
+`dpaudit compose --with` reads it.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,10 @@ class Statement(Fields):
 
     @property
     def kind(self) -> Literal["zcdp", "rdp", "approximate"]:
-        """Which of the forms it has."""
-        return "zcdp" if self.zcdp is not None else "rdp" if self.rdp is not None else "approximate"
+        """The form of its guarantee."""
+        if self.zcdp is not None:
+            return "zcdp"
+        return "rdp" if self.rdp is not None else "approximate"
 
 
 _STATEMENTS = TypeAdapter(list[Statement])

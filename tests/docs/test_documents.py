@@ -66,6 +66,7 @@ REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay
 RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
 OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
+ACCOUNTS = "half a minute of accounting; tests/generation/experiments/test_presets.py runs it row by row"
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
 CI = "sets environments up; .ci/run does it, and tests/packaging"
@@ -77,7 +78,6 @@ UNRUN = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
-    "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
@@ -89,6 +89,7 @@ UNRUN = {
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
     "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
+    "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
     "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
@@ -254,7 +255,10 @@ def test_yaml_blocks_are_accepted() -> None:
 
 
 def test_yaml_is_the_same_to_every_reader() -> None:
-    """Ours reads `1e-5` as the number that it is meant to be; YAML 1.1, which most programs read, takes it for text."""
+    """Our parser reads `1e-5` as the number that is meant.
+
+    YAML 1.1, which most programs read, takes it for text.
+    """
     written = [(path, text) for path in DOCUMENTS for _, text in blocks(path, "yaml")]
     files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "generation" / "demos").glob("*.yaml")]
     written += [(path, path.read_text(encoding="utf-8")) for path in files]

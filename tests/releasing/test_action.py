@@ -1,4 +1,4 @@
-"""The GitHub Action, whose steps are run here as a runner would, but for what `pip install` fetches."""
+"""The GitHub Action: its steps run as on a runner, but for what `pip install` fetches."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_the_best_fit_of_each_seed_counts_and_what_diverged_has_lost(
 def test_no_test_text_is_trained_on(
     measure: Evaluate, run: Any, rows: Rows, fits: list[tuple[Examples, Examples, Attempt]]
 ) -> None:
-    """A run that repeats real texts: all of its texts that are test texts, up to case, are left out."""
+    """All test texts that a run repeats, in any letter case, are left out of its training texts."""
     real = rows(100, 40)
     run.edit_samples(
         lambda lines: [line.update(text=f"{real[row].text.upper()} ") for row, line in enumerate(lines[:40])]

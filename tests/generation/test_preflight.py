@@ -13,11 +13,14 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.auditing import audit_run
+from dpaudit.checks.preflight import Obstacle, refuse
+from dpaudit.checks.preflight import obstacles as obstacles_of
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
-from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.public_parts import replay_public
-from dpaudit.generation.records import read_records
+from dpaudit.generation.records import Records, read_records
+from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError, RunReader
 from tests.forging import unfinish
 from tests.nesting import read_run
@@ -33,6 +36,10 @@ TOP = {"support": {"kind": "public-top-k", "size": 12}}
 ANCHORED = {"contribution": "differences", "clip": 0.5}
 DELTA = {"privacy": {"delta": 1e-3}}
 TEXT = "lorem ipsum of nobody"
+
+
+def obstacles(config: Config, data: Records | None = None) -> tuple[Obstacle, ...]:
+    return obstacles_of(planned_run(config, data))
 
 
 def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -79,7 +86,7 @@ def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_pat
         values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
         config = Config.model_validate(values)
         found = obstacles(config, read_records(config.data))
-        assert (check, field) in {(each.check, each.field) for each in found}, sections
+        assert (check, field) in {(each.check, each.setting) for each in found}, sections
         assert not any(canary in str(each) for each in found)
         run = Path(generate(config, tmp_path / str(number)))
         result = audit_run(run, replay=replay_public(run))
@@ -131,6 +138,24 @@ def test_what_is_accepted_passes_and_nothing_else_does(make_config: MakeConfig, 
         verdicts.append(result.verdict)
         assert (result.verdict == "pass") == (not found), (sections, result.guarantee)
     assert set(verdicts) == {"pass", "not_verified", "fail"}
+
+
+def test_a_secret_key_covers_a_claim_that_the_batch_level_exceeds(make_config: MakeConfig) -> None:
+    """The audit holds epsilon against the release level, so it is what is looked at beforehand; in all rounds."""
+    sections = {"mechanism": {**MEAN, **TOP, "clip": 0.1}, "decoding": REAL}
+    sections |= {"privacy": {"relation": "replace"}, "claim": {"epsilon": 1.0, "delta": 1e-3}}
+    batching = {"batches_per_label": 40, "generate_per_label": 2}
+    costs: dict[tuple[int, bool], set[str]] = {}
+    for rounds in (1, 40):
+        for key in (None, "ab" * 32):
+            config = make_config(**sections, batching={**batching, "rounds": rounds, "key": key})
+            secret, goes_on = planned_run(config), planned_run(config, goes_on=True)
+            assert (key is None) == bool(secret.manifest.batching.allocation.secret)  # type: ignore[union-attr]
+            assert not goes_on.manifest.batching.allocation.secret  # type: ignore[union-attr]
+            costs[rounds, key is None] = {each.check for each in obstacles_of(secret)}
+            assert costs[rounds, key is None] <= {each.check for each in obstacles_of(goes_on)}
+    exceeded = {"claim.epsilon"}
+    assert costs == {(1, True): set(), (1, False): set(), (40, True): set(), (40, False): exceeded}
 
 
 def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(make_config: MakeConfig, tmp_path: Path) -> None:
