@@ -83,7 +83,7 @@ def _anchor(checks: list[str]) -> str:
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
     """Put the faults that few other checks find first."""
-    unnamed = [int(more[1]) for fault, _ in found if (more := _MORE.fullmatch(fault))]
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
     names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
     first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
     named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)

@@ -321,7 +321,7 @@ class Prompts:
         return [encoder.cut(in_one_line(text) if self._one_line else text, most) for text in texts]
 
 
-class RuledPrompt:
+class RuledPrompt(CachedPrompts):
     """A public prompt (`CachedPrompts`) with logits -inf for exactly the forbidden next tokens."""
 
     def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
