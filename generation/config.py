@@ -239,6 +239,10 @@ class BatchingConfig(BatchingSettings):
             raise clash("rounds", self.rounds, "1 when rule is paper-slices: every round would cut the same slices")
         if self.cells is not None and self.slots is not None:
             raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
+        most = self.batches_per_cluster or self.most_batches
+        if most is not None and self.generate_per_cluster > most:
+            name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
+            raise clash("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
         return self
 
 

@@ -309,10 +309,6 @@ class BatchingSettings(Fields):
             if self.most_batches is None:
                 allowed = "null without records_per_batch and most_batches"
             raise clash("least_batches", self.least_batches, allowed)
-        most = self.batches_per_cluster or self.most_batches
-        if most is not None and (self.generate_per_cluster or 1) > most:
-            name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
-            raise clash("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
         return self
 
 

@@ -230,7 +230,7 @@ HOSTILE = {
     "deep attributes": (entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000), 2, "00000000.zip"),
     "epsilon NaN": (number_in("claim.epsilon", "NaN"), 2, "NaN"),
     "clip infinite": (number_in("mechanism.clip", "Infinity"), 2, "Infinity"),
-    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.clip"),
+    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.contribution.clip"),
     "epsilon of 400 digits": (number_in("claim.epsilon", HUGE), 2, "claim.epsilon"),
     "epsilon of a million digits": (number_in("claim.epsilon", LONG), 2, "run.json"),
     "records of 400 digits": (number_in("data.records", HUGE), 2, "data.records"),
