@@ -28,9 +28,7 @@ from dpaudit.runs.manifest import (
     ClusteringSettings,
     Count,
     DataSettings,
-    DecodingSettings,
     Label,
-    MadeBy,
     ModelSettings,
     NotEmpty,
     NotNegative,
@@ -39,8 +37,8 @@ from dpaudit.runs.manifest import (
     PrivacySettings,
     PromptSettings,
     PublicExamples,
-    RecordSettings,
     SamplingSettings,
+    Settings,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -297,8 +295,6 @@ class ClusteringConfig(ClusteringSettings):
                 raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
                 raise clash(field, value, f"null when method is {self.method}")
-        if self.keep is not None and self.centers is not None and self.keep > self.centers:
-            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
         if self.method == "chang" and not self.normalize:
             raise clash("normalize", False, "true when method is chang: its noise is for vectors of length 1")
         return self
@@ -370,24 +366,13 @@ class ClaimConfig(Fields):
         """None: the run states the batch level itself."""
 
 
-class Config(Fields):
-    """All settings of a run.
+class Config(Settings):
+    """All settings of a run: those that run.json repeats, and those that are marked as unrecorded.
 
     Attributes:
-        data: the private records.
-        model: the language model.
-        prompt: what it is shown.
-        batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
-        mechanism: how a token is drawn from a batch.
-        decoding: how long texts are, how many a batch writes, and what they may not hold.
-        sampling: where randomness comes from.
-        record: what is kept.
-        privacy: what the claim is about.
-        chosen_from: whether private records had a say in the numbers here.
         claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
             the settings guarantee (mean).
-        made_by: the person or team who makes the run, in one line. Every report shows it, also one for readers outside.
     """
 
     data: DataConfig
@@ -395,14 +380,10 @@ class Config(Fields):
     prompt: PromptConfig = PromptConfig()
     batching: BatchingConfig
     clustering: ClusteringConfig | None = None
-    mechanism: Mechanism
-    decoding: DecodingSettings
     sampling: SamplingConfig = SamplingConfig()
-    record: RecordSettings = RecordSettings()
     privacy: PrivacyConfig = PrivacyConfig()
     chosen_from: OriginsConfig
     claim: Annotated[ClaimConfig | None, UNRECORDED] = None
-    made_by: MadeBy | None = None
 
     @property
     def rule(self) -> BatchingRule:
@@ -424,11 +405,6 @@ class Config(Fields):
         """Whether the claim's delta is worked out from the number of records: no field gives one."""
         given = self.privacy.delta or (None if self.claim is None else self.claim.delta)
         return self.claim_kind.beforehand and not given
-
-    @property
-    def has_budgets(self) -> bool:
-        """Whether every context has a budget of its own."""
-        return self.mechanism.budget is not None or self.privacy.epsilon is not None
 
     @property
     def shares_budgets(self) -> bool:
@@ -641,20 +617,16 @@ class Config(Fields):
 
     @model_validator(mode="after")
     def _rounds_are_of_budgets_of_their_own(self) -> Self:
-        rounds, split = self.batching.rounds, self.privacy.split_delta
+        rounds = self.batching.rounds
         if rounds > 1 and self.shares_budgets:
             allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
             raise clash("batching.rounds", rounds, allowed)
-        if split and rounds == 1:
-            raise clash("privacy.split_delta", True, "false without several batching.rounds")
-        if split and not self.claim_kind.beforehand:
+        if self.privacy.split_delta and not self.claim_kind.beforehand:
             raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
         return self
 
     @model_validator(mode="after")
     def _budgets_are_of_sums_and_recorded(self) -> Self:
-        if self.has_budgets and self.record.contexts is False:
-            raise clash("record.contexts", False, "null or true with budgets: what a context spends shows nowhere else")
         if self.privacy.epsilon is None:
             return self
         aggregator, budget, delta = self.mechanism.aggregator, self.mechanism.budget, self.privacy.delta

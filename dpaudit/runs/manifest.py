@@ -668,6 +668,12 @@ class ClusteringSettings(Fields):
     centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
 
+    @model_validator(mode="after")
+    def _keeps_no_more_than_there_are(self) -> Self:
+        if self.keep is not None and self.centers is not None and self.keep > self.centers:
+            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
+        return self
+
 
 class Clustering(ClusteringSettings):
     """The section `clustering`, with what was found.
@@ -709,8 +715,6 @@ class Clustering(ClusteringSettings):
         for name in ("origin", "embedding", "normalize", "centers", "keep", "delta"):
             if name not in stated:
                 raise ValueError(f"{name} must be stated for the method {self.method}")
-        if (self.keep or 0) > (self.centers or 0):
-            raise ValueError("keep is larger than centers")
         if self.origin == "public" and (self.epsilon, self.delta) != (0, 0):
             raise ValueError("centres of public data cost nothing: epsilon and delta must be 0")
         return self
@@ -822,14 +826,27 @@ class Settings(Fields):
     model: ModelSettings
     prompt: PromptSettings
     batching: BatchingSettings
-    clustering: ClusteringSettings
+    clustering: ClusteringSettings | None
     mechanism: Mechanism
     decoding: DecodingSettings
     sampling: SamplingSettings = SamplingSettings()
-    record: RecordSettings
-    privacy: PrivacySettings
+    record: RecordSettings = RecordSettings()
+    privacy: PrivacySettings = PrivacySettings()
     chosen_from: Origins = Origins()
     made_by: MadeBy | None = None
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether every context has a budget of its own."""
+        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+
+    @model_validator(mode="after")
+    def _budgets_are_recorded_and_deltas_split_over_rounds(self) -> Self:
+        if self.has_budgets and self.record.contexts is False:
+            raise clash("record.contexts", False, "true with budgets: what a context spends shows nowhere else")
+        if self.privacy.split_delta and self.batching.rounds == 1:
+            raise clash("privacy.split_delta", True, "false without several batching.rounds")
+        return self
 
 
 class Manifest(Settings):
@@ -886,8 +903,6 @@ class Manifest(Settings):
                 f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
                 "its guarantee allows one context"
             )
-        if self.mechanism.budget is not None and not self.record.contexts:
-            raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
         if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
             raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
         if self.privacy.shared_budgets and self.data.user is None:
@@ -897,8 +912,6 @@ class Manifest(Settings):
             raise ValueError("rounds are not for shared_budgets and earlier: budgets are of each round")
         if self.stopped_after is not None and not self.stopped_after < batching.rounds:
             raise ValueError("stopped_after is for a run that was stopped before the last of batching.rounds")
-        if self.privacy.split_delta and batching.rounds == 1:
-            raise ValueError("privacy.split_delta is for several batching.rounds")
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
         for name in ("generate_per_cluster", "batches_per_cluster", "records_per_batch"):
