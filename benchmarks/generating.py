@@ -1,7 +1,6 @@
 """Tokens per second of whole generation, recording included, against a bare loop and InvisibleInk.
 
-Measured are medians over the whole vocabulary, and anchored means over the tokens of a public
-support.
+Of medians over the whole vocabulary, and of anchored means over the tokens of a public support.
 
 All continue the same prompts of the same model by as many tokens, and loading the model is nobody's time.
 """

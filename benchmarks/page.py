@@ -111,7 +111,9 @@ def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
 
 
 def telling(rows: list[Row]) -> list[Row]:
-    """Return all rows without a bound; of those with one the nearest to it, and all that miss it or have no figure."""
+    """Return all rows without a bound; of those with one the nearest to it, and all that miss it."""
+    if all(row.skipped for row in rows):
+        return rows[:1]
     kept = [row for row in rows if row.met]
     if not kept or len({row.unit for row in kept}) > 1:
         return rows

@@ -46,6 +46,9 @@ class Given(NamedTuple):
     factor: Factor
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.factor}{' (assumed)' if self.source.startswith(ASSUMED) else ''}"
+
 
 ASSUMED = "**assumed**"
 PRICE = f"{ASSUMED} on 2026-11-21: no quote; put your own"
@@ -91,6 +94,12 @@ SETTING = """\
 At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
 need 64 million records. `python -m benchmarks.scaling` prints each line's arithmetic.
 """
+
+#: Lines of the arithmetic that the page shows.
+SHOWN = (
+    *("steps", "tokens passed through the model", "one GPU (assumed)", "write, one core", "audit, one core"),
+    *("record, without loss", "record on a grid", "for comparison, generate on the measured machine", "**cost**"),
+)
 
 #: Begins what is made here.
 HEADING = "## At full size: time, storage and cost"
@@ -191,12 +200,13 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
-    yield from ("", "### Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
-    yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
+    named = "; ".join(map(str, GIVEN))
+    yield from ("", f"Not measured, with sources at the top of `benchmarks/scaling.py`: {named}.")
     yield from ("", "### The paper's full setting, and a million texts", "", SETTING)
     yield from ("| what | result | a million texts |", "|---|---|---|")
     for what, _, result, many in worked_out(results):
-        yield f"| {what} | {result} | {many} |"
+        if what in SHOWN:
+            yield f"| {what} | {result} | {many} |"
     yield from ("", CONCLUSION)
 
 

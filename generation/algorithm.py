@@ -68,8 +68,7 @@ FULL, TASKS = 2, 8
 class Ready:
     """A run that is ready to be generated, or to go on.
 
-    The `manifest` is as this process's config, data and model make it. `clusters` are those that
-    records are placed by; `repeated` rows of the data have the text and label of another.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
     """
 

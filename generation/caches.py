@@ -1,7 +1,6 @@
 """Caches by content, in the user's cache folder: embeddings and figures.
 
-Embeddings are found by text and model, figures by all that they rest on. Both are as private as
-what they were computed from, and their files are their owner's alone.
+Both are as private as what they were computed from, and their files are their owner's alone.
 """
 
 from __future__ import annotations

@@ -111,7 +111,10 @@ class PublicTexts(NamedTuple):
 def shared_texts(
     manifest: Manifest, records: Iterable[str], stops: Sequence[str] = (), canaries: Sequence[str] = ()
 ) -> tuple[SharedText, ...]:
-    """Return what a run's public settings have in common with records; `stops` and `canaries` as in `PublicTexts`."""
+    """Return what a run's public settings share with records.
+
+    `stops` and `canaries` are as in `PublicTexts`.
+    """
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     banned, labels = manifest.decoding.banned_words, manifest.batching.labels
     public = PublicTexts(manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries)

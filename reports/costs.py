@@ -48,7 +48,7 @@ class BatchCosts:
 
     @property
     def quartiles(self) -> list[float]:
-        """The least cost, the three quartiles and the largest: all of them costs of actual batches."""
+        """The least cost, three quartiles and the largest: all are costs of actual batches."""
         last = len(self.values) - 1
         return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
 

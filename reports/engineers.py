@@ -125,7 +125,10 @@ def _kind(
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
-    """Return a figure's name, with its level where it is the batch level's alone, and the release level differs."""
+    """Return a figure's name, with its level if it is the batch level's alone.
+
+    It has no level if both are equal.
+    """
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
     return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
 
@@ -277,7 +280,7 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
     if use.position:
         blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
     return blocks

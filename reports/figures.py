@@ -359,7 +359,7 @@ def _lines(label: str) -> int:
 
 
 def _differences(found: Sequence[ExPost]) -> list[str]:
-    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
+    """Return each run's neighbours' difference, in a few words; "" if it is the same for all."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"

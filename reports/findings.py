@@ -90,14 +90,19 @@ def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
 
 def tally(result: AuditResult) -> str:
     """Say how many checks came out how, in one line."""
+    return f"Checks: {counts(result)}"
+
+
+def counts(result: AuditResult) -> str:
+    """Return how many checks came out how, in words."""
     named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
-    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    found = [(len(checks_with(result, status)), name) for status, name in named.items()]
     required, unmade = len(needed(result)), len(checks_not_made(result))
     not_about = len(checks_not_about(result))
-    counts += [(required, "not verified"), (unmade - required, "not made")]
-    counts.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
-    said = [f"{count} {name}" for count, name in counts if count]
-    return "Checks: " + (", ".join(said) if said else "none ran")
+    found += [(required, "not verified"), (unmade - required, "not made")]
+    found.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
+    said = [f"{count} {name}" for count, name in found if count]
+    return ", ".join(said) if said else "none ran"
 
 
 def canaries_said(found: CanaryGuesses) -> str:

@@ -1,4 +1,4 @@
-"""The figures of an audit by their kind, as data: a report lists them, a comparison sets them side by side."""
+"""The figures of an audit by their kind, as data, for reports and comparisons."""
 
 from __future__ import annotations
 

@@ -199,11 +199,11 @@ class ApproximateAccountant:
         left = self.delta_left(delta)
         if not left:  # the centres alone have spent it
             return Composition(math.inf, None, delta, method)
-        found = self._of_tokens(tokens, left, method)
+        found = self._epsilon_of_tokens(tokens, left, method)
         lower = None if self.centers_delta else found.epsilon_lower
         return Composition(rounded_sum(found.epsilon, self.centers), lower, delta, found.method)
 
-    def _of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
+    def _epsilon_of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
         """Return `epsilon` without the centres.
 
         It is by the ranges of all draws or, if that is less, by budgets.
@@ -211,7 +211,7 @@ class ApproximateAccountant:
         if self.gaussian is not None:
             epsilon = gaussian_epsilon(self.gaussian, tokens * self.rounds, delta, method, self.laplace)
             return Composition(epsilon, None, delta, method)
-        by_budgets = Composition(self._of_budgets(delta), None, delta, "zcdp")
+        by_budgets = Composition(self._epsilon_by_budgets(delta), None, delta, "zcdp")
         # This far beyond the budgets the slow recursion cannot come below them.
         draws = tokens * self.rounds
         if zcdp_of_range(self.eta, draws) > _FAR * self.budgets_rho:
@@ -225,7 +225,7 @@ class ApproximateAccountant:
         if not left or self.gaussian is not None or math.isinf(self.eta):
             return 0.0
         by_ranges = reached_epsilon(self.eta, tokens * self.rounds, left, laplace=self.laplace)
-        return math.nextafter(min(by_ranges, self._of_budgets(left)) + self.centers, 0.0)
+        return math.nextafter(min(by_ranges, self._epsilon_by_budgets(left)) + self.centers, 0.0)
 
     def budgets_epsilon(self, delta: float) -> float:
         """Return the cost of any number of tokens by contexts' budgets; infinite without them.
@@ -239,9 +239,9 @@ class ApproximateAccountant:
         left = self.delta_left(delta)
         if not left:
             return math.inf
-        return rounded_sum(self._of_budgets(left), self.centers)
+        return rounded_sum(self._epsilon_by_budgets(left), self.centers)
 
-    def _of_budgets(self, delta: float) -> float:
+    def _epsilon_by_budgets(self, delta: float) -> float:
         if math.isinf(self.most_rho):
             return math.inf
         return zcdp_epsilon(self.budgets_rho, delta, laplace=self.laplace)

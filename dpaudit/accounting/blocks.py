@@ -42,26 +42,26 @@ def profile_in_blocks(problem: Problem, budget: float = QUICK) -> Profile:
         budget: evaluations of the recursion that all blocks together may take; blocks are shorter
             if it is less.
     """
-    kinds = [*_kinds(problem)]
-    parts = [_repeated(one, times, budget / len(kinds)) for one, times in kinds]
+    kinds = [*_split_kinds(problem)]
+    parts = [_repeated_losses(one, times, budget / len(kinds)) for one, times in kinds]
     return profile_of_all(parts, problem.reach())
 
 
-def _kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
+def _split_kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
     """Yield the problem's parts, each alone, with the number of times it occurs."""
     nothing = replace(problem, segments=(), laplace=(), pure=())
     draws: Counter[float] = Counter()
     for eta, steps in problem.segments:
         draws[eta] += steps
-    for eta, steps in _few(draws):
+    for eta, steps in _limit_kinds(draws):
         yield replace(nothing, segments=((eta, 1),)), steps
-    for epsilon, times in _few(Counter(problem.laplace)):
+    for epsilon, times in _limit_kinds(Counter(problem.laplace)):
         yield replace(nothing, laplace=(epsilon,)), times
-    for epsilon, times in _few(Counter(problem.pure)):
+    for epsilon, times in _limit_kinds(Counter(problem.pure)):
         yield replace(nothing, pure=(epsilon,)), times
 
 
-def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
+def _limit_kinds(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
     """Return at most MOST_KINDS kinds: those in between count as the next larger one."""
     descending = sorted(kinds, reverse=True)
     few: Counter[float] = Counter()
@@ -71,13 +71,13 @@ def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
     return few.items()
 
 
-def _many(one: Problem, times: int) -> Problem:
+def _repeat_problem(one: Problem, times: int) -> Problem:
     """Return a problem of one kind, repeated."""
     segments = tuple((eta, times) for eta, _ in one.segments)
     return replace(one, segments=segments, laplace=one.laplace * times, pure=one.pure * times)
 
 
-def _repeated(one: Problem, times: int, budget: float) -> Losses:
+def _repeated_losses(one: Problem, times: int, budget: float) -> Losses:
     """Return what dominates `times` draws or events of one kind.
 
     It is that of a block of them, doubled until they are all.
@@ -104,7 +104,7 @@ def _repeated(one: Problem, times: int, budget: float) -> Losses:
 
 def _block(one: Problem, block: int, times: int) -> Problem:
     """Return a problem of `block` draws or events, at the share of delta that it has."""
-    return replace(_many(one, block), delta=one.delta * block / times)
+    return replace(_repeat_problem(one, block), delta=one.delta * block / times)
 
 
 def _negligible(problem: Problem) -> Losses:
@@ -130,12 +130,12 @@ def reached(problem: Problem) -> float | None:
     It is None if none above 0 is found.
     """
     step, points = grid_to(problem.reach()), profiles.POINTS
-    draws = [_answers(eta, steps, problem.delta) for eta, steps in problem.segments]
+    draws = [_response_losses(eta, steps, problem.delta) for eta, steps in problem.segments]
     parts = [
-        _kept(placed(losses, masses, step, upper=False), points)
+        _keep_points(placed(losses, masses, step, upper=False), points)
         for losses, masses in (*draws, *event_losses(problem, step, upper=False))
     ]
-    masses = reduce(lambda one, other: _kept(np.convolve(one, other), points), parts)
+    masses = reduce(lambda one, other: _keep_points(np.convolve(one, other), points), parts)
     deltas = np.convolve(masses[points:], gains(step, points))[points:] * (1 - (len(parts) + 1) * _SUM_ROOM)
     if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
         return None
@@ -146,7 +146,7 @@ def reached(problem: Problem) -> float | None:
     return (place * step + math.log1p(share * math.expm1(step))) * (1 - _SUM_ROOM) or None
 
 
-def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
+def _response_losses(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
     """Return the losses of repeated randomised response of epsilon eta / 2, with chances.
 
     The probabilities are rounded down.
@@ -163,7 +163,7 @@ def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
     return (steps - 2 * lies) * (eta / 2), masses * ((1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum())
 
 
-def _kept(masses: Doubles, points: int) -> Doubles:
+def _keep_points(masses: Doubles, points: int) -> Doubles:
     """Return the probabilities of losses on `points` grid points to either side.
 
     Larger losses become the largest, smaller ones are dropped.

@@ -186,8 +186,8 @@ class ExPostAccountant:
             raise ValueError(f"batch {batch} has steps here already")
         if sums.shape[:2] != (self.change.contexts + 1, 3):
             raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
-        round_ = self._round_of(batch)
-        self._worst[round_] = _folded(self._worst.get(round_, self._nothing), sums)
+        round_ = self._round_number(batch)
+        self._worst[round_] = _fold_batch(self._worst.get(round_, self._no_batches), sums)
         self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
 
     def batch_cost(self, batch: int) -> Cost:
@@ -201,9 +201,9 @@ class ExPostAccountant:
         """The run's cost so far."""
         worst = {round_: closed[..., -1:] for round_, closed in self._worst.items()}
         for batch, steps in self._open.items():
-            round_ = self._round_of(batch)
-            worst[round_] = _folded(worst.get(round_, self._nothing), steps[-1][..., None])
-        return Cost(*_of_rounds(worst.values())[:, -1].tolist())
+            round_ = self._round_number(batch)
+            worst[round_] = _fold_batch(worst.get(round_, self._no_batches), steps[-1][..., None])
+        return Cost(*_sum_rounds(worst.values())[:, -1].tolist())
 
     @property
     def epsilon(self) -> float:
@@ -212,13 +212,13 @@ class ExPostAccountant:
 
     def by_tokens(self) -> list[Cost]:
         """Return the closed batches' cost had each ended after 0, 1, 2, ... tokens."""
-        return [Cost(*totals) for totals in _of_rounds(self._worst.values()).T.tolist()]
+        return [Cost(*totals) for totals in _sum_rounds(self._worst.values()).T.tolist()]
 
     @property
-    def _nothing(self) -> Doubles:
+    def _no_batches(self) -> Doubles:
         return np.zeros((3, self.change.contexts + 1, 1))
 
-    def _round_of(self, batch: int) -> int:
+    def _round_number(self, batch: int) -> int:
         return 0 if self._per_round is None else batch // self._per_round
 
     def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
@@ -229,7 +229,7 @@ class ExPostAccountant:
         return next(up), next(up), next(up)
 
 
-def _folded(worst: Doubles, sums: Doubles) -> Doubles:
+def _fold_batch(worst: Doubles, sums: Doubles) -> Doubles:
     """Return the largest totals over all ways of spreading a change over batches, with one more.
 
     Args:
@@ -238,7 +238,7 @@ def _folded(worst: Doubles, sums: Doubles) -> Doubles:
     """
     costs = np.swapaxes(sums, 0, 1)
     length = max(costs.shape[-1], worst.shape[-1])
-    costs, before = _lengthened(costs, length), _lengthened(worst, length)
+    costs, before = _lengthen(costs, length), _lengthen(worst, length)
     after = before.copy()
     for contexts in range(1, before.shape[1]):
         for here in range(1, contexts + 1):
@@ -247,16 +247,16 @@ def _folded(worst: Doubles, sums: Doubles) -> Doubles:
     return after
 
 
-def _of_rounds(worst: Iterable[Doubles]) -> Doubles:
+def _sum_rounds(worst: Iterable[Doubles]) -> Doubles:
     """Return the cost of all rounds when the whole change falls on each: [measure, tokens + 1]."""
     total = np.zeros((3, 1))
     for each in worst:
         length = max(total.shape[-1], each.shape[-1])
-        total = _add_up(_lengthened(total, length), _lengthened(each[:, -1], length))
+        total = _add_up(_lengthen(total, length), _lengthen(each[:, -1], length))
     return total
 
 
-def _lengthened(array: Doubles, length: int) -> Doubles:
+def _lengthen(array: Doubles, length: int) -> Doubles:
     """Return the array with its last column repeated: a batch that has ended costs no more."""
     missing = length - array.shape[-1]
     if not missing:

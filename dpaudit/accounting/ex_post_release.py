@@ -31,7 +31,9 @@ def readers_cost(
     exact: float,
     cost: Callable[[int], Cost],
 ) -> float:
-    """Return what generation cost at the release level, in nats: `exact` where secret batches make it no smaller.
+    """Return the cost of generation at the release level, in nats.
+
+    It is `exact` if secret batches make it no smaller.
 
     Args:
         manifest: the run's, all of whose batches were read.

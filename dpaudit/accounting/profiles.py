@@ -69,11 +69,11 @@ class Losses:
         radius = len(self.masses) // 2
         losses = self.step * np.arange(-radius, radius + 1, dtype=np.float64)
         masses = placed(losses, self.masses, step, upper=True) * (1 + _ROOM)
-        return _within(Losses(step, masses, self.infinite))
+        return _fit_points(Losses(step, masses, self.infinite))
 
     def times(self, other: Losses) -> Losses:
         """Return the sum of both independent pairs' losses, on the same grid."""
-        return _within(self._product(other))
+        return _fit_points(self._product(other))
 
     def then(self, other: Losses, tail: float) -> Losses:
         """Return the sum of both independent pairs' losses.
@@ -82,7 +82,7 @@ class Losses:
         """
         coarser = max(self.step, other.step)
         one, two = (each if each.step == coarser else each.on(coarser) for each in (self, other))
-        return one._product(two)._fitted(tail)
+        return one._product(two)._fit_grid(tail)
 
     def _product(self, other: Losses) -> Losses:
         masses = np.convolve(self.masses, other.masses) * (1 + _SUM_ROOM)
@@ -90,13 +90,13 @@ class Losses:
         infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (1 + _SUM_ROOM)
         return Losses(self.step, masses, infinite)
 
-    def _fitted(self, tail: float) -> Losses:
+    def _fit_grid(self, tail: float) -> Losses:
         """Return the losses on POINTS to either side, beyond which no more than `tail` lies."""
         radius = len(self.masses) // 2
         beyond = np.cumsum(self.masses[::-1][:radius])
         reach = radius - int(np.searchsorted(beyond, tail, side="right"))
         if reach <= POINTS:
-            return _within(self)
+            return _fit_points(self)
         return self.on(grid_to(reach * self.step))
 
     def profile(self) -> Profile:
@@ -159,7 +159,7 @@ def profile_of_rounds(profile: Profile, rounds: int, delta: float) -> Profile:
     """
     if rounds == 1:
         return profile
-    power, total, size, left = _start(profile), None, 1, rounds
+    power, total, size, left = _dominating_losses(profile), None, 1, rounds
     while left:
         if left & 1:
             total = power if total is None else total.then(power, delta * _TAIL)
@@ -179,7 +179,7 @@ def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool
         within: whether a profile is; no longer so once it has stopped to be, up to the grid's
             rounding.
     """
-    powers, rounds = [_start(profile)], 0
+    powers, rounds = [_dominating_losses(profile)], 0
     while within(powers[-1].profile()) and 1 << len(powers) <= MOST_ROUNDS:
         powers.append(powers[-1].then(powers[-1], delta * _TAIL / 2 ** (20 - len(powers))))
     total = None
@@ -192,16 +192,16 @@ def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool
 
 def profile_of_both(one: Profile, other: Profile, delta: float) -> Profile:
     """Return the profile of two mechanisms, each of which has its own whatever the other gave."""
-    return _start(one).then(_start(other), delta * _TAIL).profile()
+    return _dominating_losses(one).then(_dominating_losses(other), delta * _TAIL).profile()
 
 
-def _start(profile: Profile) -> Losses:
+def _dominating_losses(profile: Profile) -> Losses:
     """Return what dominates a profile, on POINTS to either side."""
     found = dominating(profile)
     radius = len(found.masses) // 2
     if radius > POINTS:
         return found.on(grid_to(radius * found.step))
-    return _within(found)
+    return _fit_points(found)
 
 
 def least_of(profiles: Sequence[Profile]) -> Profile:
@@ -325,7 +325,7 @@ def _chord(values: Doubles, step: float, left: _Place, at: _Place, right: _Place
     return np.asarray(share * values[left] + rest * values[right])
 
 
-def _within(losses: Losses) -> Losses:
+def _fit_points(losses: Losses) -> Losses:
     """Return the losses on POINTS grid points to either side.
 
     Larger losses are infinite, and smaller ones the least.

@@ -154,7 +154,9 @@ class ReleaseAccountant:
         """
         share = self._share(delta)
         texts = self._texts(tokens, share)
-        found = min((joint_epsilon([self._beside(each)], share).epsilon for each in texts), default=math.inf)
+        found = min(
+            (joint_epsilon([self._parts_with_clusters(each)], share).epsilon for each in texts), default=math.inf
+        )
         # The batch level needs recursions of its own, and is seldom this near.
         if found <= self.batch.surely(tokens, share):
             return found
@@ -183,7 +185,7 @@ class ReleaseAccountant:
             delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
-            return self._whole.curve(tokens, delta)
+            return self._all_possible_rounds.curve(tokens, delta)
         left = self.batch.delta_left(delta)
         pure = (self.batch.centers,) * bool(self.batch.centers)
         found = self.batch.profiles(tokens, delta)
@@ -209,11 +211,11 @@ class ReleaseAccountant:
             delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
-            return self._whole.parts(tokens, delta)
+            return self._all_possible_rounds.parts(tokens, delta)
         if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, delta)
-        return self._beside(least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)]))
+        return self._parts_with_clusters(least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)]))
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
         """Return the largest budget of a record and round with which a run stays within epsilon.
@@ -235,7 +237,7 @@ class ReleaseAccountant:
             if not low < guess < high:
                 guess = math.sqrt(low * min(high, 4 * low))
             guess = rounded_down(guess)
-            spent = self._of_budgets(guess, delta)
+            spent = self._epsilon_by_budgets(guess, delta)
             if spent <= epsilon:
                 low = max(low, guess)
             else:
@@ -270,7 +272,7 @@ class ReleaseAccountant:
         share = self._share(delta)
         rounds, tried = self._normal_rounds(epsilon, tokens, share), None
         for _ in range(_MOST_LOOKS):
-            if (least := _least(share, rounds, self.records)) == tried:
+            if (least := _least_delta(share, rounds, self.records)) == tried:
                 break
             rounds, tried = self._most_rounds(epsilon, tokens, share, rounds), least
         while not within(rounds):
@@ -291,11 +293,16 @@ class ReleaseAccountant:
         assert one is not None and secret is not None  # or the levels are equal
 
         def within(texts: Profile) -> bool:
-            return joint_epsilon([self._beside(_of_unit(texts, self.records))], delta).epsilon <= epsilon
+            return (
+                joint_epsilon([self._parts_with_clusters(_unit_profile(texts, self.records))], delta).epsilon <= epsilon
+            )
 
-        least = _least(delta, rounds, self.records)
+        least = _least_delta(delta, rounds, self.records)
         by_group = (
-            [most_rounds(each, delta / self.records**2, within) for each in _of_round(((one, tokens),), pair, least)]
+            [
+                most_rounds(each, delta / self.records**2, within)
+                for each in _round_profiles(((one, tokens),), pair, least)
+            ]
             for pair in costliest(secret)
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
@@ -306,14 +313,14 @@ class ReleaseAccountant:
         spread = math.expm1(min(2 * self.one.rho(tokens), _MUCH)) * self._spread
         if not spread:
             return 1
-        return max(1, int(min(_normal(epsilon, delta) ** 2 / spread, MOST_ROUNDS)))
+        return max(1, int(min(_normal_deviations(epsilon, delta) ** 2 / spread, MOST_ROUNDS)))
 
     def _normal_rho(self, epsilon: float, delta: float) -> float:
         """Estimate the budget within epsilon, if what all rounds tell were normal."""
         spread = self._spread * self.batch.rounds
         if not spread:
             return _MUCH
-        return math.log1p(_normal(epsilon, delta) ** 2 / spread) / 2
+        return math.log1p(_normal_deviations(epsilon, delta) ** 2 / spread) / 2
 
     @property
     def _spread(self) -> float:
@@ -331,14 +338,14 @@ class ReleaseAccountant:
             return self.batch.most_rho / self.one.most_rho
         return float(self.records**2)
 
-    def _of_budgets(self, rho: float, delta: float) -> float:
+    def _epsilon_by_budgets(self, rho: float, delta: float) -> float:
         """Return the cost of any number of tokens if one record's budget of one round is rho."""
         assert self.one is not None  # or the levels are equal
         batch = replace(self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf))
         return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)).epsilon(1, delta)
 
     @property
-    def _whole(self) -> ReleaseAccountant:
+    def _all_possible_rounds(self) -> ReleaseAccountant:
         """The accountant of all possible rounds: it holds wherever the run stops, at any delta."""
         return replace(self.of_rounds(max(self.shares, self.batch.rounds)), shares=1)
 
@@ -347,7 +354,7 @@ class ReleaseAccountant:
             raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
         return delta_share(delta, self.shares)
 
-    def _beside(self, texts: Profile) -> Parts:
+    def _parts_with_clusters(self, texts: Profile) -> Parts:
         """Return the parts of texts of that profile, and of the clusters."""
         batch = self.batch
         pure = (batch.centers,) * bool(batch.centers)
@@ -368,7 +375,7 @@ def delta_share(delta: float, shares: int) -> float:
     return delta if shares == 1 else math.nextafter(delta / shares, 0.0)
 
 
-def _normal(epsilon: float, delta: float) -> float:
+def _normal_deviations(epsilon: float, delta: float) -> float:
     """Return how many standard deviations a normal output may move within (epsilon, delta)."""
     low, high, normal = 0.0, min(1 + 2 * epsilon, 80 + 2 * math.sqrt(epsilon)), NormalDist()
     # Above some 700 nats the second term is negligible, and its factor overflows.
@@ -470,16 +477,18 @@ def _texts(batch: _Batch, secret: SecretBatches, records: int, delta: float) -> 
     """
     if not delta:
         return ()
-    least = _least(delta, secret.rounds, records)
-    groups = [_of_round(batch, pair, least) for pair in costliest(secret)]
+    least = _least_delta(delta, secret.rounds, records)
+    groups = [_round_profiles(batch, pair, least) for pair in costliest(secret)]
     return tuple(
-        _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
+        _unit_profile(
+            largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records
+        )
         for profiles in zip(*groups, strict=True)
     )
 
 
 @lru_cache(maxsize=32)
-def _of_round(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profile, ...]:
+def _round_profiles(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profile, ...]:
     """Return the release-level profiles of one record's texts of one round.
 
     They end where `least` is all that is left of delta.
@@ -490,7 +499,7 @@ def _of_round(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profi
     return tuple(allocated(profile, batches, generated, least) for profile in together)
 
 
-def _least(delta: float, rounds: int, records: int) -> float:
+def _least_delta(delta: float, rounds: int, records: int) -> float:
     """Return the delta that still matters for one of the rounds and records.
 
     It is a power of 4, so that others may share the result.
@@ -498,7 +507,7 @@ def _least(delta: float, rounds: int, records: int) -> float:
     return float(4.0 ** math.floor(math.log(max(delta / (rounds * records**2), TINY), 4)))
 
 
-def _of_unit(profile: Profile, records: int) -> Profile:
+def _unit_profile(profile: Profile, records: int) -> Profile:
     """Return the profile of `records` records, one after another."""
     if records == 1:
         return profile

@@ -18,7 +18,6 @@ from dpaudit.api.places import Location
 from dpaudit.api.reading import Batch, open_run
 from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
 from dpaudit.auditing.batches import Progress
-from dpaudit.auditing.comparison import leaves
 from dpaudit.auditing.guarantees import figures
 from dpaudit.auditing.run import audit_run
 from dpaudit.claims import ExPostClaim
@@ -31,6 +30,7 @@ from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import neighbours, or_absent
 from dpaudit.results import BatchResult, ExPost, Settings
 from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
+from dpaudit.results.values import leaves
 from dpaudit.runs import Manifest, Sample, without_stop
 from dpaudit.runs.reader import read_tokenizer
 

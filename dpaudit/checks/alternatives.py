@@ -161,7 +161,10 @@ class MinP(Truncations):
 
 
 class Typical(Family):
-    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+    """Locally typical sampling, up to this probability.
+
+    It keeps the tokens whose surprise is nearest to the entropy.
+    """
 
     code = "sampling.typical"
 
@@ -206,7 +209,10 @@ class Penalties(Family):
 
 
 class Repetition(Penalties):
-    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+    """Division of scores above 0 by the penalty, and multiplication of others.
+
+    Source: Keskar et al. 2019, as samplers have it.
+    """
 
     code = "sampling.repetition-penalty"
 

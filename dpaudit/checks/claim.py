@@ -24,7 +24,10 @@ _STATED = 1e-3
 
 
 def _cost_of_settings(run: AuditedRun) -> Outcome | None:
-    """Hold a claim that is stated before the run against all that its settings cost, whatever the texts will be."""
+    """Compare a claim that is stated before the run with the cost of its settings.
+
+    That is the cost of all possible texts.
+    """
     if run.claim.epsilon is None or run.kind.beforehand:
         return epsilon_is_covered(run)
     spent = run[Costs].grouping.epsilon

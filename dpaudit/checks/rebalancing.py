@@ -31,7 +31,7 @@ _RARELY = 1e-6
 
 
 def _unpaid_centers(run: AuditedRun) -> Outcome | None:
-    """Return why the declared centres cannot be relied on; None where they can, and where there are none."""
+    """Return why the declared centres cannot be relied on, or None, as without centres."""
     return None if run.manifest.clustering.method == "none" else _centers_problem(run.manifest)
 
 

@@ -120,7 +120,7 @@ class Check(ABC, Generic[Function]):
         """Make the check."""
 
     def before(self, run: AuditedRun) -> Outcome | None:
-        """Return the outcome that is certain of a planned run, of which nothing is written; None where none is."""
+        """Return the outcome that is certain of a planned, unwritten run, or None."""
         if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
             return None
         return self.foresee(run)

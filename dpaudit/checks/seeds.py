@@ -241,14 +241,14 @@ class CoinTest(SeedTest):
 
 @lru_cache(maxsize=2 * len(KNOWN))
 def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
-    """Return [MOST_DRAWS] a stream's numbers and the quantiles of its normal noise, each in ascending order."""
+    """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
     return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
 
 
 def _met(numbers: Doubles, stream: Doubles) -> int:
-    """Return how many of some numbers a stream, which ascends, has to within what rounding moves them by."""
+    """Return how many of some numbers an ascending stream has, up to rounding."""
     above = np.searchsorted(stream, numbers)
     below, above = np.maximum(above - 1, 0), np.minimum(above, len(stream) - 1)
     nearest = np.minimum(np.abs(numbers - stream[below]), np.abs(numbers - stream[above]))

@@ -27,7 +27,7 @@ class Differing(Result):
 
 
 class SameLength(ForNeighbours):
-    """Ex-post epsilon at the batch level, in nats, had no batch of these runs gone beyond as many tokens.
+    """Ex-post epsilon at the batch level, in nats, had these runs' batches as many tokens at most.
 
     Attributes:
         tokens: the length of the shortest of the runs' longest batches.
@@ -41,15 +41,12 @@ class SameLength(ForNeighbours):
 
 
 class RunScore(Result):
-    """The quality of one run's texts, by one measure. Computed from private records.
+    """How good one run's texts are, by one measure. Computed from private records.
 
     Attributes:
-        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's
-            token, in nats.
-        ceiling: of real texts in their place, as many as there are synthetic ones; None where there
-            is none.
-        public: of texts of the same prompts without any record, or by the public prompt; None where
-            none was measured.
+        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
+        public: of texts of the same prompts without any record, or by the public prompt; None where none was measured.
         added: what the records added to that; None likewise.
     """
 

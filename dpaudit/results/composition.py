@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
@@ -58,9 +56,6 @@ class Total(Result):
         method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint
             accounting.
         reason: why it is not for all releases, None where it is.
-
-    Raises:
-        ValidationError: a figure is for fewer than two releases, or releases have none.
     """
 
     kind: ClaimKind
@@ -68,12 +63,6 @@ class Total(Result):
     figure: Spent | None = None
     method: Literal["sum", "rdp", "optimal"] | None = None
     reason: Message | None = None
-
-    @model_validator(mode="after")
-    def _is_of_releases(self) -> Total:
-        if (self.figure is None) != (len(self.releases) < 2) or (self.figure is None and self.releases):
-            raise ValueError("a total is of two releases or more")
-        return self
 
 
 class TotalRho(Result):

@@ -167,46 +167,16 @@ class Mauve(Fields):
         return self
 
 
-class Fit(Fields):
-    """One training run of the sweep.
-
-    Attributes:
-        epochs: that were begun.
-        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
-            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
-        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
-        chosen: by the same rule, among the fits of its seed.
-    """
-
-    seed: Count
-    learning_rate: Positive
-    weight_decay: NotNegative
-    epochs: Some
-    best_epoch: Some | None
-    validation_accuracy: Share | None
-    validation_loss: NotNegative | None
-    chosen: bool
-
-    @model_validator(mode="after")
-    def _lost_or_measured(self) -> Fit:
-        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
-        if len(absent) > 1 or (self.chosen and absent == {True}):
-            raise ValueError("a fit has all of its validation's figures, or has lost without any")
-        return self
-
-
 class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
         texts: that it was trained on, those for validation included.
-        fits: the sweep; empty for a linear probe.
     """
 
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Fields):
@@ -273,14 +243,6 @@ class Downstream(Fields):
         """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
 
-    @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Downstream:
-        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
-            raise ValueError("the settings are another method's")
-        if len({trained.source for trained in self.trained}) < len(self.trained):
-            raise ValueError("a source is listed twice")
-        return self
-
 
 class HeldOut(Fields):
     """The real texts that classifiers are tested on.
@@ -301,12 +263,6 @@ class HeldOut(Fields):
     own: Count | None
     dropped_real: Count
     dropped_synthetic: Count
-
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> HeldOut:
-        if (self.own or 0) > self.test.texts:
-            raise ValueError("there are fewer test texts than those of the run's own")
-        return self
 
 
 class Added(Fields):
@@ -501,12 +457,6 @@ class Quality(Fields):
         """The records' addition to each figure that stands beside one without any record."""
         found = () if self.baseline is None else self.baseline.added
         return found if self.likelihood is None else (*found, self.likelihood.added)
-
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
-        if (self.own or 0) > self.reference.texts:
-            raise ValueError("there are fewer real texts than those of the run's own")
-        return self
 
     @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:

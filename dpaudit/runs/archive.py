@@ -223,7 +223,7 @@ class ArchiveReader:
             raise ValueError("an entry is doubled")
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
-        self._require_written("", _group(self.metadata().get("attributes")))
+        self._require_canonical("", _group(self.metadata().get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
@@ -263,11 +263,11 @@ class ArchiveReader:
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
-        self._require_written(name, wanted)
+        self._require_canonical(name, wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
-    def _require_written(self, array: str, content: Mapping[str, Any]) -> None:
+    def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
         """Refuse metadata with other bytes than format 1 writes.
 
         Other bytes could say the same and more: a field twice, of which one is read, or any number

@@ -53,8 +53,8 @@ def spent_by(reader: RunReader) -> dict[str, float]:
                 continue
             cost = own
             if parts[payer] > 1:
-                cost = _up(parts[payer] * own)
-            total[payer] = _up(total[payer] + cost)
+                cost = _round_up(parts[payer] * own)
+            total[payer] = _round_up(total[payer] + cost)
     return total
 
 
@@ -116,5 +116,5 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
     return None
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return math.nextafter(value, math.inf)

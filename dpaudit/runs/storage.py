@@ -97,7 +97,7 @@ class Storage(ABC):
         if layout.most_bytes(name) is None:
             problem = "this file does not belong in a run directory."
             raise InputError(self.where(name), problem, "Remove it from the run directory.")
-        with self.local(name) as file, _refused(self.where(name)):
+        with self.local(name) as file, _naming_refusal(self.where(name)):
             yield file
 
     @abstractmethod
@@ -168,7 +168,7 @@ class Storage(ABC):
         try:
             create(note)
         except FileExistsError:
-            raise self._locked() from None
+            raise self._locked_error() from None
 
         def release() -> None:
             with suppress(InputError):
@@ -185,7 +185,7 @@ class Storage(ABC):
         except InputError:
             return b""
 
-    def _locked(self) -> InputError:
+    def _locked_error(self) -> InputError:
         try:
             fields = json.loads(self._lock_note())
             holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
@@ -267,13 +267,13 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _refused(str(path)), os.scandir(path) as entries:
+        with _naming_refusal(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     def local(self, name: str) -> io.BufferedReader:
         """Open a file before it is looked at, so that nobody can replace it in between."""
         where, (folder, _, last) = self.where(name), name.rpartition("/")
-        with _missing(where), ExitStack() as opened:
+        with _naming_missing(where), ExitStack() as opened:
             parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, parent)
             if folder:
@@ -303,7 +303,7 @@ class _Folder(Storage):
                 problem = "another process is writing here."
                 raise InputError(self.where(), problem, "Wait until it ends, or name another directory.") from None
             if self.exists(layout.LOCK):
-                raise self._locked()
+                raise self._locked_error()
             return opened.pop_all().close
 
     def claim(self) -> None:
@@ -359,7 +359,7 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
+        with _naming_refusal(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _write_lock(self, note: bytes) -> None:
@@ -518,7 +518,9 @@ class _Remote(Storage):
 
 
 @contextmanager
-def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+def _naming_refusal(
+    where: str, problem: str = "cannot be read", remedy: str = "Check its permissions."
+) -> Iterator[None]:
     """Name the file when the system refuses."""
     try:
         yield
@@ -527,7 +529,7 @@ def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check i
 
 
 @contextmanager
-def _missing(where: str) -> Iterator[None]:
+def _naming_missing(where: str) -> Iterator[None]:
     """Name the file that cannot be opened."""
     try:
         yield

@@ -96,8 +96,7 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
     """Refuse vectors whose components never explain the share asked for.
 
-    mauve-text would keep a single component. The components are those that it takes: of vectors of
-    length 1, by the same estimator and seed.
+    The components are those that it takes: of vectors of length 1, by the same estimator and seed.
     """
     with np.errstate(invalid="ignore"):  # without any variance, shares of it are 0 / 0
         ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_

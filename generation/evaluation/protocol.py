@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Baseline, Downstream, Encoder, Fit, Mauve, Quality, Trained, added_by, scores
+from dpaudit.results.quality import Baseline, Downstream, Encoder, Mauve, Quality, Trained, added_by, scores
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
@@ -214,7 +214,6 @@ def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mappin
         source=tasks[0].source,
         texts=len(bench.training(tasks[0].source, tasks[0].seed)),
         accuracy=scores(tuple(accuracies)),
-        fits=tuple(_fit(fit, figures[fit], fit in best) for fit in fits),
     )
 
 
@@ -226,19 +225,6 @@ def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
         problem = f"with every rate, training on {source} texts ends in numbers that are not finite (seed {seed})."
         raise InputError("--learning-rate", problem, "Try smaller rates, or another encoder.")
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
-
-
-def _fit(task: FitTask, found: Figures, chosen: bool) -> Fit:
-    """Return an attempt without its test accuracy, which must not guide a choice."""
-    whole = bool(found["best_epoch"])
-    return Fit(
-        **asdict(task.attempt),
-        epochs=int(found["epochs"]),
-        best_epoch=int(found["best_epoch"]) if whole else None,
-        validation_accuracy=found["validation"] if whole else None,
-        validation_loss=found["loss"] if whole else None,
-        chosen=chosen,
-    )
 
 
 def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:

@@ -181,8 +181,7 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
     """Return the cost of the noisy counts that decide on kept centres, and that of the centres.
 
-    The cost of counts is an epsilon, that of centres epsilon and delta. Nothing bounds centres that
-    are found on records without noise: their epsilon is infinite.
+    Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """
     if clustering is None or (clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"):
         return 0.0, 0.0, 0.0

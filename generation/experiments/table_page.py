@@ -1,9 +1,8 @@
 """A table of runs in the paper's layout, its figures beside the paper's.
 
-It is for terminals, Markdown and spreadsheets. The two kinds of epsilon have columns of their own:
-they are different statements, and neither is the better for being smaller than the other. An
-epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come from a
-table's file and from whatever failed, and are shown as plain text.
+The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
+smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
+from a table's file and from whatever failed, and are shown as plain text.
 """
 
 from __future__ import annotations
