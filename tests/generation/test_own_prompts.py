@@ -125,12 +125,12 @@ def test_a_run_does_not_go_on_with_another_template(tmp_path: Path, make_config:
     pt: dict[str, Any] = {"template": "pt", "text": None, "end": None, "one_line": False}
     for begun, after, fields in (
         (OWN, {"text": LIST + "x"}, "prompt.digest, prompt.text"),
-        (OWN, {"end": "###"}, "prompt.digest, prompt.end, decoding.sequences"),
-        (OWN, {"end": None}, "prompt.digest, prompt.end, decoding.sequences"),
+        (OWN, {"end": "###"}, "decoding.sequences, prompt.digest, prompt.end"),
+        (OWN, {"end": None}, "decoding.sequences, prompt.digest, prompt.end"),
         (OWN, {"one_line": False}, "prompt.one_line"),
-        (OWN, pt, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, decoding.sequences"),
+        (OWN, pt, "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text"),
         (pt, {"one_line": True}, "prompt.one_line"),
-        (pt, OWN, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, decoding.sequences"),
+        (pt, OWN, "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text"),
     ):
         run = tmp_path / "run"
         with pytest.raises(KilledError):
