@@ -519,7 +519,8 @@ def nested(depth: int) -> LedgerEntry:
 
 
 def hostile_run() -> AuditResult:
-    mechanism = {**MEDIAN, "aggregator": HOSTILE, "clip": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
+    parts = {"contribution": {"kind": "logits", "clip": HOSTILE}, "aggregator": {"kind": HOSTILE}}
+    mechanism = {**MEDIAN, **parts, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
     mechanism |= {"long": "x" * 200_000, "many": {str(index): index for index in range(5_000)}}
     run = run_summary({"mechanism": mechanism}, path=HOSTILE, dpaudit=HOSTILE)
     return median_run(
