@@ -223,8 +223,10 @@ def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dic
     if settings.keep is not None:
         scale = rebalancing_scale(settings.budget, privacy.relation, _records_per_unit(privacy))
         counts = CountsNoise(epsilon=settings.budget, scale=scale, noised="before-selection")
+    asked = settings_of(settings, ClusteringSettings)
+    del asked["centers"], asked["keep"]  # as many as are found and kept
     return {
-        **settings_of(settings, ClusteringSettings),
+        **asked,
         "origin": method.origin,
         "embedding": settings.embedding or OFFLINE,
         "epsilon": cost.epsilon if np.isfinite(cost.epsilon) else None,

@@ -355,21 +355,16 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     whole = settings(public_form(run.audit()))
     batching = manifest(run)["batching"]
     assert whole["batching"].keys() == {name for name, value in batching.items() if value is not None} - {"key"}
-    assert whole.keys() == manifest(run).keys() - {
-        "data",
-        "claim",
-        "claim_stated",
-        "sensitivity",
-        "nonce",
-        "commitment",
-    }
+    stated = {name for name, value in manifest(run).items() if value is not None}
+    unpublished = {"data", "claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
+    assert whole.keys() == (stated - unpublished - {"format"}) | {"format_version"}
     assert whole["sampling"] == {"generator": "os-entropy"}
     run.edit_manifest({"chosen_from": {"batching": None, "settings": "private"}})
     run.rehash()
     public = public_form(run.audit())
     left = settings(public)
     assert left["batching"].keys() == {"rule", "labels"}
-    assert not left.keys() & {"mechanism", "stopping", "record", "prompt"}
+    assert not left.keys() & {"mechanism", "decoding", "record", "prompt"}
     assert left["model"] == {"trained_on_records": "unknown"}
     assert public.claim is None
     assert public.guarantees.approximate is None
@@ -377,8 +372,10 @@ def test_what_is_not_declared_public_is_left_out(make_run):
 
 def test_words_of_the_users_own_stay_in_the_run_directory(make_run):
     rules = DecodingRules(banned_words=("w9",), no_repeated_ngram=3)
-    public = settings(public_form(make_run(top_k=5, rules=rules).audit()))
-    assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3}
+    run = make_run(top_k=5, rules=rules)
+    public = settings(public_form(run.audit()))
+    lengths = {"max_tokens": run.spec.max_tokens, "sequences": [list(each) for each in run.spec.sequences]}
+    assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3, **lengths}
     assert "public" not in public["prompt"]
 
 
