@@ -40,7 +40,7 @@ MOST_ROWS, MOST_LISTED = 10, 5
 #: Attributes of a batch and of a step that JSON has by the same names.
 _OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
 #: The settings that a look into a run shows.
-_SETTINGS = ("privacy", "mechanism", "batching", "stopping")
+_SETTINGS = ("privacy", "mechanism", "batching", "decoding")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
