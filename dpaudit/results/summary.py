@@ -16,26 +16,22 @@ from dpaudit.results.values import Name
 from dpaudit.runs import DecodingRules, Manifest
 from dpaudit.runs.manifest import (
     FORMAT_VERSION,
-    Allocation,
     CanaryCoins,
-    CountsNoise,
     Data,
-    Isolation,
     Origins,
     Recorded,
-    Setting,
     TrainedOnRecords,
 )
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable. What is not listed here is as run.json has it."""
+    """Base of a part of a run's settings: immutable. Fields that are not listed are as run.json has them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     def only(self, *names: str) -> Self:
         """Return the part with these fields alone."""
-        return type(self)(**{name: getattr(self, name) for name in names})
+        return type(self)(**{name: getattr(self, name, None) for name in names})
 
 
 class PrivacySettings(Section):
@@ -43,30 +39,17 @@ class PrivacySettings(Section):
 
     unit: Unit
     relation: Relation
-    records_per_user: int | None = None
     records_per_user_from: Literal["declared", "data"]
     delta_from: Literal["declared", "records"] | None = None
-    shared_budgets: bool | None = None
-    earlier: tuple[str, ...] | None = None
-    split_delta: bool | None = None
 
 
 class BatchingSettings(Section):
     """The rule that made contexts and batches of records. The key is in no result."""
 
     rule: BatchingRule
-    rounds: int | None = None
     batches: int | None = None
-    batches_per_label: int | None = None
-    generate_per_label: int | None = None
-    generate_per_cluster: int | None = None
     records_per_batch: float | None = None
-    least_batches: int | None = None
-    slots: int | None = None
-    cells: int | None = None
-    examples_per_context: int | None = None
     labels: tuple[str, ...]
-    allocation: Allocation | None = None
 
 
 class ClusteringSettings(Section):
@@ -76,18 +59,6 @@ class ClusteringSettings(Section):
     """
 
     method: Name
-    settings: dict[str, Setting] | None = None
-    public_digest: str | None = None
-    origin: Literal["public", "noised", "private"] | None = None
-    embedding: str | None = None
-    embedding_digest: str | None = None
-    normalize: bool | None = None
-    centers: int | None = None
-    keep: int | None = None
-    digest: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    counts: CountsNoise | None = None
 
 
 class DecodingSettings(Section):
@@ -95,16 +66,11 @@ class DecodingSettings(Section):
 
     max_tokens: int
     tokens_per_batch: int | None = None
-    sequences: tuple[tuple[int, ...], ...]
-    least_tokens: int
-    no_line_breaks: bool
-    no_repeated_ngram: int | None = None
-    banned_words: tuple[str, ...] | None = None
 
     @property
     def rules(self) -> dict[str, object]:
         """What no text may hold, by the name of the rule."""
-        return {name: getattr(self, name) for name in DecodingRules.model_fields}
+        return {name: getattr(self, name, None) for name in DecodingRules.model_fields}
 
 
 class SamplingSettings(Section):
@@ -114,17 +80,6 @@ class SamplingSettings(Section):
     """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
-    seed: int | None = None
-    seed_hashes: tuple[str, ...] | None = None
-
-
-class RecordSettings(Section):
-    """The content of each step's arrays."""
-
-    dtype: Literal["float32", "float64"]
-    vocabulary: int
-    width: int | None = None
-    contexts: bool
 
 
 class ModelSettings(Section):
@@ -132,25 +87,13 @@ class ModelSettings(Section):
 
     name: str | None = None
     digest: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    rows: int | None = None
     trained_on_records: TrainedOnRecords
-    isolation: Isolation | None = None
-    public_logits: str | None = None
 
 
 class PromptSettings(Section):
     """The prompt."""
 
-    template: str
-    digest: str | None = None
-    max_example_tokens: int | None = None
     text: str | None = None
-    end: str | None = None
-    one_line: bool
-    public_examples: dict[str, tuple[str, ...]] | None = None
-    public: tuple[tuple[int, ...], ...] | None = None
 
 
 class Settings(Section, extra="forbid"):
@@ -171,7 +114,7 @@ class Settings(Section, extra="forbid"):
     chosen_from: Origins
     decoding: DecodingSettings | None = None
     sampling: SamplingSettings
-    record: RecordSettings | None = None
+    record: Section | None = None
     data: Data | None = None
     model: ModelSettings
     prompt: PromptSettings | None = None
