@@ -133,7 +133,7 @@ class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()

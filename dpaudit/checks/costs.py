@@ -136,14 +136,14 @@ class Costs(Evidence):
     @cached_property
     def approximate(self) -> Composition | None:
         """The batch level's approximate guarantee at the claim's delta, if there is one."""
-        tokens = self._run.manifest.stopping.most_tokens
+        tokens = self._run.manifest.decoding.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
 
     @cached_property
     def rho(self) -> float | None:
         """rho of zCDP of everything at the batch level, rounded up; None if there is none."""
         accountant = self.of_rho
-        return None if accountant is None else accountant.rho_of_all(self._run.manifest.stopping.most_tokens)
+        return None if accountant is None else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:

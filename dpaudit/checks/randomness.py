@@ -169,7 +169,7 @@ class IndependenceTest(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.batches, run.manifest.stopping.max_tokens)
+        return cls(run.manifest.batches, run.manifest.decoding.max_tokens)
 
     @override
     @classmethod

@@ -29,6 +29,7 @@ from dpaudit.mechanisms.interfaces import Fields as Fields
 from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Floats as Floats
+from dpaudit.mechanisms.interfaces import Part as Part
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
@@ -51,6 +52,7 @@ from dpaudit.mechanisms.mechanism import CONTRIBUTIONS as CONTRIBUTIONS
 from dpaudit.mechanisms.mechanism import DRAWS as DRAWS
 from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
 from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
+from dpaudit.mechanisms.mechanism import OneOf as OneOf
 from dpaudit.mechanisms.mechanism import PublicPart as PublicPart
 from dpaudit.mechanisms.mechanism import Support as Support
 from dpaudit.mechanisms.median import Median as Median

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -14,9 +14,9 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Doubles,
-    Fields,
     FixedColumns,
     Floats,
+    Part,
     Problem,
     StepArray,
     log_probability,
@@ -47,11 +47,10 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
-class Draw(Fields, ABC):
+class Draw(Part):
     """The rule by which a token follows from an aggregate.
 
     Attributes:
-        name: as configs and run.json have it.
         likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. It has none of its own where noise is recorded.
         needs: what other fields of its mechanism must be, None for absent.
@@ -60,7 +59,6 @@ class Draw(Fields, ABC):
             and where that is proved.
     """
 
-    name: ClassVar[str]
     likely: ClassVar[bool] = True
     ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}

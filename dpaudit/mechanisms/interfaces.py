@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from dpaudit.claims import ClaimKind, ExPostClaim
@@ -155,6 +163,20 @@ def clash(field: str, given: object, allowed: str) -> PydanticCustomError:
     )
 
 
+class Part(Fields, ABC):
+    """A part of a mechanism: one of several kinds, each with settings of its own.
+
+    Attributes:
+        name: the kind, as `kind` in configs and run.json.
+    """
+
+    name: ClassVar[str]
+
+    @model_serializer(mode="wrap")
+    def _with_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.name, **written(self)}
+
+
 class StepArray(NamedTuple):
     """The recorded form of one of a step's arrays, [*rows, S].
 
@@ -192,7 +214,7 @@ class Problem:
     values: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
-class Contribution(Fields, ABC):
+class Contribution(Part):
     """One context's part of a step: a number in [-clip, clip] for every token.
 
     It is computed from that context alone. It may first subtract something public, the anchor. The
@@ -200,7 +222,6 @@ class Contribution(Fields, ABC):
     neighbours alike, and so every bound on them.
 
     Attributes:
-        name: as configs and run.json have it.
         anchored: whether there is an anchor. A step then records it, as `anchor`.
         over_support: whether rows of logits are read over the support alone, as they are with an
             anchor.
@@ -210,7 +231,6 @@ class Contribution(Fields, ABC):
             Rounding reads one context alone, so it costs nothing.
     """
 
-    name: ClassVar[str]
     anchored: ClassVar[bool] = False
     over_support: ClassVar[bool] = False
     row_numbers: ClassVar[int] = 1
@@ -375,18 +395,16 @@ class Deviation(NamedTuple):
     problem: Problem | None
 
 
-class Aggregator(Fields, ABC):
+class Aggregator(Part):
     """The rule that makes one vector of a step's contributions, column by column.
 
     Attributes:
-        name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
         sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
         not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
-    name: ClassVar[str]
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = False

@@ -18,12 +18,12 @@ from dpaudit.accounting.ex_post import rounding_allowance
 from dpaudit.mechanisms import (
     ContextChange,
     FixedColumns,
-    Mechanism,
     ReducedStep,
     central_order_statistics,
     context_change,
     mean_box,
 )
+from tests.nesting import mechanism_with
 
 # Logits in units of log 2 and temperature 1, so that exp(logit) is a power of 2; clip 2 log 2.
 LOG2 = math.log(2)
@@ -37,7 +37,7 @@ class MedianAccountant(ExPostAccountant):
 
     def __init__(self, change: ContextChange | None, temperature: float, clip: float = CLIP) -> None:
         flat = {"aggregator": "median", "clip": clip, "temperature": temperature}
-        self.mechanism = Mechanism.model_validate(flat)
+        self.mechanism = mechanism_with(flat)
         super().__init__(self.mechanism, change)
 
     def take(self, batch: int, central: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
@@ -49,7 +49,7 @@ class MeanAccountant(ExPostAccountant):
 
     def __init__(self, change: ContextChange | None, temperature: float, clip: float, divisor: float) -> None:
         flat = {"aggregator": "mean", "clip": clip, "temperature": temperature, "divisor": divisor}
-        super().__init__(Mechanism.model_validate(flat), change)
+        super().__init__(mechanism_with(flat), change)
 
     def take(self, batch: int, aggregate: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
         return self.charge(batch, ReducedStep({"aggregate": aggregate}, token))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dpaudit.checks.record import UniformRows
-from dpaudit.mechanisms import ANCHOR, TELLING, Mechanism
+from dpaudit.mechanisms import ANCHOR, TELLING
 from dpaudit.results import Finding, Place
+from tests.nesting import mechanism_with
 
 MEAN = {"aggregator": "mean", "clip": 3.0, "temperature": 1.0, "divisor": 4.0}
 NOISE = np.random.default_rng(0)
@@ -17,7 +18,7 @@ NOISE = np.random.default_rng(0)
 
 def view(contribution: str, logits: np.ndarray, public: np.ndarray, **fields: Any) -> Any:
     """A step of these rows."""
-    mechanism = Mechanism.model_validate({**MEAN, "contribution": contribution, **fields})
+    mechanism = mechanism_with({**MEAN, "contribution": contribution, **fields})
     kind = mechanism.contribution
     anchor = kind.anchor(public)
     values = np.empty_like(logits)
