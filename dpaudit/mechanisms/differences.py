@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, blocks
+from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, Spans, blocks
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -62,31 +62,39 @@ class AnchoredDifferences(Contribution):
 
     def anchor_problem(self, arrays: Arrays) -> Problem | None:
         """See `Contribution`: probabilities that add up to 1."""
+        return self.anchor_problem_of_steps(arrays, Spans([len(arrays[ANCHOR])]))
+
+    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
+        """See `Contribution`."""
         with np.errstate(all="ignore"):  # whatever a corrupt record holds
-            total = float(np.exp(arrays[ANCHOR].astype(np.float64)).sum())
+            totals = spans.sums(np.exp(arrays[ANCHOR].astype(np.float64)))
         # A comparison with NaN is false. An entry of -inf is no logarithm of what a softmax gives.
-        if abs(total - 1) <= _ROUNDING and np.isfinite(arrays[ANCHOR]).all():
+        if (np.abs(totals - 1) <= _ROUNDING).all() and np.isfinite(arrays[ANCHOR]).all():
             return None
-        return Problem("mechanisms.anchor-sum", {"total": total})
+        return Problem("mechanisms.anchor-sum", {"total": float(totals[0])})
 
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: with the anchor they are log-probabilities, as far as the clip lets one see.
 
         A value at -c stands for any below it, and one at c for any above.
         """
+        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
+
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
+        """See `Contribution`."""
         anchor = arrays[ANCHOR].astype(np.float64)
-        wrong = sum(self._unlike(anchor, values[rows]) for rows in blocks(*values.shape))
+        wrong = sum(self._unlike(anchor, values[rows], spans) for rows in blocks(*values.shape))
         if not wrong:
             return None
         return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
 
-    def _unlike(self, anchor: Doubles, values: Floats) -> int:
-        """How many of some contexts are no clipped log-probabilities."""
+    def _unlike(self, anchor: Doubles, values: Floats, spans: Spans) -> int:
+        """How many of some contexts are no clipped log-probabilities, over all steps."""
         clip = np.asarray(self.clip).astype(values.dtype)
         with np.errstate(all="ignore"):
             probabilities = np.exp(anchor + values)
-        least = np.where(values > -clip, probabilities, 0.0).sum(axis=1)
-        most = np.where((values < clip).all(axis=1), probabilities.sum(axis=1), np.inf)
+        least = spans.sums(np.where(values > -clip, probabilities, 0.0))
+        most = np.where(spans.largest(values) < clip, spans.sums(probabilities), np.inf)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
         return int((~((least <= slack) & (most >= 1 / slack))).sum())
 
@@ -121,8 +129,16 @@ class RawDifferences(AnchoredDifferences):
             return None
         return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 
+    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
+        """See `Contribution`: each logit is looked at by itself."""
+        return self.anchor_problem(arrays)
+
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: of raw logits any difference may come."""
+        return None
+
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
+        """See `Contribution`."""
         return None
 
 

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from dpaudit.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
@@ -16,7 +18,9 @@ from dpaudit.mechanisms.interfaces import (
     FixedColumns,
     Floats,
     Problem,
+    ReducedSteps,
     StepArray,
+    log_probabilities,
     log_probability,
 )
 
@@ -143,6 +147,15 @@ class Draw(Fields, ABC):
     ) -> float:
         """Logarithm of a token's probability, in nats, given scores [S] and further columns."""
 
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """The same of k steps, whose columns lie one behind another: [k], in nats, given scores [columns].
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(steps.spans) == 1
+        step = steps.one(0)
+        return np.array([self.log_probability(scores, step.token, temperature, step.fixed)])
+
 
 class Softmax(Draw):
     """A token has the probability softmax(aggregate / temperature)."""
@@ -154,3 +167,7 @@ class Softmax(Draw):
     ) -> float:
         """See `Draw`."""
         return log_probability(scores, token, temperature, fixed)
+
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """See `Draw`."""
+        return log_probabilities(scores, steps.tokens, steps.spans, temperature, steps.log_sums)

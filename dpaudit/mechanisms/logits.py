@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem, Spans
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,8 +54,12 @@ class TopClippedLogits(Contribution):
 
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """See `Contribution`: every context's largest contribution is the clip."""
+        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
+
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
+        """See `Contribution`."""
         clip = np.asarray(self.clip).astype(values.dtype)
-        others = int((values.max(axis=1) != clip).sum())
+        others = int((spans.largest(values) != clip).sum())
         if not others:
             return None
         found = {"wrong": others, "contexts": len(values), "clip": float(clip)}
