@@ -1,5 +1,5 @@
 # ruff: noqa: S603
-"""python .ci/install.py ENVIRONMENT ARGUMENTS: what `pip install ARGUMENTS` gives a virtual environment, by uv.
+"""python .ci/install.py ENVIRONMENT ARGUMENTS: `pip install ARGUMENTS` in an environment, by uv.
 
 uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of pip's
 configuration, so it is told here where pip is configured to look. Where uv cannot be had or fails, pip installs.
@@ -34,7 +34,7 @@ PLACES = ("global", "install", ":env:")
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """Variables for uv from what `pip config list` prints: lines such as `global.find-links='/wheels'`."""
+    """Return uv's variables from `pip config list`: lines such as `global.find-links='/wheels'`."""
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     values = {name: str(ast.literal_eval(value)) for name, _, value in lines}
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip, too, takes the newest version wherever it is

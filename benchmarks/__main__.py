@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, and print the table of all ratios with machine, versions and date."""
+"""`python -m benchmarks`: measure and print a table of all ratios, machine, versions and date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One step's clipping, central order statistics, medians and leave-one-out sides, against a sort and a memory pass."""
+"""Aggregation of one step, against a sort and a memory pass.
+
+Aggregation is clipping, central order statistics, medians and leave-one-out sides.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ COMMON, OWN = 2.85, 0.7
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Against clamp and sort, and against one pass of amax; with a realistic floor and without any."""
+    """Compare with clamp and sort, and with a pass of amax, at a realistic floor and at none."""
     vocabulary, rounds = (4096, 2) if small else (256_000, 15)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for contexts in (64, 63):
@@ -30,7 +33,10 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
-    """float32 [contexts, vocabulary]. Without a floor, the clip cuts off nothing."""
+    """Draw float32 [contexts, vocabulary].
+
+    Without a floor, the clip cuts off nothing.
+    """
     random = torch.Generator().manual_seed(0)
     if not floor:
         return torch.rand((contexts, vocabulary), generator=random) * CLIP
@@ -68,5 +74,5 @@ def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
 
 
 def _settle(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done what it was told; a CPU is asked nothing."""
+    """Return a function that waits for the device; on a CPU there is nothing to wait for."""
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)

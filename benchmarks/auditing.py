@@ -1,4 +1,4 @@
-"""What an audit costs, against reading the same arrays: seconds a step, and memory as the run grows."""
+"""An audit's cost, against reading the same arrays: seconds a step, and memory as the run grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memo
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Accounting and whole audit against reading; anchored records against whole vocabularies; then peak memory."""
+    """Compare accounting and audits with reading, and anchored records with whole vocabularies.
+
+    Then measure peak memory.
+    """
     shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
@@ -68,9 +71,10 @@ def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
 
 
 def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterator[Row]:
-    """Steps a second of a record of a support's tokens with every context's differences, over larger records.
+    """Compare the steps a second of an anchored record with those of larger records.
 
-    It has more steps, so that what an audit does once a run does not count for much in either.
+    An anchored record has a support's tokens with every context's differences. It has more steps,
+    so that what an audit does once a run does not count for much in either.
     """
     shapes = {
         "anchored": replace(shape, steps=8 * shape.steps, mechanism=ANCHORED),
@@ -103,7 +107,7 @@ def _read(run: Path) -> Iterator[Step]:
 
 
 def _account(steps: list[Step]) -> None:
-    """Theorem 1, the exact cost and all leave-one-out losses of every step."""
+    """Work out Theorem 1, the exact cost and all leave-one-out losses of every step."""
     accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
     for step in steps:
         reduced = MECHANISM.reduced(dict(step.arrays), step.token)
@@ -118,7 +122,7 @@ def _require_pass(run: Path, engine: Engine | None = None) -> None:
 
 
 def _memory(few: int, many: int, shape: Shape) -> Row:
-    """Peak memory of an audit of many batches over that of a few."""
+    """Compare peak memory of an audit of many batches with that of a few."""
     peaks = {}
     for batches in (few, many):
         with TemporaryDirectory() as folder:

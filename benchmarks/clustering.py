@@ -1,4 +1,7 @@
-"""Assigning vectors to their nearest centres, from a file: time against a plain matrix product, and peak memory."""
+"""Assignment of vectors from a file to nearest centres: time and peak memory.
+
+Time is compared with a plain matrix product.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class _Shape(NamedTuple):
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Throughput over the floor's; then peak memory of all rows over that of a tenth of them."""
+    """Compare throughput with the floor's, then peak memory of all rows with that of a tenth."""
     shape = _Shape(20_000, 50, 32) if small else _Shape(1_000_000, 1000, 384)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -45,7 +48,7 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _write(folder: Path, shape: _Shape) -> None:
-    """Normal vectors of length about 1, as wide as sentence embeddings."""
+    """Write normal vectors of length about 1, as wide as sentence embeddings."""
     random = np.random.default_rng(0)
     scale = np.float32(shape.dimensions**-0.5)
     for name, count in ((_VECTORS, shape.rows), (_CENTERS, shape.centers)):
@@ -56,7 +59,10 @@ def _write(folder: Path, shape: _Shape) -> None:
 
 
 def _pieces(folder: Path, count: int) -> Iterator[Vectors]:
-    """The first rows, from a mapping that is opened for each piece anew: pages that were read are let go of."""
+    """Yield the first rows, in pieces.
+
+    Each piece opens the mapping anew, which lets go of the pages read.
+    """
     for start in range(0, count, _PIECE):
         yield np.load(folder / _VECTORS, mmap_mode="r")[start : min(start + _PIECE, count)]
 
@@ -82,7 +88,7 @@ def _throughput(folder: Path, shape: _Shape, case: str, rounds: int) -> Row:
 
 
 def _memory(folder: Path, shape: _Shape, case: str) -> Row:
-    """Peak memory of all rows over that of a tenth."""
+    """Compare peak memory of all rows with that of a tenth."""
     peaks = {}
     for count in (shape.rows // 10, shape.rows):
         command = [sys.executable, "-c", _PEAK, str(folder), str(count)]

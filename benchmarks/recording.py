@@ -1,4 +1,4 @@
-"""What the record takes: bytes against the raw central order statistics, and time against the whole generation."""
+"""The record's size, against raw central order statistics, and its share of generation's time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ CENTRAL = ("central", "constant")
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """For each clip: bytes of the central statistics and of all, the share of time, and what a grid saves; anchored."""
+    """Measure for each clip: bytes of central statistics and of all, time, a grid's savings.
+
+    Then measure an anchored run.
+    """
     with TemporaryDirectory() as folder:
         contexts, tokens = (4, 4) if small else (32, 16)
         work, model = workload(Path(folder), small=small, contexts=contexts, batches=2, tokens=tokens)
@@ -76,7 +79,7 @@ def _clip_rows(work: Workload, model: LanguageModel, clip: float) -> Iterator[Ro
 
 
 def _anchored_row(work: Workload, model: LanguageModel) -> Row:
-    """Bytes of a step that records every context's differences over the tokens of a public support."""
+    """Return the bytes of a step that records all contexts' differences over a public support."""
     with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
         run = Path(folder) / "run"
         algorithm.generate(work.anchored(), run)
@@ -97,7 +100,7 @@ def _rows(case: str, found: Measured, raw: float, step: float, bound: Wanted | N
 
 
 def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
-    """The same steps written as they would be had every context's logits been rounded.
+    """Measure the same steps as if every context's logits had been rounded.
 
     Rounding keeps the order, so it may as well come after the central statistics are taken.
     """
@@ -129,7 +132,7 @@ def _rounded(step: Step) -> Step:
 
 
 def _sizes(folder: Path, steps: int) -> tuple[float, float]:
-    """Stored bytes a step of what the central statistics are decoded from, and of whole step files."""
+    """Return the stored bytes a step of the arrays for central statistics, and of whole files."""
     central = whole = 0
     for path in folder.iterdir():
         whole += path.stat().st_size
@@ -141,6 +144,6 @@ def _sizes(folder: Path, steps: int) -> tuple[float, float]:
 
 
 def _raw_bytes(reader: RunReader) -> int:
-    """Bytes of one step's central order statistics as plain float32."""
+    """Return bytes of one step's central order statistics as plain float32."""
     with reader.batch(reader.batches[0]) as batch:
         return batch.step(0).arrays["central"].size * FLOAT

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: kill -9 generating processes at random moments, resume them, prove that nothing is lost.
+"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove nothing is lost.
 
 Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
 until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
@@ -73,7 +73,7 @@ class Run:
     options: tuple[str, ...] = ()
 
     def start(self) -> ForkServerProcess:
-        """`dpaudit generate` in a process of its own."""
+        """Start `dpaudit generate` in a process of its own."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         process = context.Process(target=_generate, args=(self.config, self.path, self._log, self.options))
@@ -101,7 +101,7 @@ class Run:
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
-        """Generate until the end, and meanwhile kill a worker of Ray after each of these pauses, in seconds.
+        """Generate until the end, and kill a Ray worker after each of these pauses, in seconds.
 
         Returns:
             How many workers were killed.
@@ -135,7 +135,11 @@ class Run:
         return len(self._batches())
 
     def prove(self) -> None:
-        """Raises BrokenError unless the finished run is whole, and holds nothing else."""
+        """Require that the finished run is whole, and holds nothing else.
+
+        Raises:
+            BrokenError: it is not.
+        """
         wanted = [f"{batch:08d}.zip" for batch in range(BATCHES * len(LABELS))]
         found = sorted(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir())
         if found != sorted([*FILES, *(f"steps/{name}" for name in wanted)]):
@@ -160,12 +164,12 @@ class Run:
 
 
 def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many times, over as many runs as it takes, and prove each run.
+    """Kill `kills` times, over as many runs as it takes, and prove each run.
 
     Args:
         folder: where the model, the data and the runs go; a run that is proved is deleted.
         kills: how many.
-        moments: where the moments come from.
+        moments: the source of the moments.
         tell: told of every life.
 
     Returns:
@@ -189,7 +193,10 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
 
 
 def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many workers of Ray, over as many runs as it takes, and prove each run. See `soak`."""
+    """Kill this many Ray workers, over as many runs as needed, and prove each run.
+
+    See `soak`.
+    """
     config = write_config(folder)
     done = runs = 0
     while done < kills:
@@ -202,7 +209,7 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
 
 
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
-    """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
+    """Generate a run, killed after each of these times until it is finished; return the kills."""
     name, kills = run.path.name, 0
     for seconds in lives:
         finished, killed = run.live(seconds)
@@ -237,7 +244,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def write_config(folder: Path) -> Path:
-    """A tiny model, data and the config of a run that may be released, but for its model. Returns the config's path."""
+    """Write a config that may be released, but for its model, with a tiny model and data.
+
+    Returns the config's path.
+    """
     save_tiny_model(folder / "model")
     rows = (f"{LABELS[number % 2]},story {number} of a storm\n" for number in range(RECORDS))
     (folder / "data.csv").write_text("label,text\n" + "".join(rows), encoding="utf-8")
@@ -256,7 +266,7 @@ def write_config(folder: Path) -> Path:
 
 
 def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> None:
-    """The command in a process of its own; what it says goes to the log."""
+    """Run the command in a process of its own; its output goes to the log."""
     from dpaudit.cli import main
 
     with log.open("w", encoding="utf-8") as file:

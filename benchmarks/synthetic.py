@@ -1,4 +1,4 @@
-"""Honest runs over made-up logits, as large as wanted and without a model: what the audit's cost is measured on."""
+"""Honest runs of any size over made-up logits, without a model, to measure the audit's cost on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ WIDTH = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts; and its mechanism."""
+    """A run's size and mechanism.
+
+    There are `batches` batches of `contexts` contexts each, and `steps` tokens for each batch.
+    """
 
     batches: int
     steps: int
@@ -84,7 +87,7 @@ def write_run(path: Path, shape: Shape) -> None:
 
 
 def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple[Step, int]:
-    """A step after these tokens, and where its token stands in the support."""
+    """Return a step after these tokens, and the place of its token in the support."""
     mechanism, part = shape.mechanism, PublicPart()
     # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
     common = np.random.default_rng(tokens) if mechanism.contribution.anchored else random
@@ -105,7 +108,7 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
 
 
 def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float) -> tuple[int, float]:
-    """A token from softmax(aggregate / temperature), and its log-probability."""
+    """Draw a token from softmax(aggregate / temperature), with its log-probability."""
     scores = aggregate.astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
     cumulated = np.cumsum(weights)
@@ -114,9 +117,10 @@ def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperat
 
 
 def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
-    """Records that the keyed hash spreads over twice as many batches as are generated, so many for each of these.
+    """Return records that fill each generated batch; the keyed hash has twice as many batches.
 
-    An auditor checks the hash, so records are made up until every batch has its contexts.
+    Each of these gets its contexts. An auditor checks the hash, so records are made up until every
+    batch has them.
     """
     places, wanted = keyed.of_round(0), dict.fromkeys(range(shape.batches), shape.contexts)
     found = []

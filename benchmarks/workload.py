@@ -1,4 +1,4 @@
-"""What the benchmarks generate: a model, news texts of equal length, and a config for `dpaudit generate`."""
+"""The benchmarks' task: a model, equally long news texts, and a config for `dpaudit generate`."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class Workload:
     example_tokens: int
 
     def anchored(self, tokens: int | None = None) -> Config:
-        """A mean of differences over some hundred tokens, all of them recorded: what which-mechanism.md recommends.
+        """Return a mean of differences over some hundred tokens, all recorded.
 
-        Its texts may not end before their longest, as they would soon: prompts would take most of the time.
+        This is what which-mechanism.md recommends. Its texts may not end before their longest, as
+        they would soon: prompts would take most of the time.
         """
         support = {"kind": "public-top-k", "size": TOP}
         mean = {"aggregator": "mean", "divisor": float(self.contexts)}
@@ -60,9 +61,10 @@ class Workload:
         return config.model_copy(update={"decoding": longest})
 
     def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
-        """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context.
+        """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
-        `more`: other fields of the mechanism.
+        They are slices of the data, for claims per context. `more` is other fields of the
+        mechanism.
         """
         mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
         return Config.model_validate(
@@ -80,7 +82,7 @@ class Workload:
 
 
 def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
-    """SmolLM2 on BBC News, or a tiny model on made-up words. Also the model, loaded.
+    """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
 
     Args:
         folder: where the data goes, and the tiny model.
@@ -113,7 +115,7 @@ def _made_up(count: int) -> list[str]:
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
-    """Distinct texts on one line each, cut so that nobody's own cutting or cleaning changes them."""
+    """Return distinct one-line texts, cut so that no other cutting or cleaning changes them."""
     cut = PromptEncoder(tokenizer).cut
     cleaned = (" ".join(cut(" ".join(text.split()), most - 1).split()) for text in texts)
     return list(dict.fromkeys(text for text in cleaned if text and cut(text, most) == text))

@@ -14,6 +14,8 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 _MOST_FAULTS = 3
 _ROW = re.compile(r"^\| (?P<checks>`[^|]+`) \| (?P<faults>[^|]+) \|$", re.MULTILINE)
 _CHECK = re.compile(r"`([a-z.-]+)`")
+#: Ends a row that does not name all of its faults.
+_MORE = re.compile(r"(\d+) more")
 _ABOUT = """\
 # Checks
 
@@ -31,7 +33,10 @@ left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md
 
 
 def catalogue(docs: Path) -> str:
-    """The page, with the faults on which the tests show each check; `docs` holds the documents that checks refer to."""
+    """Return the page, with the faults that tests show each check on.
+
+    `docs` holds the documents that checks refer to.
+    """
     levels = [level.compares for level in EVIDENCE_LEVELS]
     rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
     faults = [(fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")]
@@ -66,7 +71,7 @@ def with_links_to_checks(markdown: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Plain words as one line of Markdown. Code between backticks stays as it is."""
+    """Return plain words as one line of Markdown, with code between backticks unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
     return "".join(parts)
@@ -77,15 +82,18 @@ def _anchor(checks: list[str]) -> str:
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
-    """The faults that few other checks find come first."""
-    first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
+    """Put the faults that few other checks find first."""
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
+    names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
+    first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
     named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
-    more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
+    left = sum(unnamed) + len(names) - len(first)
+    more = f" and {left} more" if left else ""
     return f"runs with a planted fault: {named}{more}" if found else ""
 
 
 def _linked(reference: str, docs: Path) -> Iterator[str]:
-    """A check's reference with the documentation's places as links, by the titles of their pages."""
+    """Yield a check's reference, with links to the documentation by its pages' titles."""
     for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
         title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
         yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and links to them."""
+"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and their links."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
 SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
+#: Of pages that show the fields of a file: `::: fields MODULE`.
+FIELDS = """\
+    options:
+      filters: ["!^[a-z_]", "!^[A-Z_]+$"]
+      heading_level: 2
+      members_order: source
+      parameter_headings: true
+      show_bases: false
+"""
+_FIELDS = re.compile(r"^::: fields (?P<module>[\w.]+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
 _LANGUAGES = {".cff": "yaml", ".ipynb": "json", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
@@ -51,19 +61,20 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if path == "faults.md":
         markdown = with_links_to_checks(markdown)
+    markdown = _FIELDS.sub(rf"::: \g<module>\n{FIELDS}", markdown)
     origins = {page: origin for origin, page in ROOT_PAGES.items()}
     return with_site_links(origins.get(path, f"docs/{path}"), path, markdown)
 
 
 def site_path(path: str) -> str:
-    """The page of the site that shows a file of the repository, or a folder; both paths are relative."""
+    """Return the site's page for a file or folder of the repository; both paths are relative."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.

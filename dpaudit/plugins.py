@@ -1,8 +1,8 @@
-"""What other packages add to dpaudit: their entry points, found when a name is asked for, and loaded once.
+"""Plug-ins: entry points of other packages, found when a name is asked for, and loaded once.
 
-A plug-in is trusted like any installed package: its code runs in this process. A run directory names what it used, and
-so can ask for what is installed and for nothing else. Entry points are looked for where packages are installed, not in
-the folder that somebody stands in.
+A plug-in is trusted like any installed package: its code runs in this process. A run directory
+names the plug-ins that it used, and so can ask for installed ones only. Entry points are looked for
+where packages are installed, not in the current folder.
 """
 
 from __future__ import annotations
@@ -56,17 +56,23 @@ class PlugIn:
         return self.package == OWN
 
     def load(self) -> Any:
-        """Import it, once. Raises InputError where that fails, then and ever after."""
+        """Import it, once.
+
+        Raises:
+            InputError: the import fails; later calls raise the same.
+        """
         found = _load(self)
         if isinstance(found, InputError):
             raise found
         return found
 
     def words(self) -> str:
-        """Return its part of the catalogue, in TOML: the file beside its module, with the module's name; or none.
+        """Return its part of the catalogue, in TOML, or "".
+
+        It is the file beside its module, with the module's name.
 
         Raises:
-            InputError: it cannot be loaded, or there is such a file and it cannot be read.
+            InputError: the plug-in cannot be loaded, or its file cannot be read.
         """
         self.load()
         file = Path(str(sys.modules[self.value.partition(":")[0]].__file__)).with_suffix(".toml")
@@ -76,7 +82,10 @@ class PlugIn:
             raise self.unusable(f"{file.name} cannot be read ({type(error).__name__}).") from None
 
     def failed(self, error: BaseException) -> InputError:
-        """Return the error of a plug-in that raised one. What that says is left out: it may be of private records."""
+        """Return the error for a plug-in that raised `error`.
+
+        Its message is left out: it may be of private records.
+        """
         return self.unusable(f"it failed ({type(error).__name__}).")
 
     def unusable(self, problem: str, remedy: str = "") -> InputError:
@@ -88,12 +97,12 @@ class PlugIn:
 
 @cache
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
-    """Return the installed plug-ins of a group, by name; none of them is loaded."""
+    """Return the installed plug-ins of a group, by name, without loading any."""
     return tuple(sorted((each for each in _installed() if each.group == group), key=lambda each: each.name))
 
 
 def plug_in(group: str, name: str) -> PlugIn | None:
-    """Return the plug-in of a name, dpaudit's own if there is one; None without any.
+    """Return the plug-in of a name, dpaudit's own if there is one, or None.
 
     Raises:
         InputError: two other packages have the name.
@@ -106,9 +115,10 @@ def plug_in(group: str, name: str) -> PlugIn | None:
 
 
 def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError | None:
-    """Return what was raised as the failure of a plug-in that took part; None where only dpaudit's own did.
+    """Return an error as the failure of a plug-in that took part; None without another package's.
 
-    It is the one whose code raised it. Where no other package's did, it is the first: what one returns may be unusable.
+    It is the plug-in whose code raised the error. If no other package's did, it is the first: what
+    one returns may be unusable.
     """
     others = [each for each in took_part if not each.is_own]
     if isinstance(error, InputError) or not others:
@@ -117,7 +127,7 @@ def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError 
 
 
 def failure_within(plug_ins: Iterable[PlugIn], error: BaseException) -> InputError | None:
-    """Return what was raised as the failure of the plug-in whose code raised it; None where it is of none of these."""
+    """Return an error as the failure of the plug-in whose code raised it, or None."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = {module.partition(".")[0] for module in modules}
     at_fault = (each for each in plug_ins if each.value.partition(":")[0].partition(".")[0] in packages)
@@ -168,10 +178,10 @@ _KINDS: dict[str, list[type[Any]]] = {}
 
 
 class Registry(Mapping[str, type[Kind]]):
-    """The classes of one kind by name: dpaudit's own, and those of plug-ins, which are loaded when asked for.
+    """The classes of one kind by name: dpaudit's own, and those of plug-ins, loaded when asked for.
 
-    A name of dpaudit's own always means its own class. Listing leaves out what cannot be used, and asking for it by its
-    name raises InputError.
+    A name of dpaudit's own always means its own class. Listing leaves out classes that cannot be
+    used, and asking for one by its name raises InputError.
 
     Attributes:
         own: dpaudit's.
@@ -181,7 +191,14 @@ class Registry(Mapping[str, type[Kind]]):
     def __init__(
         self, group: str, kind: type[Any], own: Mapping[str, type[Kind]], objection: Callable[[Any], str]
     ) -> None:
-        """Args: `objection` returns why a plug-in's class cannot be used; empty where it can."""
+        """Register the kind.
+
+        Args:
+            group: the entry points' group.
+            kind: the class that all derive from.
+            own: dpaudit's classes by name.
+            objection: returns why a plug-in's class cannot be used, or "".
+        """
         self.own, self.kind, self._group, self._objection = dict(own), kind, group, objection
         _KINDS.setdefault(group, []).append(kind)
 
@@ -207,7 +224,9 @@ class Registry(Mapping[str, type[Kind]]):
         return cast("type[Kind]", loaded)
 
     def require_unclaimed(self, name: str) -> None:
-        """Refuse a name of dpaudit's own that another package has, too: who installed it may mean the other.
+        """Refuse a name of dpaudit's own that another package also has.
+
+        The user who installed it may mean the other one.
 
         Raises:
             InputError: names that package.

@@ -1,8 +1,8 @@
-"""A generator that is not ours, in numpy: bigram models of private records, recorded as a run that dpaudit audits.
+"""Record a generator that is not ours as a run that dpaudit audits: bigram models, in numpy.
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 
-docs/foreign-runs.md goes through it part by part.
+docs/foreign-runs.md explains it part by part.
 """
 
 import secrets
@@ -43,14 +43,14 @@ RECORDS = [" ".join(six) for six in combinations(SENTENCES, 6)]
 
 
 def logits(record: str, last: str) -> NDArray[np.float32]:
-    """What one record says of the next word: logarithms of its bigram counts, clipped."""
+    """Return one record's prediction of the next word: clipped logarithms of its bigram counts."""
     pairs = list(pairwise(record.split()))
     scores = np.log(np.array([pairs.count((last, word)) for word in WORDS], dtype=np.float32) + np.float32(0.01))
     return np.maximum(-CLIP, scores - scores.max() + CLIP)
 
 
 def blend(records: list[str], last: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What each record says, and their median, which a word is drawn from."""
+    """Return each record's prediction, and their median, which a word is drawn from."""
     values = np.array([logits(record, last) for record in records])
     return values, np.median(values, axis=0)
 
@@ -68,7 +68,7 @@ def write_text(batch: RecordedBatch, records: list[str]) -> None:
 
 
 def manifest(placed: HashedRecords) -> Manifest:
-    """Everything that an auditor must know before the first step."""
+    """Declare everything that an auditor must know before the first step."""
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mechanism=MECHANISM,
@@ -83,7 +83,7 @@ def manifest(placed: HashedRecords) -> Manifest:
 
 
 def tokenizer() -> Tokenizer:
-    """Words and their numbers, in the form in which an auditor can decode them again."""
+    """Return words and their numbers, in the form in which an auditor can decode them again."""
     return Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=START))
 
 

@@ -32,13 +32,13 @@ claim = Claim(epsilon=accountant.epsilon(toy.LENGTH, 1e-3).epsilon, delta=1e-3, 
 
 
 def predictions(records, last):
-    """What each record's prompt expects, [n, V]."""
+    """Return the prediction of each record's prompt, [n, V]."""
     scores = np.exp([toy.logits(record, last).astype(np.float64) for record in records])
     return scores / scores.sum(axis=1, keepdims=True)
 
 
 def record_run(path, in_draw):
-    """`in_draw`: of how many contexts, who is in a draw, [n]."""
+    """Record a run; `in_draw` returns which of the contexts are in a draw, [n]."""
     placed = hashed_records(toy.RECORDS, batches=6, generated=4)
     settings = toy.manifest(placed).model_copy(
         update={

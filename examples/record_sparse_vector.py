@@ -47,7 +47,7 @@ def log_softmax(logits):
 
 
 def predictions(records, last):
-    """Public log-probabilities [V], and each record's clipped differences from them [n, V]."""
+    """Return public log-probabilities [V], and each record's clipped differences [n, V]."""
     public = log_softmax(np.array(toy.logits("the moon saw the dog . a cat sat .", last), dtype=np.float64)).astype(
         np.float32
     )

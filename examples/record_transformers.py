@@ -1,4 +1,4 @@
-"""Records `generate` of transformers: a mean of clipped logits that a team wrote itself, and the recorder beside it.
+"""Record `generate` of transformers, beside a mean of clipped logits that a team wrote itself.
 
     python examples/record_transformers.py RUN_DIR MODEL TEXTS && dpaudit report RUN_DIR
 
@@ -38,14 +38,14 @@ MECHANISM = Mechanism.model_validate(
 
 
 def aggregation(scores):
-    """The team's own: clip every row's logits [rows, V], add them up, divide by a fixed number. And hand that over."""
+    """Clip every row's logits [rows, V], sum them, and divide by a fixed number: the team's own."""
     scores = scores.double()
     clipped = (scores - scores.amax(dim=1, keepdim=True) + CLIP).clamp(min=-CLIP)
     return Handed(contexts=clipped, aggregate=clipped.sum(dim=0) / DIVISOR)
 
 
 def manifest(placed, name, vocabulary, end):
-    """Everything that an auditor must know before the first step, the claim at both levels included."""
+    """Declare everything that an auditor must know beforehand, with the claim at both levels."""
     batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
     secret = SecretBatches(((BATCHES, GENERATED),))  # hashed_records drew the key, and nobody is shown it
     accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)

@@ -1,4 +1,4 @@
-"""Record inside a logits processor of vLLM; arrays stand in for vLLM here, their rows in another order every step."""
+"""Record inside a logits processor of vLLM; arrays stand in for vLLM, with reordered rows."""
 
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -11,7 +11,10 @@ from dpaudit.recording import Recorder, hashed_records, rows_of_batch
 
 
 class RecordedRows:
-    """The parts of a logits processor of vLLM's V2 runner that record: derive from its `LogitsProcessor`, too."""
+    """The recording parts of a logits processor of vLLM's V2 runner.
+
+    Derive from its `LogitsProcessor`, too.
+    """
 
     def __init__(self, batches):
         self.batches = batches  # by number: what Recorder.batch gave, and how many contexts it has
@@ -23,7 +26,10 @@ class RecordedRows:
         return True
 
     def apply(self, logits, ctx):
-        """`logits`: [rows, V]. In V1 there is no `ctx`: `places` is by row, and kept by `update_state`."""
+        """Record and force the drawn tokens in `logits` [rows, V].
+
+        In V1 there is no `ctx`: `places` is by row, and kept by `update_state`.
+        """
         places = [self.places.get(slot) for slot in ctx.expanded_idx_mapping.tolist()]
         for number, (batch, contexts) in self.batches.items():
             rows = rows_of_batch(places, number, contexts)

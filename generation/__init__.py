@@ -1,4 +1,7 @@
-"""Algorithm 1: prompts, language models, batching, aggregation and decoding. Writes run directories."""
+"""Algorithm 1: prompts, models, batching, aggregation and decoding.
+
+It writes run directories.
+"""
 
 import os
 

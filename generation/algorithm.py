@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -65,7 +66,7 @@ FULL, TASKS = 2, 8
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
+    """A run that is ready to be generated, or to go on.
 
     `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
@@ -81,7 +82,7 @@ class Ready:
 
     @property
     def left(self) -> float | None:
-        """What share of its budget a context begins with on average; None where no run was before."""
+        """Return contexts' mean share of budget left at the start, or None without earlier runs."""
         budget = self.manifest.mechanism.budget
         if budget is None or not self.manifest.privacy.earlier:
             return None
@@ -99,7 +100,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -160,7 +161,7 @@ def generate(
 
 
 def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not have gone on with this config and what it names.
+    """Refuse a run, finished or not, that could not have gone on with this config and its sources.
 
     Reads the data and loads the model, as going on would.
 
@@ -185,7 +186,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -217,7 +218,8 @@ def _ready(
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -226,7 +228,7 @@ def _ready(
 
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
-            declared_record(config, model, privacy)
+            declared_record(config, model.vocabulary, privacy)
             batching = declared_batching(config, expected_clusters(config), key, secret=secret)
             budgeted = with_budget(config, privacy, batching, clustering)
             claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
@@ -272,7 +274,11 @@ class Prompting(NamedTuple):
 
 
 def prompting(config: Config) -> Prompting:
-    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    """Load a config's model and make its prompts.
+
+    Raises:
+        InputError: the config does not allow it.
+    """
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
@@ -292,7 +298,7 @@ def _generate(
     progress: Progress,
     engine: Engine | None,
 ) -> ExPostAccountant | None:
-    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
+    """Charge for the batches on disk and generate the others; return the costs' accountant."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -305,18 +311,20 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -331,7 +339,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
@@ -347,14 +355,21 @@ def _larger_batches(config: Config) -> str:
 
 
 def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
-    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    """Yield lists of batches, one for each task.
+
+    With `contexts` per batch, a list fills passes if there are enough batches.
+    """
     filling = math.ceil(FULL * rows / max(1.0, contexts))
     size = max(1, min(filling, len(batches) // TASKS))
     yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
-    """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
+    """Require a model long enough for a prompt of `places` and its text.
+
+    Raises:
+        InputError: the model was not made for so many.
+    """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
         problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
@@ -364,4 +379,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

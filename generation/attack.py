@@ -1,4 +1,4 @@
-"""A distinguishing attack on a step mechanism: texts from two neighbours again and again, with exact log-ratios.
+"""A distinguishing attack on a step mechanism: texts from two neighbours, with exact log-ratios.
 
 The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio is held against
 the ex-post bound that the declared accounting gives for that very text, and all of them together bound the
@@ -37,7 +37,7 @@ LOUD = 1000.0
 
 
 def declared_step(mechanism: Mechanism) -> StepMechanism:
-    """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
+    """Return the mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, public: PublicPart) -> Doubles:
         arrays = aggregated(logits, public, mechanism)
@@ -99,13 +99,17 @@ def attack(
     worst = None
     if beyond:
         loss, fall, rise = max(beyond, key=lambda text: text.excess)
-        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), fall if loss > 0 else rise))
+        bound = fall if loss > 0 else rise
+        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), bound))
         worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
     return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
 
 
 class _Text(NamedTuple):
-    """One text: its log-ratio, own side over the other, and how far up and down the accounting lets it go; in nats."""
+    """A text's log-ratio, own side over other, and its bounds by the accounting, in nats.
+
+    The bounds say how far the log-ratio may fall and rise.
+    """
 
     loss: float
     fall: float
@@ -113,7 +117,7 @@ class _Text(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How far the log-ratio lies beyond its bound in either direction; negative inside."""
+        """The distance of the log-ratio beyond its bound in either direction; negative inside."""
         return max(self.loss - self.fall, -self.loss - self.rise)
 
 
@@ -128,7 +132,7 @@ def _text(
     canary: Canary,
     side: int,
 ) -> _Text:
-    """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
+    """Generate a text from a side (0 without the canary, 1 with it), by the system's entropy."""
     private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
     budgets = Budgets(declared), Budgets(declared)
@@ -151,8 +155,12 @@ def _text(
 def _neighbours(
     step: StepMechanism, logits: Floats, public: PublicPart, clip: float, relation: Relation, canary: Canary
 ) -> tuple[Floats, Floats]:
-    """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
-    first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
+    """Return raw logits [n, V] of the batch without the canary, and with it.
+
+    The canary is one more context, or takes the first context's place.
+    """
+    replaced = 0 if relation == "add_remove" else 1
+    first, kept = logits[:replaced], logits[replaced:-1]
     added = logits[-1:]
     if canary != "record":
         # The adversary knows all other contexts, so it can aim at what they make likeliest.
@@ -165,10 +173,10 @@ def _neighbours(
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
-    """A context that moves one token, and all others the other way, as far as clipping lets any: [1, V].
+    """Return a context that moves one token against all others, as far as clipping allows: [1, V].
 
-    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost"), but for differences,
-    which no probabilities take all the way up.
+    It is [1, V]. Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md,
+    "Exact cost"), but for differences, which no probabilities take all the way up.
     """
     low, high = -LOUD * clip, 0
     row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Caches by content, in the user's cache folder: embeddings, found by text and model, and figures, by all they rest on.
+"""Caches by content, in the user's cache folder: embeddings and figures.
 
 Both are as private as what they were computed from, and their files are their owner's alone.
 """
@@ -49,12 +49,16 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "embeddings"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "embeddings".
+        """
         self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
-        """Copy the vectors of texts that are known `into` their rows, float32 [n, d]; which they are: bool [n].
+        """Copy known texts' vectors `into` their rows, float32 [n, d]; return the found, bool [n].
 
         `settings` names model, pooling and all else that vectors depend on.
         """
@@ -84,7 +88,7 @@ class VectorCache:
         write_private(path, content, remedy)
 
     def _parts(self, settings: str, dimensions: int) -> Iterator[tuple[NDArray[np.uint8], Vectors]]:
-        """Digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
+        """Yield digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
         for path in sorted(self._settings_folder(settings).glob(f"*{_SUFFIX}")):
             try:
                 yield _read(path, dimensions)
@@ -100,7 +104,11 @@ class VectorCache:
 
 
 def _read(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], Vectors]:
-    """A part. Raises ValueError when it is not what was written."""
+    """Read a part.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
     try:
         content = path.read_bytes()
         if _digest_of(content) != path.name.removesuffix(_SUFFIX):
@@ -119,7 +127,7 @@ def _digest_of(content: bytes) -> str:
 
 
 def key_of(**parts: Any) -> str:
-    """A digest of everything that a figure depends on, by name; values are JSON's."""
+    """Return a digest of everything that a figure depends on, by name; values are JSON's."""
     text = json.dumps({"format": _FORMAT, **parts}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -132,7 +140,11 @@ class ScoreCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "evaluation-scores"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "evaluation-scores".
+        """
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 
     def require(self) -> None:
@@ -140,7 +152,7 @@ class ScoreCache:
         require_place(self._folder / "figures.json", _REMEDY)
 
     def find(self, key: str, names: tuple[str, ...]) -> Figures | None:
-        """The figures of these names, all finite; None where they are not known."""
+        """Return the figures of these names, all finite; None if they are not known."""
         with suppress(OSError, ValueError, RecursionError):
             handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:

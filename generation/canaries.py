@@ -1,4 +1,4 @@
-"""Made-up records whose secret coins audit the run that is released: drawn before it, placed as any record is.
+"""Made-up records whose secret coins audit the released run: drawn before it, placed as any record.
 
 A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no other canary is in:
 one that is generated, in one round at least. So its places depend on the key and on that text alone, as a record's do,
@@ -37,7 +37,7 @@ WORDS_EACH, REPEATED = 3, 12
 
 
 def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
-    """The canaries of a run: drawn for a new one, read of one that has begun; None where a config asks for none.
+    """Draw a new run's canaries, read a begun run's, or return None where a config asks for none.
 
     Raises:
         InputError: the run has begun with other ones.
@@ -53,12 +53,17 @@ def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> 
 
 
 def included(canaries: Canaries | None) -> Iterable[Record]:
-    """Those that are in the data."""
-    return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
+    """Return the canaries that are in the data."""
+    if canaries:
+        return [_record(canary) for canary in canaries.canaries if canary.included]
+    return []
 
 
 def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
-    """The partition of data that has those that are in it, told which batch has which canary, in or out."""
+    """Return the partition of data with the included canaries.
+
+    It tells which batch has which canary, in or out.
+    """
     if canaries is None:
         return parts
     placed = {
@@ -74,7 +79,7 @@ def _record(canary: Canary) -> Record:
 
 
 def _drawn(batching: Batching, count: int) -> Canaries:
-    """So many canaries, as many of each label as of any other, and one more of some. Each has a coin of its own."""
+    """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
     draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
     draw.shuffle(labels)
     taken: set[int] = set()

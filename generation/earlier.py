@@ -1,4 +1,4 @@
-"""What earlier runs of the same records left of their budgets."""
+"""The budgets that earlier runs of the same records left."""
 
 from __future__ import annotations
 
@@ -66,7 +66,13 @@ class Earlier:
             _require(self._runs, manifest, self._runs)
 
     def require_known(self, assignment: Iterable[Assigned]) -> None:
-        """Raise InputError where these know nobody of a new run, each of whose budgets would begin anew in silence."""
+        """Require that earlier runs know some user of a new run.
+
+        Otherwise each budget would begin anew in silence.
+
+        Raises:
+            InputError: they know none.
+        """
         if self._runs and not any(place.payer in self.spent for place in assignment):
             said = f"{_listed(self._runs)}: not one record, or user, of this config is in their data."
             raise InputError("--spent", said, "Give the data that they had: a text that was edited is another record.")

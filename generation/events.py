@@ -1,4 +1,4 @@
-"""What a generation tells of itself while it runs: never any text."""
+"""Events of a running generation: never any text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class RecordsPlaced:
 
 @dataclass(frozen=True)
 class RunCommitted:
-    """All is settled that a run settles before its first token; this is its digest, which may be published."""
+    """All is settled that a run settles before its first token.
+
+    This is its digest, which may be published.
+    """
 
     commitment: str
 
@@ -83,7 +86,10 @@ class MemoryRanOut:
 
 @dataclass(frozen=True)
 class TextsEmbedded:
-    """So many texts have embeddings, before the first batch. How many private ones there are is a private figure."""
+    """Texts have embeddings, before the first batch.
+
+    The number of private texts is a private figure.
+    """
 
     texts: Literal["public", "private"]
     done: int

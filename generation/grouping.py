@@ -1,4 +1,4 @@
-"""A run's clusters within labels: found once, when it begins, and taken from its directory ever after.
+"""A run's clusters within labels: found once, when it begins, and taken from its directory after.
 
 Noise is drawn once all else was found to be usable, before run.json is written and never after: a second draw would
 cost as much as the first. A run that goes on, its workers and its replay read centres, noisy counts and kept centres
@@ -88,10 +88,13 @@ def group(
     vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
     seed = config.decoding.test_seed
-    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))  # a stream that no batch has
+    # The stream is one that no batch has.
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
-    radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+    radius = 1.0
+    if len(public) and not settings.normalize:
+        radius = float(np.linalg.norm(public, axis=1).max())
     public_seed = noise.seed() if CLUSTERINGS[settings.method].origin == "public" else None
     method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)
@@ -118,10 +121,10 @@ def group(
 
 
 def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None) -> Clustering:
-    """What run.json says of the clustering of a run that begins, or has begun, under this config.
+    """Return run.json's statement of the clustering for a run under this config.
 
-    What is found, such as the number of centres and their digest, is that of the run that has begun. A new run has a
-    single centre here.
+    Findings, such as the number of centres and their digest, are those of the run that has begun. A
+    new run has a single centre here.
 
     Raises:
         InputError: the settings are out of their range.
@@ -191,7 +194,10 @@ def _labels(records: Sequence[Record], labels: Sequence[str]) -> _Integers:
 
 
 def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> ClusteringMethod:
-    """Where the centres come from: which of them are kept is decided later. No cost depends on radius and seed."""
+    """Return the source of the centres; which are kept is decided later.
+
+    No cost depends on radius and seed.
+    """
     settings, relation = _settings(config), config.privacy.relation
     centers, delta = settings.centers or 1, settings.delta or 0.0
     try:
@@ -214,7 +220,7 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
 
 
 def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
-    """The fields of run.json's clustering that follow from the config."""
+    """Return the fields of run.json's clustering that follow from the config."""
     settings, batching = _settings(config), config.batching
     cost, counts = method.cost(privacy.relation), None
     if settings.keep is not None:
@@ -235,12 +241,16 @@ def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dic
 
 
 def _records_per_unit(privacy: Privacy) -> int:
-    """A context of the rules that a clustering goes with is a record, where claims are per context."""
+    """Return a unit's records: claims per context go with rules where a context is a record."""
     return (privacy.records_per_user or 1) if privacy.unit == "user" else 1
 
 
 def _require_recordable(config: Config, centers: Vectors) -> None:
-    """Before counts are noised: raises InputError where a run directory holds no such centres, or fewer batches."""
+    """Refuse centres before counts are noised.
+
+    Raises:
+        InputError: a run directory holds no such centres, or fewer batches.
+    """
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):
         problem = f"the model's vectors reach beyond {MAX_COORDINATE:,.0f}."
         raise InputError(_EMBEDDING, problem, "Use another model, or set clustering.normalize to true.")
@@ -256,10 +266,10 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
 
 
 def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
-    """The file `clusters`, and the digest of the centres in it.
+    """Return the file `clusters`, and the digest of the centres in it.
 
     Raises:
-        InputError: it would be larger than what readers take.
+        InputError: it would be larger than readers accept.
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
@@ -291,7 +301,7 @@ def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
 def _nearest_kept(
     records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
 ) -> Centers:
-    """The nearest centre of each record among those that its label keeps."""
+    """Return each record's nearest centre among those that its label keeps."""
     found: Centers = {}
     for label, allowed in enumerate(kept):
         rows = np.flatnonzero(labels == label)

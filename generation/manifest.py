@@ -99,7 +99,7 @@ def build_manifest(
         stopping=stopping,
         decoding=DecodingRules(**config.decoding.model_dump(include=set(DecodingRules.model_fields))),
         sampling=sampling,
-        record=declared_record(config, model, privacy),
+        record=declared_record(config, model.vocabulary, privacy),
         data=Data(
             records=len(assignment),
             digest=data_digest(assigned.digest for assigned in assignment),
@@ -180,7 +180,7 @@ def ex_post_claim(
     places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
     release = readers_cost(manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost)
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
-    return _claim(config, readers, clustering.delta or 0.0, known)
+    return stated_claim(config, readers, clustering.delta or 0.0, known)
 
 
 def round_up(epsilon: float) -> float:
@@ -372,23 +372,23 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
     )
 
 
-def declared_record(config: Config, model: LanguageModel, privacy: Privacy) -> Record:
+def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record:
     """What is recorded, with as many central values as the change needs that a claim covers.
 
     Raises:
         InputError: the model has too few tokens for the support, or the format holds too few central values.
     """
     size, aggregator = config.mechanism.support.size, config.mechanism.aggregator
-    if size is not None and size > model.vocabulary:
-        problem = f"this is {size}, but the model has {model.vocabulary} tokens."
-        raise InputError("mechanism.support.size", problem, f"Allowed: at most {model.vocabulary}.")
+    if size is not None and size > vocabulary:
+        problem = f"this is {size}, but the model has {vocabulary} tokens."
+        raise InputError("mechanism.support.size", problem, f"Allowed: at most {vocabulary}.")
     change = privacy.change(config.rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
         remedy = f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by that user's alone."
         raise InputError("privacy.records_per_user", problem, remedy)
-    return Record(dtype=aggregator.dtype, vocabulary=model.vocabulary, width=width, contexts=config.records_contexts)
+    return Record(dtype=aggregator.dtype, vocabulary=vocabulary, width=width, contexts=config.records_contexts)
 
 
 def claim_beforehand(
@@ -411,13 +411,14 @@ def claim_beforehand(
             return None
         alike = secret_of(config, privacy, batching, clustering) is None
         alike |= not amplifies(privacy.relation, privacy.change(config.rule))
-        return _claim(config, config.claim.epsilon, config.claim.delta, config.claim.epsilon if alike else None)
+        known = config.claim.epsilon if alike else None
+        return stated_claim(config, config.claim.epsilon, config.claim.delta, known)
     stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
-    delta = _delta(config, records)
+    delta = stated_delta(config, records)
     if config.claim is not None and config.claim.rho is not None:
-        return _claim(config, None, delta, None, config.claim.rho)
+        return stated_claim(config, None, delta, None, config.claim.rho)
     if stated is not None and accountant.secret is None:
-        return _claim(config, stated, delta, stated)
+        return stated_claim(config, stated, delta, stated)
     if not accountant.batch.delta_left(delta / accountant.shares):
         problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
         problem += "." if accountant.shares == 1 else f", and each round may take {delta / accountant.shares:g}."
@@ -428,7 +429,7 @@ def claim_beforehand(
     if stated is None:
         equal = accountant.secret is None or accountant.gains_nothing(tokens, delta) is not None
         stated = known if equal else min(known, round_up(accountant.epsilon(tokens, delta)))
-    return _claim(config, stated, delta, max(stated, known))
+    return stated_claim(config, stated, delta, max(stated, known))
 
 
 def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering: Clustering) -> Config:
@@ -521,9 +522,10 @@ def expected_clusters(config: Config) -> Clusters:
     return Clusters(method=clustering.method, kept=(tuple(range(kept)),) * labels, batches=((each,) * kept,) * labels)
 
 
-def _claim(
+def stated_claim(
     config: Config, epsilon: float | None, delta: float, batch_epsilon: float | None, rho: float | None = None
 ) -> Claim:
+    """Return a claim of the config's kind, unit and relation with these figures, in nats."""
     privacy = config.privacy
     return Claim(
         epsilon=epsilon,
@@ -536,7 +538,12 @@ def _claim(
     )
 
 
-def _delta(config: Config, records: int) -> float:
+def stated_delta(config: Config, records: int) -> float:
+    """Return the config's delta; one that is worked out from the number of `records` where it has none.
+
+    Raises:
+        InputError: there are too few.
+    """
     if config.claim is not None and (config.claim.delta or config.claim_kind.delta != "optional"):
         return config.claim.delta
     if config.privacy.delta is not None:

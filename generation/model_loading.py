@@ -1,4 +1,7 @@
-"""A language model from its files, tried out: what generation cannot use is refused before anything is done with it."""
+"""A language model from its files, tried out.
+
+What generation cannot use is refused before anything is done with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records to contexts and batches. Under the hashed rules a record's places depend on that record alone.
+"""Records to contexts and batches.
+
+Under the hashed rules a record's places depend on that record alone.
 
 In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
 batches is asked for, and forgotten for another: memory does not grow with the rounds.
@@ -39,11 +41,13 @@ class Group:
 
 
 def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
-    """The groups of a run in order of their batches' ids, as `cluster_places` numbers these.
+    """Yield the groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with the number of batches that each group generates. Without labels all records are of one.
-        clusters: the file of that name, which fits run.json; without any, labels alone group records.
+        batching: with the number of batches that each group generates. Without labels all records
+            are of one.
+        clusters: the file of that name, which fits run.json; without any, labels alone group
+            records.
     """
     first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
     for number, label in enumerate(batching.labels or NO_LABELS):
@@ -58,7 +62,10 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class PlacedCanary:
-    """A batch's canary: its number in the file `canaries`, its context, and whether that is among the batch's."""
+    """A batch's canary: its number in the file `canaries`, its context, and its inclusion.
+
+    If included, the context is among the batch's.
+    """
 
     number: int
     context: Context
@@ -85,14 +92,18 @@ class Batch:
 
     @property
     def shown(self) -> tuple[Context, ...]:
-        """All that the model is shown: the contexts, and behind them a canary that is none of them."""
+        """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
-        return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
+        if self.canary is not None and out:
+            return (*self.contexts, self.canary.context)
+        return self.contexts
 
     @property
     def canary_row(self) -> int | None:
-        """Where the canary stands among `shown`; None without one."""
-        return None if self.canary is None else self.shown.index(self.canary.context)
+        """The canary's place among `shown`; None without one."""
+        if self.canary is None:
+            return None
+        return self.shown.index(self.canary.context)
 
     @property
     def public_label(self) -> str | None:
@@ -123,21 +134,21 @@ class Batches(Sequence[Batch]):
         return self._of_round(number)[place]
 
     def changed(self, change: Callable[[Batch], Batch]) -> Batches:
-        """These batches, each changed when it is asked for."""
+        """Return these batches, each changed when it is asked for."""
         of_round = self._of_round
         return Batches(self._batching, lambda number: tuple(map(change, of_round(number))))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """All batches in order of id, and every record's line of the file `assignment`, in hash order."""
+    """All batches by id, and every record's line of the file `assignment`, in hash order."""
 
     batches: Batches
     assignment: tuple[Assigned, ...]
 
 
 class _Member(NamedTuple):
-    """A record to place. `group`: which of the run's it is of, by number; None where it goes nowhere."""
+    """A record to place, and the number of its group in the run, or None where it goes nowhere."""
 
     digest: str
     record: Record
@@ -157,7 +168,7 @@ def partition(
     users: Mapping[Record, str] | None = None,
     spent: Mapping[str, float] | None = None,
 ) -> Partition:
-    """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not).
+    """Place every record; all rules but `paper-slices` look at one record alone (mathematics).
 
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
@@ -188,9 +199,10 @@ def partition_as_recorded(
     assignment: Iterable[Assigned],
     begun: Batching,
 ) -> Partition:
-    """The partition of a run that has begun, whose assignment says each record's group: none is clustered twice.
+    """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
-    A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+    So no record is clustered twice. A record that the assignment lacks goes nowhere; the digest of
+    the data then shows that it is not the run's.
 
     Args:
         batching, clusters, records: as for `partition`.
@@ -198,7 +210,8 @@ def partition_as_recorded(
         begun: the run's own batching, which its assignment has to fit.
 
     Raises:
-        InputError: the assignment names a batch or a group that its record's label has not, or a slot that none has.
+        InputError: the assignment names a batch or a group that its record's label has not, or a
+            slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
     groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
@@ -219,7 +232,10 @@ def partition_as_recorded(
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
-    """The partition with what each context may spend, by what the assignment says of its payer, where that differs."""
+    """Return the partition with the contexts' own budgets, if they differ.
+
+    The assignment says which payer a context has.
+    """
     budget = manifest.mechanism.budget
     if budget is None or not manifest.own_allowances:
         return parts
@@ -242,7 +258,10 @@ def _parted(
     members: Sequence[_Member],
     assigned: Callable[[_Member, _Place], Assigned],
 ) -> Partition:
-    """The partition of these records, which are in hash order. With several rounds a line says the group alone."""
+    """Return the partition of records in hash order.
+
+    With several rounds a line says the group alone.
+    """
     batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
     places: Iterable[_Place] = _places(batching, groups, members, 0)
     if batching.rounds > 1:
@@ -251,7 +270,7 @@ def _parted(
 
 
 def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
-    """Where each record goes in a round."""
+    """Yield each record's place in a round."""
     hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:
@@ -285,7 +304,10 @@ def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Memb
 def _of_round(
     batching: Batching, groups: Sequence[Group], members: Sequence[_Member], number: int
 ) -> tuple[Batch, ...]:
-    """The batches of a round. A slot is a context, empty or not; a cell only if it holds k records."""
+    """Return the batches of a round.
+
+    A slot is a context, empty or not; a cell only if it holds k records.
+    """
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for member, (batch, slot) in zip(members, _places(batching, groups, members, number), strict=True):
         if batch is not None:

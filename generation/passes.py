@@ -1,9 +1,9 @@
-"""Forward passes of a network, which several batches share: every context is a row of one key-value cache.
+"""A network's forward passes, shared by batches: every context is a row of one key-value cache.
 
-A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every
-row, and the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row
-computes then depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give
-up their rows, and others take them.
+A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the
+same column in every row, and the t-th token after it always goes to the t-th column after that,
+whenever its batch began: a row's computation then depends on its own tokens, and neither on the
+other rows nor on when its batch came. Batches that end give up their rows, and others take them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from typing_extensions import override
 
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
@@ -56,15 +57,15 @@ Prompt = Sequence[int]
 
 
 class CachedPrompts(Protocol):
-    """n prompts with their key-value cache, all continued with the same tokens: a batch in the making. n may be 0."""
+    """A batch in the making: n >= 0 cached prompts, all continued with the same tokens."""
 
     @property
     def logits(self) -> torch.Tensor:
-        """Logits of the next token on the model's device: float32 [n, V], V as the model scores it."""
+        """Next token's logits on the model's device: float32 [n, V], V as the model scores it."""
         ...
 
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """Those of some tokens alone: float32 [n, S]."""
+        """Return the logits of some tokens alone: float32 [n, S]."""
         ...
 
     def append(self, token: int) -> None:
@@ -72,32 +73,35 @@ class CachedPrompts(Protocol):
         ...
 
     def fork(self) -> CachedPrompts:
-        """A copy at the same place in the text, which goes on apart from this one."""
+        """Return an independent copy at the same place in the text."""
         ...
 
 
 def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
-    """The logits of the next token as an array: float32 [n, V]."""
+    """Return the logits of the next token as an array: float32 [n, V]."""
     result: NDArray[np.float32] = prompts.logits.cpu().numpy()
     return result
 
 
 def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism) -> tuple[torch.Tensor, PublicPart]:
-    """The logits that a step looks at, and what it still takes of `public`: no support where they are over it."""
+    """Return a step's logits, and the rest of `public`: no support if the logits are over it."""
     if mechanism.over_support and public.support is not None:
         return prompts.logits_over(public.support), PublicPart(None, public.anchor)
     return prompts.logits, public
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; PyTorch's CPU allocator says so in words only."""
+    """Return whether an error means that memory ran out.
+
+    PyTorch's CPU allocator says so in words only.
+    """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
 
 
-class _Outputs:
-    """What a network gave n prompts for the next token.
+class _Outputs(CachedPrompts):
+    """A network's outputs for the next token of n prompts.
 
     Attributes:
         outputs: float32 [n, V], the logits; with a head apart, hidden states [n, H].
@@ -113,22 +117,25 @@ class _Outputs:
         self.outputs, self._head = torch.empty((rows, width), dtype=torch.float32, device=model.device), head
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
-        return self.outputs if self._head is None else self._head.logits(self.outputs)
+        if self._head is None:
+            return self.outputs
+        return self._head.logits(self.outputs)
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         if self._head is not None:
             return self._head.logits(self.outputs, support)
         return self.outputs[:, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)]
 
 
 class OwnCache(_Outputs):
-    """n prompts as one left-padded batch with a cache of its own, in the form that the model keeps: `CachedPrompts`.
+    """n prompts as one left-padded batch with a cache of its own: `CachedPrompts`.
 
-    All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
-    are rounded, and one private prompt's length must not reach the others' logits that way.
+    The cache has the form that the model keeps. All prompts are padded to a length that the caller
+    fixes, not to the longest of them: padding changes how logits are rounded, and one private
+    prompt's length must not reach the others' logits that way.
     """
 
     def __init__(
@@ -139,9 +146,16 @@ class OwnCache(_Outputs):
         fewest: int = 1,
         head: Head | None = None,
     ) -> None:
-        """Feed the prompts, each padded to `length` places. `fewest` rows go through the network, if any do.
+        """Feed the prompts, each padded to `length` places.
 
-        Args: the model's `head`, to keep it apart: see `passes_for`.
+        `fewest` rows go through the network, if any do.
+
+        Args:
+            model: a loaded model.
+            prompts: token ids of each.
+            length: places of each.
+            fewest: rows that go through the network, if any do.
+            head: the model's, to keep it apart: see `passes_for`.
 
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
@@ -159,14 +173,14 @@ class OwnCache(_Outputs):
             seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
             self._feed(ids.to(self._device), seen.to(self._device))
 
+    @override
     def append(self, token: int) -> None:
-        """Continue every prompt with the same token."""
         if self._rows:
             ids = torch.full((len(self._seen), 1), token, device=self._device)
             self._feed(ids, torch.ones_like(ids))
 
+    @override
     def fork(self) -> OwnCache:
-        """A copy at the same place in the text, which goes on apart from this one."""
         twin = copy.copy(self)
         twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
         return twin
@@ -178,14 +192,18 @@ class OwnCache(_Outputs):
 
 
 def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
-    """Raises ValueError where a prompt fills all places that it is padded to."""
+    """Refuse a prompt that fills all places that it is padded to.
+
+    Raises:
+        ValueError: one does.
+    """
     if any(len(prompt) >= places for prompt in prompts):
         raise ValueError(f"prompts must be shorter than the {places} places they are padded to")
 
 
 @cache
 def parameters_of(function: Callable[..., object]) -> frozenset[str]:
-    """Names of the arguments that a function takes."""
+    """Return the names of a function's arguments."""
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -236,8 +254,8 @@ def forward(
     return output.logits[:, -1, :].to(torch.float32), cache
 
 
-class SeveralCaches:
-    """n prompts in several caches, which go on together: `CachedPrompts`."""
+class SeveralCaches(CachedPrompts):
+    """n prompts in several caches, which continue together."""
 
     def __init__(self, parts: Sequence[OwnCache]) -> None:
         """Args: `parts`, at least one, in the prompts' order."""
@@ -247,26 +265,26 @@ class SeveralCaches:
         return sum(map(len, self._parts))
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits for part in self._parts])
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits_over(support) for part in self._parts])
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         for part in self._parts:
             part.append(token)
 
+    @override
     def fork(self) -> SeveralCaches:
-        """See `CachedPrompts`."""
         return SeveralCaches([part.fork() for part in self._parts])
 
 
 class Passes:
-    """The forward passes of all batches in the making, in the model's own way: apart for each batch, or each row."""
+    """All batches' forward passes in the model's own way: apart for each batch, or each row."""
 
     def __init__(
         self, model: LanguageModel, rows: int, places: int, head: Head | None = None, *, alone: bool = False
@@ -288,11 +306,16 @@ class Passes:
         self._running: list[_Outputs | SeveralCaches] = []
 
     def fits(self, prompts: int) -> bool:
-        """Whether so many prompts fit beside those that are running. The first batch always does."""
+        """Return whether so many prompts fit beside the running ones.
+
+        The first batch always does.
+        """
         return not self._running or sum(map(len, self._running)) + prompts <= self._rows
 
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
+        """Feed a batch's prompts.
+
+        The `prefix` is what prompts begin with; where it can be, it is computed once for them.
 
         Raises:
             ValueError: a prompt leaves no padding in its places.
@@ -313,12 +336,15 @@ class Passes:
             batch.append(token)
 
     def finish(self, prompts: CachedPrompts) -> None:
-        """A batch has ended: its rows are free."""
+        """Free the rows of a batch that has ended."""
         self._running = [other for other in self._running if id(other) != id(prompts)]
 
 
 class SharedPasses(Passes):
-    """One pass for the rows of all batches. A row's columns are for its prompt and for the tokens after it."""
+    """One pass for the rows of all batches.
+
+    A row's columns are for its prompt and for the tokens after it.
+    """
 
     def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> None:
         """Args: as for `passes_for`."""
@@ -333,7 +359,7 @@ class SharedPasses(Passes):
     def fit(
         cls, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
     ) -> SharedPasses | None:
-        """Passes for this model, or None where its cache is of another kind."""
+        """Return passes for this model, or None if its cache is of another kind."""
         passes = cls(model, rows, places, tokens, head)
         # Every layer must cache keys and values of all columns that a row has.
         layers: list[Any] = DynamicCache(config=model.network.config).layers
@@ -345,8 +371,8 @@ class SharedPasses(Passes):
         return passes if plain else None
 
     @torch.inference_mode()
+    @override
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """See `Passes`."""
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
             self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width, self._head))
@@ -362,8 +388,8 @@ class SharedPasses(Passes):
         return batch
 
     @torch.inference_mode()
+    @override
     def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
-        """See `Passes`."""
         together = [(batch, token) for batch, token in tokens if isinstance(batch, _SharedRows)]
         for batch, _ in together:
             batch.catch_up()
@@ -372,7 +398,7 @@ class SharedPasses(Passes):
             batch.tokens.append(token)
 
     def feed(self, tokens: Sequence[tuple[_SharedRows, int, int]]) -> None:
-        """One pass of each block: (batch, position after its prompts, token)."""
+        """Run one pass of each block: (batch, position after its prompts, token)."""
         for number, block in enumerate(self._blocks):
             fed = {
                 row: (position, token)
@@ -395,7 +421,7 @@ class SharedPasses(Passes):
         return [row for row in everywhere if row not in taken]
 
     def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
-        """Compute some prompts' caches and first logits, padded between the shared prefix and the rest."""
+        """Compute prompts' caches and first logits, padded between shared prefix and rest."""
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
         rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
@@ -413,7 +439,7 @@ class SharedPasses(Passes):
                 block.store([batch.rows[part[i]][1] for i in here], cache, here, seen[here])
 
     def _started(self, prefix: Prompt, rows: int) -> DynamicCache:
-        """A cache that holds the prefix in so many rows."""
+        """Return a cache that holds the prefix in `rows` rows."""
         if not prefix:
             return DynamicCache()
         key = tuple(prefix)
@@ -430,7 +456,10 @@ _Row = tuple[int, int]
 
 
 class _SharedRows(_Outputs):
-    """See `CachedPrompts`. Forks share the rows: whoever goes on writes its own tokens where another's stand."""
+    """A batch's rows; see `CachedPrompts`.
+
+    Forks share the rows: whoever goes on writes its own tokens where another's stand.
+    """
 
     def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None) -> None:
         super().__init__(model, head, len(rows))
@@ -438,18 +467,18 @@ class _SharedRows(_Outputs):
         self.tokens: list[int] = []
         self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         self.passes.advance([(self, token)])
 
+    @override
     def fork(self) -> _SharedRows:
-        """See `CachedPrompts`."""
         twin = copy.copy(self)
         twin.tokens, twin.outputs = list(self.tokens), self.outputs.clone()
         return twin
 
     def take(self, block: int, outputs: torch.Tensor, *, view: bool) -> None:
-        """Keep this batch's rows of a block's outputs; as a view if it may be, and they are in one piece."""
+        """Keep this batch's rows of a block's outputs, as a view if allowed and contiguous."""
         here = [i for i, (number, _) in enumerate(self.rows) if number == block]
         rows = [self.rows[i][1] for i in here]
         if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
@@ -466,7 +495,7 @@ class _SharedRows(_Outputs):
 
 
 class _Block:
-    """The rows of one pass with their cache: keys and values [rows, heads, width, d] in every layer."""
+    """One pass's rows and their cache: keys and values [rows, heads, width, d] in every layer."""
 
     def __init__(self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None) -> None:
         self._network, self._places, self._width, self._head = model.network, places, width, head
@@ -493,7 +522,10 @@ class _Block:
 
     @torch.inference_mode()
     def feed(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """The next outputs after row -> (position, token). Other rows compute what nobody looks at."""
+        """Return outputs after row -> (position, token).
+
+        Other rows compute what nobody looks at.
+        """
         rows = len(self._prompts)
         used = rows if self._full else min(rows, -(-(max(tokens) + 1) // ROWS_STEP) * ROWS_STEP)
         ids = torch.zeros((used, 1), dtype=torch.long)
@@ -512,7 +544,10 @@ class _Block:
 
 
 class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's cache: each row writes its next token to a column of its own, and attends as its mask says."""
+    """One layer's cache.
+
+    Each row writes its next token to a column of its own, and attends as its mask says.
+    """
 
     keys: Any
     values: Any
@@ -543,25 +578,27 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys[: len(rows)], self.values[: len(rows)]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """All columns count; the mask hides those that a row does not have."""
+        """Count all columns; the mask hides those that a row does not have."""
         return self._width, 0
 
     def get_seq_length(self) -> int:
-        """To the model every token is the last one."""
+        """Return the same length at every token: to the model each is the last one."""
         return self._width - 1
 
 
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
-    """The rows of a pass: a power of two, as many as fit into free memory and serve a purpose. At least 1.
+    """Return the number of rows of a pass: a power of two, at least 1.
 
-    It depends on the model, the machine and public lengths; and not on any record, where `free` was measured before the
-    first one was read.
+    As many rows as fit into free memory and serve a purpose. It depends on the model, the machine
+    and public lengths; and not on any record, where `free` was measured before the first one was
+    read.
 
     Args:
         model: a loaded model.
         places: of a prompt.
         tokens: after it, at most.
-        free: bytes that were free before the model was loaded; None for those that are free beside it.
+        free: bytes that were free before the model was loaded; None for those that are free beside
+            it.
     """
     if free is None:
         free = free_memory(model.device)
@@ -577,7 +614,7 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device. On the CPU a container's limit counts too."""
+    """Return the free bytes of a device. On the CPU a container's limit counts too."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
@@ -588,7 +625,10 @@ def free_memory(device: torch.device) -> int:
 
 
 def _cached_bytes(model: LanguageModel) -> int:
-    """What a model caches of one token in one row; 0 for a state, which does not grow."""
+    """Return the bytes that a model caches for one token in one row.
+
+    It is 0 for a state, which does not grow.
+    """
     ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     _, cache = forward(model.network, ids, torch.ones_like(ids), None)
     layers = cache.layers if isinstance(cache, DynamicCache) else []

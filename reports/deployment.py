@@ -29,7 +29,7 @@ _VARIANTS: dict[ClaimKind, str] = {
 
 
 def render_deployment(result: AuditResult, tested: ClaimResult, about: About, published: date) -> str:
-    """Return the entry, which names no figure but those of a public claim that holds whatever the data are.
+    """Return the entry: its only figures are of a public claim that holds whatever the data are.
 
     Args:
         result: the audit's, in its public form, and passed.
@@ -109,7 +109,10 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
 
 
 def _unprotected(result: AuditResult) -> str:
-    """Say what is released beside the texts without noise; no setting that was counted in the data is public."""
+    """Say what is released beside the texts without noise.
+
+    No setting that was counted in the data is public.
+    """
     settings = result.run.settings
     if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
         return "Settings that are not declared public; see the report."

@@ -1,7 +1,7 @@
-"""One document model for all pages and screens: a title and blocks, which writers turn into HTML, Markdown and text.
+"""A document model for all pages and screens: a title and blocks, for HTML, Markdown and text.
 
-Words in blocks are plain text: what stands between backticks is code. They may hold anything, also text that somebody
-chose to do harm; every writer escapes them.
+Writers turn blocks into these. Words in blocks are plain text: what stands between backticks is
+code. They may hold anything, also text that somebody chose to do harm; every writer escapes them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, in a box of its status's colour with what belongs to it. Its title is the document's heading."""
+    """The verdict, in a box of its status's colour.
+
+    Its title is the document's heading. What belongs to it is in the box.
+    """
 
     status: Status
     title: str
@@ -113,7 +116,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The first cell of a row is its heading; other cells align right unless their column is of words.
+    """A table, whose rows' first cells are headings.
+
+    Other cells align right unless their column is of words.
 
     Attributes:
         title: what the table is, for readers who do not see it.
@@ -170,7 +175,7 @@ class Piece(NamedTuple):
 
 
 class Text(NamedTuple):
-    """One text of others: what it is, its pieces, what is missing of it, and a table under a heading of its own."""
+    """One text of several: what it is, its pieces, its gaps, and a table under its own heading."""
 
     id: str
     title: str
@@ -197,7 +202,7 @@ class Texts:
 
 
 class Node(NamedTuple):
-    """A node of a tree: a figure by its name, how its children make it up, and how many more there are."""
+    """A node of a tree: a figure by name, its composition of children, and the number left out."""
 
     name: str
     figure: str
@@ -207,14 +212,17 @@ class Node(NamedTuple):
     omitted: int = 0
 
     def cut(self, depth: int, breadth: int) -> Node:
-        """Return the node with at most `depth` levels and `breadth` children a node; what is cut off is counted."""
+        """Return the node with at most `depth` levels and `breadth` children a node.
+
+        What is cut off is counted.
+        """
         listed = self.children[:breadth] if depth > 1 else ()
         omitted = self.omitted + len(self.children) - len(listed)
         return self._replace(children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted)
 
     @property
     def unlisted(self) -> str:
-        """How many children are not listed; empty where all are."""
+        """The number of children that are not listed, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
     @property
@@ -225,7 +233,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """How a figure comes about."""
+    """The composition of a figure."""
 
     root: Node
 
@@ -269,7 +277,7 @@ class Definitions:
 
 
 class Statement(NamedTuple):
-    """One thing that is said of an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
+    """A statement on an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
 
     name: str
     words: str
@@ -277,7 +285,12 @@ class Statement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a check came out. `status_name` says it in a word or a few; `anchor` is what links lead to."""
+    """A check's outcome.
+
+    Attributes:
+        status_name: says it in a word or a few.
+        anchor: what links lead to.
+    """
 
     id: str
     anchor: str

@@ -1,4 +1,4 @@
-"""Draws with matplotlib: inline in a page, and as files for papers.
+"""Drawing with matplotlib: inline in a page, and as files for papers.
 
 In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
 page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.
@@ -56,7 +56,7 @@ _VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(L
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Return somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
+    """Return somebody's text in a line, with marks for letters that the figures' font lacks."""
     from matplotlib.font_manager import findfont, get_font
 
     font, line = get_font(findfont(_FONT)), one_line(text)
@@ -116,7 +116,7 @@ def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format,
 
 
 def in_page(drawing: Drawing | None) -> Markup | None:
-    """Return a drawing as SVG that is fit to stand in a page, in the page's size, colours and font."""
+    """Return a drawing as SVG for a page, in the page's size, colours and font."""
     if drawing is None:
         return None
     svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
@@ -130,7 +130,10 @@ def in_page(drawing: Drawing | None) -> Markup | None:
 
 
 def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
-    """Return the SVG with title and description, without metadata or page-wide style, ids of its own."""
+    """Return the SVG with title, description and ids of its own.
+
+    It has no metadata or page-wide style.
+    """
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
     for parent in list(root.iter()):
         for child in list(parent):
@@ -166,7 +169,10 @@ def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
 
 
 def _prefix_ids(root: ElementTree.Element, name: str) -> None:
-    """Keep only ids that something refers to, under the figure's own prefix: two figures share a page."""
+    """Keep only ids that something refers to, under the figure's prefix.
+
+    Two figures share a page.
+    """
     used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
     for node in root.iter():
         for key, value in list(node.attrib.items()):

@@ -1,14 +1,12 @@
-"""The sections of an audit's report for engineers: every figure by its kind, costs, composition and settings."""
+"""An audit report's sections for engineers: figures by kind, costs, composition and settings."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
@@ -28,10 +26,20 @@ from dpaudit.reports.document import (
     Words,
 )
 from dpaudit.reports.findings import caution, cited, is_public
-from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
+from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
+from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, neighbours, or_absent, say, section_title
+from dpaudit.reports.wording import (
+    ABSENT,
+    KIND_MEANINGS,
+    KIND_TITLES,
+    neighbours,
+    or_absent,
+    say,
+    section_title,
+    signed,
+)
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -45,7 +53,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
 
-NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
+NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 #: Levels and children of the composition that a page lists.
 _DEPTH, _BREADTH = 8, 60
@@ -80,7 +88,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
-        per_token = {"tokens": _tokens, "budgets": _budgets, "directions": _directions, "losses": _losses}
+        per_token = {"tokens": _tokens, "budgets": _budgets, "losses": _losses}
         parts = {**per_token, "batches": _batches, **parts}
     for name, made in {**parts, "settings": _settings, "reproduce": _reproduce}.items():
         if blocks := made(result):
@@ -93,32 +101,54 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
-    made: dict[Kind, Section] = {}
-    if (claim := _claim_of(result, ZcdpClaim.id)) is not None:
-        made[ZcdpClaim.id] = _zcdp(result, claim)
-    epsilons: dict[Kind, Section] = {ExPostClaim.id: _ex_post(result), ApproximateClaim.id: _approximate(result)}
-    return {**made, **epsilons, EMPIRICAL: _empirical(result)}
+    kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
+    if _claim_of(result, ZcdpClaim.id) is not None:
+        kinds.insert(0, ZcdpClaim.id)
+    return {kind: _kind(result, kind) for kind in kinds}
 
 
-def _kind(
-    result: AuditResult,
-    kind: Kind,
-    recomputed: Mapping[str, str],
-    parts: Sequence[tuple[str, str]],
-    remark: str,
-    more: Sequence[Block] = (),
-) -> Section:
-    """Return what a kind means, its quantities, what the recomputed figure is made of, and what to mind."""
+def _kind(result: AuditResult, kind: Kind) -> Section:
+    """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if recomputed:
+    if recomputed := _recomputed(result, kind):
         blocks.append(_beside(result, kind, recomputed))
-    if parts:
-        blocks.append(Definitions([Entry(name, value) for name, value in parts], "figures"))
-    return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+    if parts := key_figures(result, kind):
+        blocks.append(Definitions([Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"))
+    if kind == EMPIRICAL and (points := attack_curve(result)):
+        title = "The smallest δ that the attack leaves to each ε"
+        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
+    return Section(KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}")
+
+
+def _remark(result: AuditResult, kind: Kind) -> str:
+    """Say what to mind about figures of a kind, or why there are none."""
+    if kind != ZcdpClaim.id and not key_figures(result, kind):
+        return say(f"{'withheld' if is_public(result) else 'no'}-{kind}")
+    said = [say(f"of-{kind}"), *[say("rise-and-fall")] * (kind == ExPostClaim.id)]
+    empirical = result.guarantees.empirical
+    if kind == EMPIRICAL and empirical.attack is not None:
+        said = [say("lower-bound")]
+    if kind == EMPIRICAL and empirical.canaries is not None:
+        said.append(say("of-canaries"))
+    if kind == ApproximateClaim.id:
+        said += _tighter(result)
+    return " ".join(said)
+
+
+def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
+    """Return a figure's name, with its level if it is the batch level's alone.
+
+    It has no level if both are equal.
+    """
+    found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
+    return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
 
 
 def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
-    """Return a row for each quantity: the run's own claim, what was recomputed, and what was given to the audit."""
+    """Return rows by quantity: the run's own claim, the recomputed figure, the audit's input.
+
+    The latter is what was given to the audit.
+    """
     claim, asked = _claim_of(result, kind), set(result.asked)
     tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
     own = tested
@@ -146,167 +176,53 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     """Return what a claim states, by the name of its quantity."""
     figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
-    named = {name: NOT_CLAIMED if value is None else _nats(stated(value)) for name, value in figures.items()}
+    named = {name: NOT_CLAIMED if value is None else in_nats(stated(value)) for name, value in figures.items()}
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
-def _recomputed(
-    claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
-) -> dict[str, str]:
-    """Return each quantity as recomputed, or `otherwise`; empty where it is neither claimed nor recomputed."""
+def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
+    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
+    claim = _claim_of(result, kind)
+    if kind == EMPIRICAL:
+        return {}
+    if kind == ZcdpClaim.id:
+        rho = result.guarantees.zcdp
+        if rho is None or claim is None:
+            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
+        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
+    found = result.guarantees.epsilons(kind)
     if claim is None and found is None:
         return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
     if found is None:
-        return dict.fromkeys((*levels, "δ", "Neighbours"), otherwise)
+        withheld = is_public(result) and kind == ExPostClaim.id
+        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
+        return named | {"δ": "none", "Neighbours": neighbours_of(claim)} if withheld and claim else named
     digits = digits_for(claim, found)
     figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-    named = {level: _nats(bound(value, digits)) for level, value in figures.items()}
+    named = {level: in_nats(bound(value, digits)) for level, value in figures.items()}
     return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
-def _ex_post(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
-    if found is None:
-        recomputed, remark = _recomputed(claim, None), "No ex-post epsilon was computed for this run."
-        if is_public(result):
-            recomputed = _recomputed(claim, None, WITHHELD)
-            if claim is not None:
-                recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
-            remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, recomputed, (), remark)
-    shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
-    parts = [
-        (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
-        (f"Rise{of_batch}", _nats(shown(found.rise))),
-        (f"Fall{of_batch}", _nats(shown(found.fall))),
-        ("Rebalancing", _nats(shown(found.rebalancing))),
-        (f"Generation, Theorem 1{of_batch}", _nats(shown(found.theorem1))),
-        ("Exact saves (nats)", saving(found.theorem1, found.exact)),
-        *_between_levels(found),
-    ]
-    total = "batch level's total" if of_batch else "total"
-    remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
-    return _kind(result, ExPostClaim.id, _recomputed(claim, found), parts, remark)
-
-
-def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
-    found, remark = result.guarantees.zcdp, say("of-rho")
-    if found is None:
-        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), (), remark)
-    recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
-    parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
-    return _kind(result, ZcdpClaim.id, recomputed, parts, remark)
-
-
-def _approximate(result: AuditResult) -> Section:
+def _tighter(result: AuditResult) -> Iterator[str]:
+    """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
     claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if found is None:
-        remark = "No approximate guarantee was computed for this run."
-        if is_public(result):
-            remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), (), remark)
-    remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), list(_approximate_parts(claim, found)), remark)
-
-
-def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
-    of_batch = _of_batch_level(found)
-    yield f"Accounting method{of_batch}", wording.METHOD_NAMES.get(found.method, one_line(found.method))
-    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
-    yield f"No accountant can go below{of_batch}", _nats(low)
-    yield f"By Rényi DP{of_batch}", _nats(bound(found.batch_rdp, digits_for(claim, found)))
-    most = f"any number; a batch has at most {found.tokens:,}" if found.method == "zcdp" else f"{found.tokens:,}"
-    yield f"Tokens accounted for{', in each round' if found.amplification.rounds > 1 else ''}", most
-    if found.rho is not None:
-        yield "All tokens", f"rho {bound(found.rho)} (zCDP), whatever their number"
-    inside = " inside ε, accounted for jointly" if found.rebalancing else ""
-    yield "Rebalancing", _nats(bound(found.rebalancing)) + inside
-    if found.centers:
-        yield "Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ"
-    yield "Sensitivity", one_line(found.sensitivity)
-    yield from _between_levels(found)
-    for other in found.others:
-        between = f"To {neighbours(other.relation, other.unit, None)}{of_batch}"
-        yield between, f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
-
-
-def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
-    """Say where the claim is Rényi's figure, which is above what was recomputed by more than rounding."""
-    if claim is None or found.batch_epsilon >= found.batch_rdp:
-        return ""
-    claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-    if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-        return ""
-    return f" {say('claim-by-rdp', level=_of_batch_level(found))}"
+    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
+        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
+        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
+            yield say("claim-by-rdp", level=_of_batch_level(found))
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
-    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
 
 
-def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
-    """Yield what lies between the levels, or why nothing does."""
-    between = found.amplification
-    if between.groups:
-        yield "Secret batches", secret_batches(between)
-    if between.assumption is not None:
-        yield "The release level rests on", one_line(sentence(between.assumption))
-    if between.reason is not None:
-        yield "Both levels are equal", one_line(sentence(between.reason))
-
-
-def _empirical(result: AuditResult) -> Section:
-    found = result.guarantees.empirical
-    if is_public(result):
-        return _kind(result, EMPIRICAL, {}, (), "This report withholds what was measured on the private data.")
-    if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
-        return _kind(result, EMPIRICAL, {}, (), "No loss of a left-out context was computed for this run.")
-    parts: list[tuple[str, str]] = []
-    if found.leave_one_out_max is not None:
-        parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
-        parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
-        if found.worst:
-            worst = found.worst[0]
-            parts.append(("Where, with its sign", f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"))
-    remark = "Not a guarantee, so it has no claim to stand beside."
-    if (attack := found.attack) is not None:
-        parts += [
-            ("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"),
-            ("At δ", delta_bound(attack.delta)),
-            ("Without allowing for chance", _nats(nearest(attack.estimate))),
-            ("Texts on either side", f"{attack.trials:,}"),
-            ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
-        ]
-        remark = say("lower-bound")
-    if (canaries := found.canaries) is not None:
-        parts += [
-            ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
-            ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
-            ("And at most, were all right", _least(canaries.most)),
-        ]
-        remark = f"{remark} {say('of-canaries')}"
-    more = []
-    if points := attack_curve(result):
-        title = "The smallest δ that the attack leaves to each ε"
-        more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, {}, parts, remark, more)
-
-
-def _least(epsilon: float) -> str:
-    """Return a bound from below in a row of its own; 0 is none."""
-    return _nats(lower_bound(epsilon)) if epsilon > 0 else "none above 0"
-
-
-def _sure(confidence: float) -> str:
-    return f"({nearest(100 * confidence, 3).rstrip('0').rstrip('.')}% confidence)"
-
-
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Return rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made.
+    """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
+
+    They are empty where no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """
@@ -329,37 +245,19 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
-    if rows := budgets.rows(use):
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
+    if use.position:
         blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
-        blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
     return blocks
-
-
-def _directions(result: AuditResult) -> list[Block]:
-    found = costs.directions(result)
-    if found is None:
-        return []
-    words = costs.directions_described(result)
-    return [
-        Paragraph(say("rise-and-fall")),
-        Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
-    ]
 
 
 def _losses(result: AuditResult) -> list[Block]:
-    found, rows = costs.losses(result), worst_contexts(result)
-    if found is None and not rows:
-        return []
-    blocks: list[Block] = [Paragraph(say("loss-sign"))]
-    if found is not None:
-        words = costs.losses_described(result)
-        blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
-    if rows:
-        listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-        said = f"{worst_sentence(result)} {several_contexts(result)}".strip()
-        blocks.append(Section("Contexts whose absence would have mattered most", [Paragraph(said), listed]))
-    return blocks
+    rows = worst_contexts(result)
+    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
+    if not rows:
+        return [Paragraph(said[0])] if said[0] else []
+    listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
+    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
@@ -372,7 +270,7 @@ def _batches(result: AuditResult) -> list[Block]:
     note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
-        columns = batch_columns(result)
+        columns = batch_columns(result.batches, ex_post_digits(result))
         rows = [
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
@@ -391,31 +289,42 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
+    """A column of the per-batch table.
+
+    Attributes:
+        words: whether it holds text, which may be hostile, and no figures.
+        spare: whether it is left out where there is little room.
+    """
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
+    spare: bool = False
 
 
-def batch_columns(result: AuditResult) -> tuple[Column, ...]:
-    """Return the per-batch table's columns, without those that this run has no figure for, apart for each kind."""
-    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
-    several = any(batch.texts != 1 for batch in result.batches)
+def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
+    """Return columns of a table of batches, apart for each kind, without those that they have no figure for.
+
+    Args:
+        batches: all of the run's.
+        digits: significant ones, of ex-post costs.
+    """
+    cost = partial(or_absent, shown=partial(bound, digits=digits))
+    several = any(batch.texts != 1 for batch in batches)
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved),
-        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
+        Column("Saving (nats)", _saved, spare=True),
+        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest), spare=True),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in batches))
 
 
 def _saved(batch: BatchResult) -> str:
@@ -447,7 +356,7 @@ def listed_sentence(result: AuditResult) -> str:
 
 
 def several_contexts(result: AuditResult) -> str:
-    """Say what a batch's figures are for where one unit can change more than one context; else nothing."""
+    """Say what a batch's figures are for if a unit can change several contexts, or nothing."""
     found = result.guarantees.ex_post
     if found is None or found.unit == "context":
         return ""
@@ -456,7 +365,7 @@ def several_contexts(result: AuditResult) -> str:
 
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
-    """Return rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
+    """Return rows of WORST_COLUMNS, by size of loss: contexts whose absence matters most."""
     exact = {batch.id: batch.exact for batch in result.batches}
     shown = partial(bound, digits=ex_post_digits(result))
     return [
@@ -476,11 +385,6 @@ def worst_sentence(result: AuditResult) -> str:
     count = max(result.guarantees.empirical.contexts, listed)
     said = "The context" if listed == 1 else f"The {listed} contexts"
     return f"{said} with the largest loss by size, of {count:,} left out one at a time."
-
-
-def signed(loss: float) -> str:
-    """Return a loss with its sign, for here the sign says which way the text would have moved."""
-    return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
 
 
 def _ledger(result: AuditResult) -> list[Block]:
@@ -503,7 +407,7 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
 
     def figure(each: LedgerEntry) -> str:
         delta = f", δ = {delta_bound(each.delta, claimed)}" if each.delta else ""
-        return _nats(shown[entry.kind](each.value)) + delta
+        return in_nats(shown[entry.kind](each.value)) + delta
 
     title = f"Composition: {KIND_TITLES[entry.kind]}"
     note = neighbours(entry.relation, entry.unit, records)
@@ -535,7 +439,7 @@ def _settings(result: AuditResult) -> list[Block]:
 
 
 def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
-    """Return the run's summary as printable text, bounded in depth and breadth: configuration, versions, digests."""
+    """Return the run's summary as bounded, printable text: configuration, versions, digests."""
     configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
     configuration |= configuration.pop("settings", {})
     configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
@@ -582,7 +486,3 @@ def _scalar(value: object) -> str:
 
 def _reproduce(result: AuditResult) -> list[Block]:
     return [Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()), Commands(commands(result))]
-
-
-def _nats(figure: str) -> str:
-    return f"{figure} nats" if any(character.isdigit() for character in figure) else figure

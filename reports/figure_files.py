@@ -19,12 +19,12 @@ from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
-from dpaudit.reports.levels import claim_sentence, neighbours_of
+from dpaudit.reports.levels import at_both_levels, claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
 from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
-from dpaudit.results import AuditResult, Spread
-from dpaudit.results.rounding import bound, delta_bound
+from dpaudit.results import AuditResult
+from dpaudit.results.rounding import bound
 
 CAPTIONS = "captions.md"
 _LABEL_LENGTH = 40
@@ -35,15 +35,14 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw, with the spread of its batches' costs; None where its cost as a whole is not finite.
+    """One run to draw.
 
-    What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty.
+    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
     """
 
     name: str
     path: str
     result: AuditResult
-    spread: Spread | None
 
     @property
     def is_mean(self) -> bool:
@@ -68,7 +67,7 @@ class FigureRun(NamedTuple):
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
         marks = (_MEAN_MARK * self.is_mean, _CAUTION_MARK * self.is_doubtful)
         marked = "\u00a0".join(filter(None, (label, *marks)))  # no line breaks between
-        return Series(marked, costs, self.result.tokens, self.spread, found)
+        return Series(marked, costs, self.result.tokens, found)
 
 
 def why_not_drawn(result: AuditResult) -> str:
@@ -84,7 +83,9 @@ def why_not_drawn(result: AuditResult) -> str:
 
 
 def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Return every figure, by file name: those of each run, two of all together where there are several, and captions.
+    """Return every figure by file name, and captions.
+
+    Figures are those of each run, and two of all together where there are several.
 
     The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
     that `command` gives these files again.
@@ -125,7 +126,7 @@ def _drawings(
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return the names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, repeated ones with a number behind; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1
@@ -141,11 +142,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     result, found, digits = run.result, series.found, ex_post_digits(run.result)
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
-    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
-    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} at the batch level ({parts})"
-    if found.amplification.groups:
-        total += f", ε = {bound(found.epsilon, digits)} nats at the release level"
-    total += f", {neighbours_of(found)}"
+    total = f"{at_both_levels(found, digits)}, {neighbours_of(found)} (batch level: {parts})"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {headline(result)}. {evidence_asked(result)}"

@@ -1,29 +1,25 @@
-"""What each figure shows, and how matplotlib draws it; `figure_files` makes pages' figures and files of it.
+"""Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
-Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
-matplotlib is imported inside the functions: it takes longer to load than an audit.
+Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls
+runs by number. matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports import budgets, costs
-from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
-from dpaudit.reports.levels import neighbours_of
+from dpaudit.reports.costs import FEWEST_BINNED, BatchCosts, ex_post_digits, thinned
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
-from dpaudit.results.rounding import bound, delta_bound, saving
+from dpaudit.results import AuditResult, ExPost, TokenBand, TokenCurve
+from dpaudit.results.rounding import bound, saving
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,20 +44,12 @@ _ROW_WIDTH, LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside i
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
 
-ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
-BUDGET_AXES: dict[Kind, str] = {
-    ExPostClaim.id: "Ex-post ε, batch level (nats)",
-    ApproximateClaim.id: "Approx. ε, batch level (nats)",
-}
-_TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
-_LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
-_PROMISED: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.8}
-_ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT, "budgets": _PROMISED}
-
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `draw` is still to put on an empty canvas; its description has its figures, for who cannot see it.
+    """A figure that `draw` is still to put on an empty canvas.
+
+    Its description has its figures, for people who cannot see it.
 
     The name is for ids and file names, the height in inches.
     """
@@ -80,19 +68,16 @@ class Series:
     label: str
     costs: BatchCosts
     curve: TokenCurve | None
-    spread: Spread | None  # where its cost is finite
     found: ExPost
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Return every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run with anything to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
         growth(result),
         taking_part(result),
-        rise_and_fall(result),
-        losses_and_bounds(result),
     )
     return [drawing for drawing in drawn if drawing is not None]
 
@@ -127,7 +112,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Draw the mean cost of a token by position, its spread, and a strip with the batches behind each position.
+    """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
     None where no position has a finite mean.
     """
@@ -171,23 +156,37 @@ def token_curve(result: AuditResult) -> Drawing | None:
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
-    """Return per-batch costs of runs: a row for each, a tick for each batch; None where no run has a finite cost."""
+    """Draw per-batch costs of runs, a row for each; None where no run has a finite cost.
+
+    Each batch is a tick. Above stands a box where all of the run's costs are finite.
+    """
     if not any(run.costs.finite for run in runs):
         return None
-    rows = []
+    labels = []
     for run, change in zip(runs, _differences([run.found for run in runs]), strict=True):
         endless = f"{run.costs.unbounded:,} not finite" if run.costs.unbounded else ""
         lines = (*wrap(run.label, _ROW_WIDTH), f"n = {len(run.costs.values):,}", endless, change)
-        rows.append(("\n".join(filter(None, lines)), run.spread))
+        labels.append("\n".join(filter(None, lines)))
 
     def draw(figure: FigureBase) -> None:
-        axes = _draw_spreads(figure, rows)
+        axes = figure.add_subplot()
+        for row, run in enumerate(runs):
+            if run.costs.unbounded:
+                continue
+            least, lower, median, upper, most = run.costs.quartiles
+            axes.hlines(row, least, most, colors=INK, linewidth=1.2)
+            axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
+            axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
+            axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
         for row, run in enumerate(runs):
             axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
-        axes.set_ylim(len(rows) - 0.45, -0.45)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_xlabel("Exact ex-post cost of a batch (nats)")
+        axes.grid(axis="x")
+        axes.set_ylim(len(labels) - 0.45, -0.45)
 
     described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
-    height = 1.3 + len(rows) * max(0.62, 0.19 * max(_lines(label) for label, _ in rows))
+    height = 1.3 + len(labels) * max(0.62, 0.19 * max(map(_lines, labels)))
     return Drawing("batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height)
 
 
@@ -223,7 +222,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Draw ex-post epsilon by length, exact and Theorem 1; None where no curve has a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None if no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -247,7 +246,7 @@ def growth(result: AuditResult) -> Drawing | None:
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Draw the share of contexts that took part by position; None without budgets, or where no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets or draws."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -274,134 +273,13 @@ def taking_part(result: AuditResult) -> Drawing | None:
     return Drawing("budgets", title, budgets.took_part(use), draw, _HEIGHT + LINE_HEIGHT)
 
 
-def rise_and_fall(result: AuditResult) -> Drawing | None:
-    """Draw rise against fall; None where there are no two batches to compare."""
-    found = costs.directions(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        start = min(*found.across, *found.up)
-        axes = _draw_pairs(figure, found, "Rise of a batch (nats)", "Fall of a batch (nats)", "rise = fall", start)
-        batch, rise, fall = max(found.finite, key=lambda pair: max(pair[1:]))
-        largest = bound(max(rise, fall), ex_post_digits(result))
-        label, right = "largest exact", f"largest exact {largest}, batch {batch}"
-        if found.endless:
-            label, right = f"largest finite: {largest}", _endless(found)
-        axes.plot(rise, fall, "v", color=MARK, markersize=8, label=label)
-        axes.legend(loc="upper left")
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Rise and fall of each batch"
-    return Drawing("directions", title, costs.directions_described(result), draw, _SQUARE_HEIGHT)
-
-
-def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Draw losses of left-out contexts against bounds; None where there are no two batches to compare."""
-    found = costs.losses(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        across, up = "Exact ex-post bound of a batch (nats)", "Largest loss in the batch (nats)"
-        axes = _draw_pairs(figure, found, across, up, "the bound", 0.0)
-        axes.legend(loc="upper left")
-        share, _ = found.largest_share()
-        right = _endless(found) or f"up to {percent(share)} of the bound"
-        if found.beyond:
-            right = f"{counted(found.beyond, 'batch', 'batches')} beyond the bound"
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Largest loss of a left-out context against the bound of its batch"
-    return Drawing("losses", title, costs.losses_described(result), draw, _SQUARE_HEIGHT)
-
-
-def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
-    """Draw per-batch costs of numbered runs as one box each; None where no run has finite ones."""
-    drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
-    if not drawn:
-        return None
-    changes = _differences([spread for _, spread in drawn])
-    rows = [
-        ("\n".join(filter(None, (f"run {number} (n = {spread.batches:,})", change))), spread)
-        for (number, spread), change in zip(drawn, changes, strict=True)
-    ]
-    title, height = "Exact ex-post cost per batch of each run", 1.3 + 0.5 * len(drawn)
-    return Drawing("spreads", title, description, lambda figure: _draw_spreads(figure, rows), height)
-
-
 def line_marks(place: int) -> dict[str, Any]:
     """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
     return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
-def budget_curves(
-    panel: BudgetPanel,
-    numbers: Mapping[str, int],
-    digits: Mapping[tuple[str, Kind], int],
-    name: str,
-    starred: Collection[str] = (),
-) -> Drawing | None:
-    """Draw the panel's curves; None where none has a finite figure.
-
-    Args:
-        panel: what to draw.
-        numbers: each run's, by which it goes: a name is anybody's text.
-        digits: significant ones, of each run's figures of a kind.
-        name: the drawing's.
-        starred: the runs whose figures need a caution, which stands beside the drawing.
-    """
-    drawn = [curve for curve in panel.curves if any(map(math.isfinite, curve.epsilon))]
-    if not drawn:
-        return None
-    labels, described = [], []
-    for curve in drawn:
-        number = "" if curve.batches is None else f"n = {curve.batches:,}"
-        delta = f"δ {delta_bound(curve.delta)}" if curve.delta else ""
-        beside = ", ".join(filter(None, (number, delta)))
-        label = f"run {numbers[curve.run]}{'*' * (curve.run in starred)}"
-        labels.append(label + (f" ({beside})" if beside else ""))
-        places = sorted({0, len(curve.tokens) // 2, len(curve.tokens) - 1})
-        shown = partial(bound, digits=digits[curve.run, curve.kind])
-        points = ", ".join(f"{shown(curve.epsilon[at])} at {counted(curve.tokens[at], 'token')}" for at in places)
-        described.append(f"{labels[-1]}, {ACCOUNTANTS[curve.accountant]}: {points}")
-    # The legend's entries in rows: runs, then accountants, in two columns where their letters are few.
-    columns = 1 if max(map(len, labels)) > 22 else 2
-    entries = [list(dict.fromkeys(named)) for named in (labels, (ACCOUNTANTS[curve.accountant] for curve in drawn))]
-    filled = [label for named in entries for label in (*named, *[""] * (-len(named) % columns))]
-
-    def draw(figure: FigureBase) -> None:
-        from matplotlib.lines import Line2D
-
-        axes = _axes(figure, "Longest batch allowed (tokens)", BUDGET_AXES[panel.kind])
-        handles = {"": Line2D([], [], linestyle="")}
-        for curve, label in zip(drawn, labels, strict=True):
-            place, every = numbers[curve.run] - 1, max(1, len(curve.tokens) // 6)
-            look, accountant = line_marks(place), _ACCOUNTANT_STYLES[curve.accountant]
-            # An epsilon holds for every length since the point before.
-            axes.plot(
-                [0, *curve.tokens],
-                _gaps((curve.epsilon[0], *curve.epsilon)),
-                drawstyle="steps-pre",
-                markevery=(1 + place % every, every),
-                **look,
-                **accountant,
-            )
-            handles[label] = Line2D([], [], linestyle="", **look)
-            handles[ACCOUNTANTS[curve.accountant]] = Line2D([], [], color=INK, **accountant)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        whole_numbers(axes.xaxis)
-        listed = [label for column in range(columns) for label in filled[column::columns]]  # as matplotlib fills it
-        figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=columns)
-
-    title = f"{BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
-    legend = LINE_HEIGHT * (len(filled) // columns)
-    return Drawing(name, title, f"{'; '.join(described)}.", draw, 3.0 + legend)
-
-
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Return low, median and high as drawn: a gap where one is not finite, and the median between the others."""
+    """Return low, median, high as drawn, with gaps if not finite, and the median in between."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
@@ -452,7 +330,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Return axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and a strip below for the number of batches there."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -480,26 +358,8 @@ def _lines(label: str) -> int:
     return 1 + label.count("\n")
 
 
-def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]]) -> Axes:
-    """Draw a row for each run, by its label: a box, or nothing where its largest cost is not finite."""
-    axes = figure.add_subplot()
-    for row, (_, spread) in enumerate(rows):
-        if spread is None:
-            continue
-        box = spread.upper_quartile - spread.lower_quartile
-        axes.hlines(row, spread.minimum, spread.maximum, colors=INK, linewidth=1.2)
-        axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=BAR, edgecolor=BAR)
-        axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
-        axes.vlines(spread.median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.invert_yaxis()
-    axes.set_xlabel("Exact ex-post cost of a batch (nats)")
-    axes.grid(axis="x")
-    return axes
-
-
-def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
-    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
+def _differences(found: Sequence[ExPost]) -> list[str]:
+    """Return each run's neighbours' difference, in a few words; "" if it is the same for all."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
@@ -523,42 +383,3 @@ def whole_numbers(axis: Axis, most: int = 10) -> None:
 def _gaps(values: tuple[float, ...]) -> list[float]:
     """Return values to draw: what is not finite leaves a gap in the line."""
     return [value if math.isfinite(value) else math.nan for value in values]
-
-
-def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """Draw the points on axes of one range from `start`, and the line on which both figures are equal."""
-    axes = _axes(figure, across_name, up_name, grid="both")
-    across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
-    end = max(across.max(), up.max())
-    room = 0.06 * (end - start) or 0.1 * end or 0.1
-    low, high = max(0.0, start - room), end + room
-    if len(across) > MOST_POINTS:
-        across, up, counts = _by_cell(across, up, (low, high))
-        sizes = 4 + 60 * counts / counts.max()
-    axes.plot([low, high], [low, high], "--", color=INK, linewidth=1.1, label=line)
-    axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    return axes
-
-
-def _by_cell(
-    across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return the mean of the points in each cell of a grid, and how many they are.
-
-    Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
-    """
-    edges = np.linspace(*span, _CELLS + 1)
-    places = np.stack([np.digitize(across, edges), np.digitize(up, edges), up > across])
-    _, cells, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
-    means = (np.bincount(cells.reshape(-1), weights=values) / counts for values in (across, up))
-    return next(means), next(means), counts
-
-
-def _endless(found: Pairs) -> str:
-    """Return which batches have no finite figure, in few words; empty where all have one."""
-    count = len(found.endless)
-    if count == 1:
-        return f"batch {found.endless[0][0]} is not bounded"
-    return f"{count:,} batches are not bounded" if count else ""

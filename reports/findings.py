@@ -1,4 +1,4 @@
-"""What the checks found, before any format: by family, by level of evidence, and what was not made."""
+"""The checks' findings, before any format: by family, by level of evidence, and those not made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
-from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
+from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
 from dpaudit.results import (
     VERY_SHORT,
@@ -31,17 +31,6 @@ MEASURED = "Measured"
 _PLACE = re.compile(r"docs/([\w-]+)\.md(?:#([\w-]+))?")
 #: The most checks that are named one by one.
 MOST_NAMED = 16
-#: What stands above the cells of a `Rung`.
-LADDER_COLUMNS = (
-    "Level",
-    "Rests on",
-    "Passed",
-    "Failed",
-    "Warned or could not run",
-    "Not made",
-    "Does not apply",
-    "Asked for",
-)
 #: How checks that were made come out, worst first.
 _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 
@@ -63,45 +52,30 @@ class Unmade(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
+        """Their ids in a line, or only their number where too many would hide all else."""
         return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
 
     @property
     def described(self) -> str:
-        """What they are and what to do, in a line."""
+        """The unmade checks and what to do, in a line."""
         needed = " (needed for a pass)" if self.needed else ""
         return f"{self.named}{needed}. {self.remedy}".rstrip()
 
 
 class Family(NamedTuple):
-    """Checks whose ids agree up to the dot, failed ones first: what they look at, and those that ran (at least one)."""
+    """Checks whose ids agree up to the dot, failed ones first; at least one ran.
+
+    Its name is what they look at.
+    """
 
     name: str
     checks: tuple[CheckResult, ...]
 
     @property
     def tally(self) -> str:
-        """How they came out: `1 failed, 3 passed`."""
+        """The counts of outcomes: `1 failed, 3 passed`."""
         counts = Counter(check.status for check in self.checks)
         return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
-
-
-class Rung(NamedTuple):
-    """One level of evidence: how many of its checks came out how, and whether the audit asked for all of them."""
-
-    level: int
-    rests_on: str
-    passed: int
-    failed: int
-    unsure: int
-    not_made: int
-    not_about: int
-    asked: bool
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The rung as a row of `LADDER_COLUMNS`."""
-        return (*map(str, self[:-1]), "yes" if self.asked else "no")
 
 
 def is_public(result: AuditResult) -> bool:
@@ -110,20 +84,25 @@ def is_public(result: AuditResult) -> bool:
 
 
 def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
-    """Return the checks of these statuses, in the order of `statuses`, then in the audit's own order."""
+    """Return checks by status, in the order of `statuses`, then in the audit's own order."""
     return [check for status in statuses for check in result.checks if check.status == status]
 
 
 def tally(result: AuditResult) -> str:
     """Say how many checks came out how, in one line."""
+    return f"Checks: {counts(result)}"
+
+
+def counts(result: AuditResult) -> str:
+    """Return how many checks came out how, in words."""
     named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
-    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    found = [(len(checks_with(result, status)), name) for status, name in named.items()]
     required, unmade = len(needed(result)), len(checks_not_made(result))
     not_about = len(checks_not_about(result))
-    counts += [(required, "not verified"), (unmade - required, "not made")]
-    counts.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
-    said = [f"{count} {name}" for count, name in counts if count]
-    return "Checks: " + (", ".join(said) if said else "none ran")
+    found += [(required, "not verified"), (unmade - required, "not made")]
+    found.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
+    said = [f"{count} {name}" for count, name in found if count]
+    return ", ".join(said) if said else "none ran"
 
 
 def canaries_said(found: CanaryGuesses) -> str:
@@ -156,13 +135,16 @@ def causes(result: AuditResult) -> list[CheckResult]:
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """Return what a check measured and expected, each by its name; readers outside get what it compares."""
+    """Return what a check measured and expected, by name.
+
+    Readers outside get what it compares.
+    """
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
 
 def expected_name(result: AuditResult) -> str:
-    """Return what stands before a check's `expected`, which says for readers outside what the check compares."""
+    """Return the name of a check's `expected`; for readers outside it is what is compared."""
     return "Compares" if is_public(result) else "Expected"
 
 
@@ -177,19 +159,19 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
-    """Return the checks that apply and were not made, by what would make them; first what a pass needs."""
+    """Return the checks that apply but were not made, by remedy; first what a pass needs."""
     groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
     found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
 
 def still_to_make(result: AuditResult) -> tuple[Unmade, ...]:
-    """Return the unmade checks that can be made now: none of a run that has to be mended first to be read."""
+    """Return the unmade checks that can be made now, none if the run must first be mended."""
     return () if result.verdict == "error" else unmade(result)
 
 
 def _reason(check: CheckResult) -> str:
-    """Return what checks have in common that one command makes, or that were not made for the same reason."""
+    """Return what checks share that one command makes, or that one reason kept from being made."""
     if check.made_with:
         return check.made_with
     if not check.code:  # readers outside are not told
@@ -227,7 +209,7 @@ def needed(result: AuditResult) -> set[str]:
 
 
 def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
-    """Return these checks by family: those with a failed one first, then in the audit's own order."""
+    """Return these checks by family: those with failures first, then in the audit's own order."""
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
@@ -241,7 +223,10 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """Yield what a report says of a check, in order. How to mend it is said where it did not pass."""
+    """Yield a report's statements on a check, in order.
+
+    They say how to mend it where it did not pass.
+    """
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
@@ -260,7 +245,7 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
 
 
 def cited(reference: str) -> str:
-    """Return a reference that can be followed from paper: places in the documentation by their page and heading."""
+    """Return a reference to follow from paper: documentation places by page and heading."""
     return _PLACE.sub(lambda found: _place(*found.groups()), reference)
 
 
@@ -269,48 +254,11 @@ def _place(page: str, heading: str | None) -> str:
     return f"documentation of dpaudit, page {page}{where}"
 
 
-def rungs(result: AuditResult) -> tuple[Rung, ...]:
-    """Return every level from the lowest, those that no check came to included."""
-    found = []
-    for level, known in enumerate(EVIDENCE_LEVELS):
-        here = Counter(check.status for check in result.checks if check.evidence == level)
-        not_made, not_about = (
-            sum(check.evidence == level for check in skipped)
-            for skipped in (checks_not_made(result), checks_not_about(result))
-        )
-        unsure = here["warn"] + here["error"]
-        asked = level <= result.evidence
-        found.append(Rung(level, known.rests_on, here["pass"], here["fail"], unsure, not_made, not_about, asked))
-    return tuple(found)
-
-
-def standing(result: AuditResult) -> str:
-    """Say how far up every check holds, and how far this audit asked."""
-    found = rungs(result)
-    broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
-    sentences = [f"This audit asked for {_levels(result.evidence)}."]
-    if broken is None:
-        sentences.append("Every check there that applies to this run passed.")
-    else:
-        if broken.level:
-            sentences.append(f"Every check of {_levels(broken.level - 1)} that applies to this run passed.")
-        doubt = "what rests on it, or on a level above, is in doubt"
-        sentences.append(f"Not every check of level {broken.level} did: {doubt}.")
-    beyond = [rung for rung in found if not rung.asked]
-    if not_passed := sum(rung.failed + rung.unsure for rung in beyond):
-        decides = "did not pass, and a failed one decides the verdict too"
-        sentences.append(f"Beyond it, {counted(not_passed, 'check')} {decides}.")
-    if not_made := sum(rung.not_made for rung in beyond):
-        sentences.append(f"Beyond what was asked for, {counted(not_made, 'check was', 'checks were')} not made.")
-    return " ".join(sentences)
-
-
-def _levels(top: int) -> str:
-    return f"levels 0 to {top}" if top else "level 0"
-
-
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a few words; the first of them, up to the colon, are the verdict itself."""
+    """Return the verdict in a few words.
+
+    The first of them, up to the colon, are the verdict itself.
+    """
     return sentence(_headline(result))
 
 
@@ -345,7 +293,10 @@ def caveats(result: AuditResult, family: Literal["empty-bound", "of-claim", "of-
 
 
 def caution(result: AuditResult) -> str:
-    """Say what to mind about recomputed figures where other checks than the claim's own are no pass; else nothing."""
+    """Say what to mind about recomputed figures where checks other than the claim's did not pass.
+
+    Otherwise say nothing.
+    """
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")

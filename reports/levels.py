@@ -1,4 +1,4 @@
-"""The two levels of an epsilon: what each is called, whom it holds against, and why both can be equal.
+"""The two levels of an epsilon: their names, whom they hold against, and why both can be equal.
 
 The release level is for readers of the texts, who do not know which batch a record was in. The batch level is for
 whoever does, because they have the key, the assignment or the run directory.
@@ -24,7 +24,7 @@ from dpaudit.results import (
     ForNeighbours,
     Guarantees,
 )
-from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, decimals, delta_bound, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -85,7 +85,7 @@ def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> 
 
 
 def why_equal(found: ExPost | Approximate | None) -> str:
-    """Return why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
+    """Return why the levels are equal, as a sentence, or "" if they differ or nothing is known."""
     if found is None or found.amplification.groups:
         return ""
     reason = found.amplification.reason
@@ -93,7 +93,7 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Return significant digits for all figures of one kind of a run: one number never shows in two ways.
+    """Return significant digits for all figures of a kind of a run: no number shows in two ways.
 
     They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
     """
@@ -106,7 +106,10 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
 
 def holding(result: AuditResult) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold."""
+    """Return the levels of a claim that passed, each with whom it holds against.
+
+    Return none where none is known to hold.
+    """
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
@@ -128,7 +131,10 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
 
 
 def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
-    """Yield what a claim of zCDP gives readers at its delta, as recomputed, and then itself, which is of a batch."""
+    """Yield a zCDP claim's meaning for readers at its delta, as recomputed, and then the claim.
+
+    The claim itself is of a batch.
+    """
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)
@@ -169,7 +175,7 @@ def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Val
 
 
 def secret_batches(amplification: Amplification) -> str:
-    """Say what the release level gains from: how many batches of each group are generated, and how often."""
+    """Say what the release level gains from: a group's generated batches, and the rounds."""
     groups = [
         f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
         for batches, generated in amplification.groups[:_MOST_GROUPS]
@@ -191,16 +197,24 @@ def claimed_words(claim: ClaimResult) -> str:
     return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
 
 
-def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> str:
-    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta."""
-    found, at_delta = guarantees.zcdp, guarantees.approximate
-    said = f"{BATCH}: claimed {promised(claim)}"
+def at_both_levels(found: ExPost | Approximate, digits: int) -> str:
+    """Return the recomputed epsilons, each with its level, and their δ."""
+    release = f"ε ≤ {bound(found.epsilon, digits)} nats"
+    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
+    if not found.amplification.groups:
+        return f"{release} (both levels){delta}"
+    return f"{release} (release level), ε ≤ {bound(found.batch_epsilon, digits)} nats (batch level){delta}"
+
+
+def recomputed_words(claim: ClaimResult, guarantees: Guarantees) -> str:
+    """Return what was recomputed for a claim; or that nothing was."""
+    found, rho = guarantees.epsilons(claim.kind), guarantees.zcdp
+    said = []
+    if rho is not None:
+        said.append(f"ρ ≤ {bound_against(rho.rho, claim.rho)} nats (batch level)")
     if found is not None:
-        said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
-    if at_delta is not None:
-        batch = f" ({bound(at_delta.batch_epsilon)} of a batch)" if are_apart(None, at_delta) else ""
-        said += f". At δ = {stated(at_delta.delta)}: ε ≤ {bound(at_delta.epsilon)}{batch}"
-    return said
+        said.append(at_both_levels(found, digits_for(claim, found)))
+    return "; ".join(said) or "no figure of this kind: nothing in the record bounds it"
 
 
 def few_batches(batches: int, labels: int) -> str:
@@ -218,7 +232,7 @@ def claim_sentence(result: AuditResult) -> str:
 
 
 def claim_words(claim: ClaimResult) -> str:
-    """Return a claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
+    """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 

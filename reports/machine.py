@@ -84,7 +84,10 @@ BASE = "RUN_DIR"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """Return the log as JSON: one run, a rule for each check, a result for each that failed, warned or is lacking."""
+    """Return the log as JSON: one run, a rule for each check, a result for each without a pass.
+
+    These failed, warned or are lacking.
+    """
     needed = findings.needed(result)
     explained = "`dpaudit checks ID` explains a check."
     rules = {

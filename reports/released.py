@@ -1,4 +1,4 @@
-"""The released texts as a report for readers inside shows them: every token marked by what it cost."""
+"""The released texts in a report for readers inside: every token marked by its cost."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class ReleasedTexts:
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What each mark begins at; empty where nothing is marked."""
+        """The threshold of each mark; empty if nothing is marked."""
         return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
 
     @property
     def left_out(self) -> str:
-        """How many texts are not shown, and of which tokens no more is told than marks; empty where all is shown."""
+        """The number of texts not shown, and the tokens told only by marks, or "" if none."""
         of_all = sum(batch.texts for batch in self._result.batches)
         said = []
         if self._samples and of_all > len(self):
@@ -95,7 +95,7 @@ class ReleasedTexts:
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
-        """Yield how long it is, what it cost and is labelled with, and which of its tokens cost most."""
+        """Yield a text's length, cost and label, and its most expensive tokens."""
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")

@@ -1,4 +1,4 @@
-"""How to make a report again, and whose claim it is about."""
+"""The commands that make a report again, and the owner of its claim."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def commands(result: AuditResult) -> tuple[str, ...]:
 
 
 def rests_on(result: AuditResult) -> str:
-    """Return the options without which an audit would not show what this one did: the model, the data, the level."""
+    """Return the options that an audit needs to show the same: the model, the data, the level."""
     replays = [check for check in result.checks if check.id in _REPLAYS]
     replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
     # Where nothing of ours can load the generator, no check asks for the data.

@@ -1,4 +1,4 @@
-"""What commands print of audits, as documents: a summary, what failed, the demo's runs and the catalogue of checks."""
+"""Commands' output on audits, as documents: summaries, failures, demo runs, catalogue of checks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
 
 
 def _epsilons(result: AuditResult) -> Iterator[Block]:
-    """Yield each level's epsilon with what it promises; the guarantee in its place where no level is known to hold."""
+    """Yield each level's epsilon with what it promises.
+
+    Where no level is known to hold, yield the guarantee in its place.
+    """
     held = levels.holding(result)
     if result.claim is not None and result.claim.rho is not None:
         yield Paragraph(epsilons(result))
@@ -108,7 +111,7 @@ def _failed(result: AuditResult) -> Iterator[Block]:
 
 
 def _checks(result: AuditResult) -> Iterator[Block]:
-    """Yield how many checks came out how, what a pass still needs, and the command that makes the others."""
+    """Yield the counts of outcomes, what a pass still needs, and the command for other checks."""
     groups = findings.still_to_make(result)
     by_command = [check for group in groups if not group.needed for check in group.checks if check.made_with]
     options = options_making(by_command, result.evidence)
@@ -123,11 +126,12 @@ def _checks(result: AuditResult) -> Iterator[Block]:
 
 
 def epsilons(result: AuditResult) -> str:
-    """Return what is claimed and what was recomputed at either level, in a line; empty without a claim."""
+    """Return what is claimed and recomputed at both levels, in a line, or "" without a claim."""
     if result.claim is None:
         return ""
     if result.claim.rho is not None:
-        return levels.claimed_and_recomputed_rho(result.claim, result.guarantees)
+        recomputed = levels.recomputed_words(result.claim, result.guarantees)
+        return f"Claimed: {levels.claimed_words(result.claim)}. Recomputed: {recomputed}"
     figures = _figures(result)
     return ". ".join(f"{name}: {figure}" for name, figure in figures) if len(figures) > 1 else figures[0][1]
 
@@ -167,7 +171,9 @@ def _id(check: CheckResult) -> str:
 
 
 def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> Document:
-    """Return two texts of each run under its verdict, epsilon and contexts, and what the epsilons mean where all pass.
+    """Return two texts of each run under its verdict, epsilon and contexts.
+
+    If all pass, the epsilons are explained.
 
     Args:
         runs: by name, each audit with labels and texts.
@@ -209,7 +215,10 @@ def higher_levels(result: AuditResult) -> Definitions:
 
 
 def failures(result: AuditResult) -> Document:
-    """Return the verdict, and a paragraph for each check that failed, could not run or was needed and not made."""
+    """Return the verdict, and a paragraph for each failed, broken or missing check.
+
+    A missing check was needed and not made.
+    """
     blocks: list[Block] = []
     for check in findings.checks_with(result, "fail", "error"):
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))

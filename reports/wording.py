@@ -1,7 +1,8 @@
-"""The words that every report shares: statuses, evidence levels, kinds of epsilon, warnings and the glossary."""
+"""All reports' words: statuses, evidence levels, kinds of epsilon, warnings and the glossary."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
@@ -11,7 +12,7 @@ from dpaudit.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Finding, Status, Verdict
 from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.rounding import DIGITS, lower_bound
+from dpaudit.results.rounding import DIGITS, lower_bound, nearest
 
 Value = TypeVar("Value")
 
@@ -73,7 +74,7 @@ _RELATIONS: Final[dict[str, str]] = {"add_remove": "add or remove one", "replace
 
 
 def say(name: str, **values: str | int) -> str:
-    """Return words that stand on pages whatever was found: the catalogue's sentence `page.NAME`, with its values."""
+    """Return fixed words for pages: the catalogue's sentence `page.NAME`, with its values."""
     return sentence(Finding(code=f"page.{name}", values={**values}))
 
 
@@ -93,7 +94,7 @@ def glossary() -> dict[str, str]:
 
 
 def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
-    """Return what neighbouring data sets differ by: "add or remove one user with at most 10 records"."""
+    """Return neighbours' difference: "add or remove one user with at most 10 records"."""
     of_user = ", all records of theirs"
     if records_per_user is not None:
         of_user = f" with at most {counted(records_per_user, 'record')}"
@@ -103,6 +104,12 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
     """Return how a figure is shown, where there is one."""
     return ABSENT if value is None else shown(value)
+
+
+def signed(value: float, digits: int = DIGITS) -> str:
+    """Return a measured figure with its sign, which gives the direction of a change."""
+    shown = nearest(value, digits)
+    return f"+{shown}" if value > 0 and math.isfinite(value) else shown
 
 
 def least_epsilon(epsilon: float) -> str:

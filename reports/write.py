@@ -1,4 +1,4 @@
-"""Writes reports to disk: readable by their owner only, and never half-written."""
+"""Reports on disk: readable by their owner only, and never half-written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def documents(result: AuditResult) -> dict[str, str]:
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Write report.html, report.json, report.md and junit.xml, as `write_files` does; return paths by format."""
+    """Write report.html, report.json, report.md and junit.xml; return paths by format.
+
+    See `write_files`.
+    """
     return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
 
 
@@ -53,7 +56,7 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuse what is no plain file: a rename would put one in the place of a device, a pipe or a link too."""
+    """Refuse special files: a rename would replace a device, a pipe or a link by a plain file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

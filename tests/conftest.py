@@ -1,4 +1,4 @@
-"""Small real runs, made by an honest miniature of the mechanism, and the tools to plant faults in them.
+"""Small real runs, made by an honest miniature of the mechanism, and tools to plant faults in them.
 
 Whatever a test needs of this file it gets through the fixture `make_run`.
 """
@@ -101,6 +101,7 @@ from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from tests import warm
 from tests.forging import list_digests
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
@@ -131,7 +132,7 @@ Values: TypeAlias = NDArray[np.floating]
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: to look through torch and transformers takes a collection of garbage 0.4 s each time."""
+    """Freeze imported objects: to search torch and transformers costs each collection 0.4 s."""
     gc.freeze()
 
 
@@ -442,7 +443,7 @@ class Spec:
 
     @property
     def assignment(self) -> tuple[Assigned, ...]:
-        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch.
+        """The records of contexts and other cells, by the keyed hash; the rest are in no batch.
 
         Of several rounds some records of each label, by their groups.
         """
@@ -492,7 +493,7 @@ class Spec:
         return KeyedHash(bytes.fromhex(self.key))
 
     def _digests(self, label: str) -> Iterator[str]:
-        """Digests of a label's records, one after the other; the seed makes them those of another data set."""
+        """Digests of a label's records, one by one; the seed makes them another data set's."""
         return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
 
     def goes(self, batch: int, slot: int | None) -> Callable[[str], bool]:
@@ -770,7 +771,7 @@ TESTED = (
 
 
 class Tests:
-    """One batch's tests: what a generator that uses the sparse vector technique keeps between tokens."""
+    """A batch's tests: a sparse-vector generator's memory between tokens."""
 
     def __init__(self, spec: Spec, batch: int) -> None:
         self.how, self.draw = spec.tested, spec.mechanism.draw
@@ -933,7 +934,7 @@ def by_ascending_score(u: float, scores: Values) -> int:
 
 
 class Place(NamedTuple):
-    """Where a token of a committed seed's run is drawn: its run, batch and step there, and the text before it."""
+    """The place of a committed seed's draw: its run, batch and step, and the text before it."""
 
     commitment: str
     batch: int
@@ -1202,7 +1203,10 @@ def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
 
 @dataclass
 class DraftText:
-    """A text while a fault is planted in its batch. The last one has all steps that the others leave."""
+    """A text while a fault is planted in its batch.
+
+    The last text has all steps that the others leave.
+    """
 
     length: int
     text: str | None
@@ -1280,7 +1284,7 @@ class Run:
             return Draft(reader.header, list(reader.steps()), texts)
 
     def rewrite(self, batch: int, change: Callable[[Draft], None]) -> None:
-        """Read a batch, change it, and write it again as a generator would; samples.jsonl follows."""
+        """Read a batch, change it, and rewrite it as a generator would; samples.jsonl follows."""
         draft = self.draft(batch)
         change(draft)
         path = self.steps_file(batch)
@@ -1341,7 +1345,7 @@ class Run:
         self.edit_samples(lambda lines: lines.pop(batch))
 
     def rehash(self) -> None:
-        """Forge the commitment and `hashes`, so that some other check has to notice what was done."""
+        """Forge the commitment and `hashes`, so that another check has to notice the change."""
         with suppress(InputError):  # without a manifest there is nothing to commit to
             reader = RunReader(self.path)
             digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
@@ -1355,7 +1359,7 @@ class Run:
         list_digests(self.path)
 
     def hold(self, *, commitment: bool = True, head: bool = True) -> None:
-        """Hand over the run as it is now: from here on it is audited against its commitment, its head or both."""
+        """Hand over the present run: audits use its commitment, its head, or both, from here on."""
         reader = RunReader(self.path)
         self.held = Held(reader.manifest.commitment if commitment else None, reader.head() if head else None)
 
@@ -1376,7 +1380,7 @@ class Run:
 
     @property
     def approximate(self) -> float:
-        """The approximate epsilon that an audit of the untouched run recomputes, at the release level."""
+        """The release-level approximate epsilon that an audit of the untouched run recomputes."""
         return self._approximate.epsilon
 
     @property
@@ -1446,7 +1450,10 @@ def know_tokenizer(serialised: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def known_tokenizers() -> Iterator[None]:
-    """What a test's run is written with is its model's tokenizer, unless it is planted afterwards."""
+    """Count every tokenizer that a test's run is written with as its model's.
+
+    One that is planted afterwards is not.
+    """
     create = RunWriter.create
 
     def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
@@ -1463,6 +1470,13 @@ def known_tokenizers() -> Iterator[None]:
 def failed() -> Callable[[AuditResult], set[str]]:
     """The ids of the checks that an audit found to fail."""
     return failed_checks
+
+
+@pytest.fixture(scope="session")
+def warm_dpaudit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A command `dpaudit` that begins in a moment: a fork of a process that has its modules."""
+    with warm.warm_dpaudit(tmp_path_factory.mktemp("bin")) as command:
+        yield command
 
 
 @pytest.fixture

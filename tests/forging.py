@@ -1,4 +1,4 @@
-"""Digests of a run directory written anew, as somebody would who hides a change, or as a crash would have left them."""
+"""A run directory's digests rewritten, to hide a change or as a crash would have left them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST = ("run.json", "samples.jsonl")
 
 
 def journal_of(run: Path, entries: Iterable[tuple[str, str]]) -> str:
-    """A journal of these digests and names, chained as it should be, though run.json be no manifest."""
+    """A journal of these digests and names, chained as it should be, for any run.json."""
     begun: Any = SimpleNamespace(nonce=None, commitment=None)
     with suppress(InputError):
         begun = RunReader(run).manifest

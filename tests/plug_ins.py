@@ -27,7 +27,7 @@ def metadata_of(package: Path) -> tuple[str, Mapping[str, Mapping[str, str]]]:
 
 @contextmanager
 def plugged_in(site: Path, package: Path) -> Iterator[None]:
-    """Lay a package out as an installer does, from its folder, and have it found while a block runs."""
+    """Lay a package out as an installer does, from its folder, to be found while a block runs."""
     name, groups = metadata_of(package)
     code = package / name.replace("-", "_")
     shutil.copytree(code, site / code.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -37,7 +37,7 @@ def plugged_in(site: Path, package: Path) -> Iterator[None]:
 
 @contextmanager
 def installed(site: Path, name: str, groups: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
-    """Have modules of a folder found as those of a package with these entry points while a block runs."""
+    """Let a folder's modules be a package with these entry points while a block runs."""
     told = site / f"{name.replace('-', '_')}-0.1.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
@@ -66,6 +66,6 @@ def is_of(site: Path, module: Any) -> bool:
 
 def forget() -> None:
     """Look for plug-ins anew."""
-    catalogue = entries._with  # knows plug-ins by their names, which other tests' have
+    catalogue = entries._catalogue_with  # knows plug-ins by their names, which other tests' have
     for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, catalogue):
         each.cache_clear()

@@ -211,9 +211,7 @@ def test_compare(make_run, dpaudit, tmp_path, plant, code, message, as_json):
     assert "<html" in page.read_text(encoding="utf-8")
     if as_json:
         document = strict_json(out)
-        assert [found["name"] for found in document["runs"]] == [str(run.path), str(mean.path)]
-        for column in document["same_length"] + document["affordable"]:
-            assert {figure["kind"] for figure in column["figures"]} == {column["kind"]}
+        assert list(document["runs"]) == [str(run.path), str(mean.path)]
     else:
         assert "cannot be compared" in out
 
@@ -1062,7 +1060,7 @@ def test_unusable_command_lines(dpaudit):
 
 
 def test_no_command_is_answered_with_the_help(dpaudit):
-    """Not with 0, which says that a claim holds: in a script the command may have been an empty variable."""
+    """An exit code 0 would say that a claim holds: a script's command may be an empty variable."""
     code, out, err = dpaudit()
     assert (code, out) == (2, "")
     assert (0, err, "") == dpaudit("-h") == dpaudit("--help")

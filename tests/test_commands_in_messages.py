@@ -1,4 +1,4 @@
-"""Every command that a message, a remedy or a page of help shows runs here as it is typed, or is listed with why not.
+"""Every command in messages, remedies and help pages runs as typed here, or is listed with why not.
 
 A new message with a command fails here until it is in one of the tables below.
 """
@@ -82,7 +82,7 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
-    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
+    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_preflight.py runs it"),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
@@ -186,7 +186,7 @@ LISTED = {
 
 @cache
 def shown_commands() -> dict[str, str]:
-    """Every command that the sources' strings, the templates and the help show, by where one of them stands."""
+    """All commands in the sources' strings, the templates and the help, each with one place."""
     found: dict[str, str] = {}
     for folder in ("dpaudit", "generation", "reports"):
         for file in sorted((ROOT / folder).rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Random damage to run directories: the audit never crashes, and never passes a run that is not the one it was.
+"""Random damage to run directories: the audit never crashes, and never passes a changed run.
 
 As long as the digests are not forged, any change at all is noticed. Where they are, a pass must mean that everything
 the record can vouch for is as it was: `vouched` says what that is, and leaves out what it is not.

@@ -1,6 +1,7 @@
-"""Mutated and made-up run directories in a process of limited means: none costs much, and none ends in exit code 3.
+"""Mutated and made-up run directories: none costs much, and none ends in exit code 3.
 
-What an audit may take is the same for all of them, whatever they declare, and whatever size their files have.
+A process of limited means reads them. What an audit may take is the same for all of them, whatever
+they declare, and whatever size their files have.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def vocabulary_made_up(run: Any, rng: random.Random) -> str:
 
 
 def sparse(run: Any, rng: random.Random) -> str:
-    """A file of nothing, whose size is all that there is of it; under a name that hashes may know."""
+    """A file that is empty but large, under a name that `hashes` may know."""
     name = rng.choice((*TEXTS, "steps/00000000.zip", "steps/00000007.zip", "steps/notes", "notes"))
     size = 1 << rng.randrange(20, 43)
     with (run / name).open("ab") as file:

@@ -1,4 +1,4 @@
-"""What other packages add: found by entry points, named where it took part, and held apart where it is broken."""
+"""Other packages' additions: found by entry points, named in results, and set apart if broken."""
 
 from __future__ import annotations
 

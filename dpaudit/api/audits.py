@@ -17,9 +17,9 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim
+from dpaudit.claims import ApproximateClaim
+from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs.storage import Location
 
-#: How the statuses of checks are called in a count.
-_OUTCOMES = {"pass": "passed", "fail": "failed", "error": "could not run", "warn": "warned"}
 #: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes them.
 Amounts = Mapping[str, Any]
 
@@ -91,7 +89,10 @@ class Audit(Shown[AuditResult]):
 
     @property
     def verdict(self) -> str:
-        """The verdict: "pass", "not_verified" (a required check was not made), "fail" or "error" (unreadable)."""
+        """The verdict: "pass", "not_verified", "fail" or "error".
+
+        With "not_verified" a required check was not made; with "error" the run is unreadable.
+        """
         return self.result.verdict
 
     @property
@@ -115,12 +116,18 @@ class Audit(Shown[AuditResult]):
 
     @property
     def batch_epsilon(self) -> float | None:
-        """The recomputed epsilon at the batch level (for someone who knows a record's batch), in nats, as `epsilon`."""
+        """The recomputed epsilon at the batch level, in nats, as `epsilon`.
+
+        This level is for someone who knows a record's batch.
+        """
         return None if self._recomputed is None else self._recomputed.batch_epsilon
 
     @property
     def rho(self) -> float | None:
-        """The recomputed rho of zCDP, in nats, at the batch level; None unless the claim states one."""
+        """The recomputed rho of zCDP at the batch level, in nats, if the claim states a rho.
+
+        None otherwise.
+        """
         found = self.result.guarantees.zcdp
         return None if found is None else found.rho
 
@@ -138,7 +145,11 @@ class Audit(Shown[AuditResult]):
         raise TypeError("an audit is neither true nor false: look at .verdict, or call .raise_for_failure()")
 
     def check(self, check_id: str) -> CheckResult:
-        """Return the outcome of one check, such as "claim.epsilon". Raises InputError where there is no such check."""
+        """Return the outcome of one check, such as "claim.epsilon".
+
+        Raises:
+            InputError: there is no such check.
+        """
         by_id = {check.id: check for check in self.checks}
         if check_id not in by_id:
             close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1))
@@ -147,19 +158,25 @@ class Audit(Shown[AuditResult]):
 
     @cached_property
     def quality(self) -> tuple[Quality | None, str]:
-        """The run's evaluation, read once, and why it cannot be shown; both empty where there is none. Private."""
+        """The run's evaluation, read once, and why it cannot be shown.
+
+        Both are empty where there is none. Private.
+        """
         return quality_of(self.run)
 
     @cached_property
     def report(self) -> AuditResult:
-        """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
+        """The result that `save` writes.
+
+        Unless it is the public form, it has the run's evaluation, if any.
+        """
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
         return self.result.model_copy(update={"quality": quality and quality.without_digests()})
 
     def with_digests(self) -> AuditResult:
-        """Return the result and the run's evaluation with the digests of its private texts, for comparisons."""
+        """Return the result and the evaluation with private texts' digests, for comparisons."""
         if self.result.verdict == "error":
             return self.result
         quality, problem = self.quality
@@ -168,7 +185,7 @@ class Audit(Shown[AuditResult]):
         return self.result.model_copy(update={"quality": quality})
 
     def public(self) -> Audit:
-        """Return the form for readers outside: without anything that was worked out from the private records."""
+        """Return the form for readers outside, without all that private records gave."""
         from dpaudit.auditing.disclosure import public_form
 
         return Audit(self.run, public_form(self.result), self._monitor)
@@ -179,7 +196,10 @@ class Audit(Shown[AuditResult]):
             raise AuditError(self)
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per check: id, title, status, evidence and what was measured."""
+        """Return a pandas.DataFrame with a row per check.
+
+        Its columns are id, title, status, evidence and what was measured.
+        """
         return dataframe(check.model_dump() for check in self.checks)
 
     def to_html(self) -> str:
@@ -215,36 +235,16 @@ class Audit(Shown[AuditResult]):
         return f"Audit of {self.run}: {self.verdict}"
 
     def _rows(self) -> list[tuple[str, str]]:
-        counts = {word: sum(check.status == status for check in self.checks) for status, word in _OUTCOMES.items()}
-        unmade = len(self.result.not_checked)
-        counts |= {"not made": unmade, "do not apply": sum(c.status == "skip" for c in self.checks) - unmade}
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count or word == "failed")
-        claim, found = self.claim, self._recomputed
+        claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:
-            delta = f", delta {stated(claim.delta)}" if claim.delta else ""
-            batch = None if claim.batch_epsilon is None else stated(claim.batch_epsilon)
-            figure = CLAIM_KINDS[claim.kind].figures[0]
-            levels = stated(claim.stated) if claim.epsilon is None else _levels(stated(claim.epsilon), batch)
-            claimed = f"{claim.kind} {figure} {levels}{delta}; {claim.relation}, per {claim.unit}"
-            recomputed = "no figure of this kind: nothing in the record bounds it"
-        if claim is not None and found is not None:
-            delta = f", delta {delta_bound(found.delta, claim.delta)}" if found.delta else ""
-            batch = bound_against(found.batch_epsilon, claim.batch_epsilon)
-            recomputed = f"epsilon {_levels(bound_against(found.epsilon, claim.epsilon), batch)}{delta}"
-        if claim is not None and self.rho is not None:
-            beside = "" if found is None else f" (batch level); {recomputed}"
-            recomputed = f"rho {bound_against(self.rho, claim.rho)}{beside}"
+            claimed, recomputed = levels.claim_words(claim), levels.recomputed_words(claim, self.result.guarantees)
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
-            ("checks", f"{said} (evidence level {self.result.evidence})"),
+            ("checks", f"{findings.counts(self.result)} (evidence level {self.result.evidence})"),
             ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
         ]
-
-
-def _levels(release: str, batch: str | None) -> str:
-    return f"{release} (release level)" + ("" if batch is None else f", {batch} (batch level)")
 
 
 def audit(
@@ -441,7 +441,10 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
 
 
 def _installed_replay(run: Location, question: Question, monitor: Monitor) -> PublicReplay | None:
-    """Return what a replay with the installed model finds; None where the model is not here or cannot be used."""
+    """Return the findings of a replay with the installed model, or None if it cannot be used.
+
+    The model may not be here, either.
+    """
     from dpaudit.generation.sources import installed_model
 
     model = installed_model(RunReader(run).manifest.model.name)
@@ -465,7 +468,10 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:
-    """Return the evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
+    """Return the evaluation in a run's report folder, and why it cannot be shown.
+
+    Both are empty where there is none.
+    """
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES
 
@@ -476,7 +482,11 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 
 
 def report_place(run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]) -> Path:
-    """Return the folder for a report. Raises InputError where no report may be written, before anything is."""
+    """Return the folder for a report.
+
+    Raises:
+        InputError: no report may be written; nothing has been written by then.
+    """
     place = places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
     places.spare_releases(place, "Name another folder with --out.")
     places.spare_public_reports(place, audience)
@@ -543,7 +553,10 @@ def audits_of(
 
 
 def list_checks() -> list[dict[str, str | int]]:
-    """Return every check of the catalogue in its order: id, title, evidence level, and what it compares and why."""
+    """Return all checks in catalogue order: id, title, evidence level, and what they compare.
+
+    Each says why, too.
+    """
     from dpaudit.checks.registry import listed
 
     return listed()

@@ -1,4 +1,4 @@
-"""What a mean costs, from public numbers alone: before a text is generated, and without records or a model."""
+"""A mean's cost, from public numbers alone: before any text, and without records or a model."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class Budget(Shown[MeanBudget]):
-    """What mean runs cost. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
+    """The cost of mean runs. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
 
     Attributes:
-        epsilon: at the release level, in nats; None where the batches that hide a record are not known.
+        epsilon: at the release level, in nats; None where the batches that hide a record are not
+            known.
         batch_epsilon: at the batch level.
     """
 
@@ -90,7 +91,9 @@ def plan_budget(
     alternatives: bool = False,
     monitor: Monitor = SILENT,
 ) -> Budget:
-    """Compute epsilon, texts, tokens or contexts of a mean from the others. Only a mean's cost is known beforehand.
+    """Compute epsilon, texts, tokens or contexts of a mean from the others.
+
+    Only a mean's cost is known beforehand.
 
     With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at the release level;
     else about one round at the batch level.
@@ -180,7 +183,11 @@ class _MeanRuns(BaseModel):
     rebalancing_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def require_question(self) -> None:
-        """Raise InputError where arguments do not go together, or leave nothing or too much to be found."""
+        """Refuse arguments that do not go together.
+
+        Raises:
+            InputError: they do not, or leave nothing or too much to be found.
+        """
         for argument, problem, remedy in self._objections():
             raise InputError(argument, problem, remedy)
 
@@ -211,7 +218,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def in_rounds(self) -> bool:
-        """Whether texts in rounds are asked about, whose batches hide records."""
+        """Whether the question is of texts in rounds, whose batches hide records."""
         return any(each is not None for each in (self.texts, self.rounds, self.labels, self.batches, self.generated))
 
     def with_size(self, size: float) -> _MeanRuns:
@@ -231,7 +238,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def change(self) -> ContextChange:
-        """What one unit does to contexts."""
+        """The change of contexts for one unit."""
         return ContextChange(self.relation, self.group_size)
 
     def _eta(self, change: ContextChange) -> float:
@@ -239,7 +246,10 @@ class _MeanRuns(BaseModel):
 
     @property
     def accountant(self) -> ApproximateAccountant:
-        """The batch level's. All of the rebalancing is on one count: the worst case, whatever they are."""
+        """The batch level's accountant.
+
+        All of the rebalancing is on one count: the worst case, whatever the counts are.
+        """
         return ApproximateAccountant(self._eta(self.change), laplace=(self.rebalancing_epsilon,))
 
     @property
@@ -260,7 +270,11 @@ class _MeanRuns(BaseModel):
 
     @property
     def texts_per_round(self) -> int:
-        """Texts of all labels in a round. Raises InputError where more are asked for than there are batches."""
+        """Texts of all labels in a round.
+
+        Raises:
+            InputError: more are asked for than there are batches.
+        """
         generated = self.per_label if self.generated is None else self.generated
         if generated > self.per_label:
             problem = f"a label has {self.per_label:,} batches, of which {generated:,} cannot be generated."
@@ -295,7 +309,7 @@ class _MeanRuns(BaseModel):
         return {"delta": self.known_delta, **{name: getattr(self, name) for name in names}}
 
     def cost(self) -> BatchCost:
-        """Compute the batch level of one round: of so many tokens, or of the most within epsilon."""
+        """Compute one round's batch level: of so many tokens, or of the most within epsilon."""
         accountant, tokens = self.accountant, self.tokens
         if tokens is None:
             assert self.epsilon is not None, "or tokens are given"
@@ -341,7 +355,7 @@ class _MeanRuns(BaseModel):
         return tuple(ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts) for clip, plan in plans.items())
 
     def own_budgets(self) -> OwnBudgets:
-        """Compute every context's own budget: in rounds by the release level, else by the batch level."""
+        """Compute contexts' own budgets: in rounds at the release, else at the batch level."""
         assert self.epsilon is not None, "individual budgets are worked out from it"
         delta, rounds = self.known_delta, self.asked_rounds if self.in_rounds else 1
         if self.in_rounds:
@@ -371,7 +385,9 @@ class _MeanRuns(BaseModel):
         )
 
     def fewest(self) -> int:
-        """Find the fewest contexts whose tokens cost no more than epsilon, or can all be paid for by every context.
+        """Find the fewest contexts whose tokens cost no more than epsilon.
+
+        With own budgets, every context must be able to pay for all tokens instead.
 
         Raises:
             InputError: MOST_CONTEXTS are too few.

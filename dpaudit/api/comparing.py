@@ -14,9 +14,9 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
-from dpaudit.auditing.comparison import batch_spread
 from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.figures import MOST_RUNS, Format
+from dpaudit.reports.levels import recomputed_words
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.results.shell import argument
@@ -40,24 +40,26 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed epsilons in nats, and amounts."""
+        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
+
+        Of the settings it has those that differ, each a column.
+        """
+        settings = [(each.name, each.values) for each in self.result.settings]
         return dataframe(
             {
-                "run": run.name,
-                "verdict": run.verdict,
-                "kind": None if run.claim is None else run.claim.kind,
-                "epsilon": self.audits[run.name].epsilon,
-                "batch_epsilon": self.audits[run.name].batch_epsilon,
-                "rho": self.audits[run.name].rho,
-                "delta": None if run.claim is None else run.claim.delta,
-                "aggregator": run.aggregator,
-                "clip": run.clip,
-                "temperature": run.temperature,
-                "batches": run.batches,
-                "texts": run.texts,
-                "tokens": run.tokens,
+                "run": name,
+                "verdict": found.verdict,
+                "kind": None if found.claim is None else found.claim.kind,
+                "epsilon": found.epsilon,
+                "batch_epsilon": found.batch_epsilon,
+                "rho": found.rho,
+                "delta": None if found.claim is None else found.claim.delta,
+                "batches": found.result.run.batches,
+                "texts": found.result.run.texts,
+                "tokens": found.result.run.steps,
+                **{setting: values[place] for setting, values in settings},
             }
-            for run in self.result.runs
+            for place, (name, found) in enumerate(self.audits.items())
         )
 
     def to_html(self) -> str:
@@ -93,12 +95,9 @@ class RunComparison(Shown[Comparison]):
 
 
 def _in_short(found: Audit) -> str:
-    if found.rho is not None:
-        return f"{found.verdict}, zCDP rho {bound(found.rho)} (batch level)"
-    if found.claim is None or found.epsilon is None or found.batch_epsilon is None:
+    if found.claim is None:
         return found.verdict
-    levels = f"{bound(found.epsilon)} (release level), {bound(found.batch_epsilon)} (batch level)"
-    return f"{found.verdict}, {found.claim.kind} epsilon {levels}"
+    return f"{found.verdict}, {found.claim.kind}: {recomputed_words(found.claim, found.result.guarantees)}"
 
 
 def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
@@ -141,7 +140,12 @@ def compare(
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
-    """Raise InputError where names do not fit the runs, they are too many, or the folder must not be written to."""
+    """Refuse to draw before it begins.
+
+    Raises:
+        InputError: names do not fit the runs, runs are too many, or the folder must not be written
+            to.
+    """
     if names and len(names) != len(runs):
         raise InputError("--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one.")
     if len(runs) > MOST_RUNS:
@@ -157,7 +161,9 @@ def draw_figures(
     formats: Sequence[Format] = ("svg", "png"),
     names: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw where ex-post epsilon was spent, for papers. All figures are drawn before the first is written.
+    """Draw where ex-post epsilon was spent, for papers.
+
+    All figures are drawn before the first is written.
 
     Args:
         audits: of ex-post runs.
@@ -177,7 +183,7 @@ def draw_figures(
         path, result = str(found.run), found.result
         if problem := why_not_drawn(result):
             raise InputError(path, problem, "Leave it out.")
-        runs.append(FigureRun(name, path, result, batch_spread(path, result)))
+        runs.append(FigureRun(name, path, result))
     asked = [("--name", name) for name in names] + [("--format", each) for each in formats]
     named = " ".join(argument(str(found.run), "RUN_DIR") for found in audits)
     options = shlex.join(word for option in asked for word in option)
@@ -188,7 +194,7 @@ def draw_figures(
 
 
 class RunComposition(Shown[JointCost]):
-    """What several releases of the same records cost together.
+    """The joint cost of several releases of the same records.
 
     Attributes:
         audits: the audit of each run, by the name that it was given.
@@ -225,7 +231,9 @@ def compose(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> RunComposition:
-    """Compute what several releases of the same records cost together. Each kind of epsilon has its own total.
+    """Compute what several releases of the same records cost together.
+
+    Each kind of epsilon has its own total.
 
     Args:
         runs: run directories, or audits of them.

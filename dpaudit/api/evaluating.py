@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Evaluation(Shown[Quality]):
-    """How good a run's texts are. Computed from private records: do not publish it.
+    """The quality of a run's texts. Computed from private records: do not publish it.
 
     Attributes:
         run: the run directory, as it was named.
@@ -56,7 +56,9 @@ def evaluate(
     monitor: Monitor = SILENT,
     **settings: Any,
 ) -> Evaluation:
-    """Measure a run's texts (MAUVE, accuracy, held-out likelihood), and write evaluation.json into its report folder.
+    """Measure a run's texts, and write evaluation.json into its report folder.
+
+    Measures are MAUVE, accuracy and held-out likelihood.
 
     Args:
         run: the run directory.

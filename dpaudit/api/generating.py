@@ -26,8 +26,8 @@ from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
+    from dpaudit.checks.preflight import Obstacle
     from dpaudit.engines import Engine
-    from dpaudit.generation.obstacles import Obstacle
     from dpaudit.results.plan import Plan
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -37,7 +37,7 @@ _TO_BE_GIVEN = "the records that generate is given"
 
 
 class Config(settings.Config):
-    """All settings of a run, as sections: data, model, prompt, batching, mechanism, decoding, privacy and the rest.
+    """All settings of a run, by section: data, model, prompt, batching, mechanism, decoding etc.
 
     `data` may leave out path and dataset where `generate` is given the records. Sections are mappings, as in YAML
     (docs/generation.md).
@@ -57,7 +57,11 @@ class Config(settings.Config):
 
 
 def read_config(config: Settings) -> settings.Config:
-    """Return checked settings. Raises InputError with the field, the value that was given, and what is allowed."""
+    """Return checked settings.
+
+    Raises:
+        InputError: names the field, the value that was given, and what is allowed.
+    """
     if isinstance(config, settings.Config):
         return config
     return Config(**config) if isinstance(config, Mapping) else settings.load_config(places.path_of(config, "config"))
@@ -65,7 +69,10 @@ def read_config(config: Settings) -> settings.Config:
 
 @contextmanager
 def _ready(config: Settings, records: Records | None, engine: Engine | None) -> Iterator[settings.Config]:
-    """Give settings whose data is the records; what is wrong with a field of a file is told with the file's path."""
+    """Give settings whose data is the records.
+
+    An error in a field of a file is told with the file's path.
+    """
     checked = read_config(config)
     try:
         if records is None:
@@ -105,7 +112,9 @@ def generate(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> Run:
-    """Generate synthetic texts from private records, and write a run directory. Loads torch and the model.
+    """Generate synthetic texts from private records, and write a run directory.
+
+    This loads torch and the model.
 
     A run that was interrupted goes on at its first unfinished batch when it is called again in the same way.
 
@@ -135,7 +144,7 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        for obstacle in look_at_data(asked, unverified):
+        for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
 
@@ -150,7 +159,9 @@ def generate_public(
     *,
     monitor: Monitor = SILENT,
 ) -> Texts:
-    """Write the baseline of a config's runs: its prompts without any record, epsilon 0. Loads torch and the model.
+    """Write the baseline of a config's runs: its prompts without any record, epsilon 0.
+
+    This loads torch and the model.
 
     Args:
         config: as for `generate`. The records are not read.
@@ -182,19 +193,22 @@ def plan(
     unverified: bool = False,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return what a run would be: contexts, texts, tokens, claim, time and disk. Writes nothing; arguments as there."""
+    """Return a run's plan: contexts, texts, tokens, claim, time and disk.
+
+    Writes nothing; arguments as for `generate`.
+    """
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        known = look_at_data(asked, unverified)
+        known = look_at_data(asked, unverified, goes_on=bool(earlier))
         from dpaudit.generation.planning import plan as planned
 
-        return planned(asked, known, earlier)
+        return planned(asked, tuple(map(str, known)), earlier)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:
-    """Return the tokenizer file of a run's model where audits do not know it, so that it is to be named to them."""
+    """Return the tokenizer file of a run's model, to be named to audits, unless they know it."""
     from dpaudit.generation.models import tokenizer_file
 
     file, digest = tokenizer_file(model), run.decoding_digest
@@ -204,7 +218,11 @@ def unknown_tokenizer(run: Run, model: str) -> Path | None:
 
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
-    """Return where to write. Raises InputError where nothing may be written, or nothing of it would last."""
+    """Return where to write.
+
+    Raises:
+        InputError: nothing may be written, or nothing of it would last.
+    """
     place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
         raise InputError(str(place), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
@@ -213,25 +231,28 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
     return place
 
 
-def look_at_data(config: settings.Config, unverified: bool) -> tuple[Obstacle, ...]:
+def look_at_data(config: settings.Config, unverified: bool, *, goes_on: bool = False) -> tuple[Obstacle, ...]:
     """Return what keeps a run from passing its audit, of the settings and of the data.
+
+    `goes_on`: whether it goes on from earlier runs.
 
     Raises:
         InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
     """
-    from dpaudit.generation.obstacles import obstacles, refuse
+    from dpaudit.checks.preflight import obstacles, refuse
+    from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
     from dpaudit.generation.starting import require_labels
 
     require_labels(config.data)
-    found = obstacles(config, read_records(config.data))
+    found = obstacles(planned_run(config, read_records(config.data), goes_on=goes_on))
     if not unverified:
         refuse(found, "--unverified generates it all the same, for no release.")
     return found
 
 
 def require_passed(spent: Sequence[places.Location], model: str, monitor: Monitor) -> None:
-    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known.
+    """Refuse to go on from a run that fails its own audit: what was spent there is not known.
 
     Where only the model shows that what a run took from its public prompts is public, the config's is asked.
     """

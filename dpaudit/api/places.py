@@ -1,4 +1,4 @@
-"""Where reports and files are written, and where they must not be."""
+"""The places of reports and files, and places where they must not be."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _BEGINNING = 1 << 10
 
 
 def last_part(location: Location) -> str:
-    """What to call a run."""
+    """Return a run's name: the last part of its location."""
     return location.name if isinstance(location, Path) else location.rpartition("/")[2]
 
 
 def folder_name(location: Location) -> str:
-    """What to call a run: a path such as . has a name only once it is resolved."""
+    """Return a run's name; a path such as . is resolved first."""
     return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
 
 
 def reports_of(run_dir: Location) -> Path:
-    """The default folder for reports: in the run directory, or here where that is elsewhere."""
+    """Return the default folder for reports: in the run directory, or here for a remote run."""
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
 
 
 def report_folder(run_dir: Location, audience: str) -> Path:
-    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    """Return the default report folder; a run from elsewhere must not steer writes into it."""
     folder = reports_of(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
@@ -51,12 +51,19 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 
 
 def holds_reports(folder: Path) -> bool:
-    """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
+    """Return whether an earlier audit's reports are there.
+
+    They must not outlive it when the run cannot be read any more.
+    """
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
 def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
-    """Return a run's place: a path, or a URL as it stands. Raises InputError where it is neither."""
+    """Return a run's place: a path, or a URL as it stands.
+
+    Raises:
+        InputError: it is neither.
+    """
     return run if isinstance(run, str) and is_url(run) else path_of(run, argument)
 
 
@@ -70,7 +77,11 @@ def path_of(value: str | os.PathLike[str], argument: str) -> Path:
 
 
 def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
-    """Raise InputError where something is no run, such as a mistyped path; all but the last of several are told."""
+    """Require runs, and tell all but the last of several problems.
+
+    Raises:
+        InputError: something is no run, such as a mistyped path.
+    """
     problems = []
     for run in runs:
         try:
@@ -84,7 +95,9 @@ def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
 
 
 def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
-    """Refuse to write into a release, or into a run directory but for its report folder: the record must stay.
+    """Refuse to write into a release, or into a run directory, except for its report folder.
+
+    A run's record must stay.
 
     Args:
         out: where to write, links followed.
@@ -113,7 +126,10 @@ def is_released(place: Location) -> bool:
 
 
 def spare_releases(out: Path, remedy: str) -> None:
-    """Refuse to write into a release folder, links followed: whatever is added there, it does not verify any more."""
+    """Refuse to write into a release folder, links followed.
+
+    With anything added, the folder does not verify any more.
+    """
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
         raise InputError(str(out), "this is inside a release folder, which holds what is attested alone.", remedy)
@@ -121,7 +137,7 @@ def spare_releases(out: Path, remedy: str) -> None:
 
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
-    """What is written inside goes to `path`, which `option` named: an error says so."""
+    """Name the path and the option that gave it, if writing to it fails."""
     from dpaudit.reports.write import NoPlainFileError
 
     try:
@@ -134,14 +150,17 @@ def writing(path: Path, option: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder, which may be missing yet, that can hold no file: before an audit is spent. Leaves nothing."""
+    """Refuse a folder that can hold no file, before an audit is spent.
+
+    It may be missing yet. Nothing is left there.
+    """
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass
 
 
 def spare_public_reports(folder: Path, audience: str) -> None:
-    """Refuse to put a private report where a public one is, which somebody may be about to share."""
+    """Refuse to put a private report where a public one is, which somebody may soon share."""
     there = folder / "report.json"
     if audience == PUBLIC or not there.is_file():
         return

@@ -25,7 +25,9 @@ from dpaudit.runs.extras import installing
 
 
 class Release(Shown[ReleasedFolder]):
-    """A folder of synthetic texts that may be published: texts, card, public report, registry entry, attestation.
+    """A folder of synthetic texts to publish: texts, card, report, registry entry, attestation.
+
+    The report is the public one.
 
     Attributes:
         audit: the audit that it rests on. It is private, and no part of the folder.
@@ -149,7 +151,9 @@ def verify_release(
     policy: str | os.PathLike[str] | None = None,
     commitment: str | None = None,
 ) -> VerifiedFolder:
-    """Hold a release folder against its attestation, without the run: signature, every byte, and what is asked.
+    """Compare a release folder with its attestation, without the run.
+
+    This is about the signature, every byte, and what is asked.
 
     Args:
         folder: as it was received.
@@ -183,7 +187,9 @@ def verify_release(
 
 
 def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Make a key to sign releases with: a private key in `file`, for its owner alone, and `file`.pub beside it.
+    """Make a key to sign releases with.
+
+    The private key goes into `file`, for its owner alone, the public one into `file`.pub beside it.
 
     Returns:
         The public key's file and the key's id, by which a policy names signers.
@@ -199,7 +205,9 @@ def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def make_seed_part(file: str | os.PathLike[str]) -> str:
-    """Make a part of a seed, as secret as the records, for runs that commit to their randomness. Raises as `make_key`.
+    """Make a part of a seed for runs that commit to their randomness.
+
+    It is as secret as the records. Raises as `make_key`.
 
     Returns:
         Its hash, which may be given away.

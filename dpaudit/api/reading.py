@@ -1,4 +1,7 @@
-"""Run directories from Python: runs, batches, steps and texts, each read when it is asked for. Judges nothing."""
+"""Run directories from Python: runs, batches, steps and texts, each read when asked for.
+
+Nothing is judged.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 class Texts(Sequence[Sample]):
-    """The synthetic texts of a run or of a baseline, in order: the lines of samples.jsonl, read at first use.
+    """Synthetic texts of a run or a baseline, in order: samples.jsonl's lines, read at first use.
 
     Each has id (of its batch), number, label, cluster, tokens (ids), text and stop (why it ended).
     """
@@ -65,11 +68,18 @@ class Texts(Sequence[Sample]):
         return f"<{len(self)} synthetic texts of {self._reader.name}>"
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per text: batch, number, label, cluster, text, stop, tokens (a list)."""
+        """Return a pandas.DataFrame with a row per text.
+
+        Its columns are batch, number, label, cluster, text, stop and tokens (a list).
+        """
         return dataframe(self._rows(), ("batch", "number", "label", "cluster", "text", "stop", "tokens"))
 
     def to_dataset(self) -> Dataset:
-        """Return a datasets.Dataset with the columns of `to_dataframe`. Raises InputError without that library."""
+        """Return a datasets.Dataset with `to_dataframe`'s columns.
+
+        Raises:
+            InputError: the library is not installed.
+        """
         try:
             import datasets
         except ImportError:
@@ -85,7 +95,11 @@ class Texts(Sequence[Sample]):
 
 
 def open_public(path: str | os.PathLike[str]) -> Texts:
-    """Open the texts of a baseline that `generate_public` wrote. Raises InputError where there is none."""
+    """Open the texts of a baseline that `generate_public` wrote.
+
+    Raises:
+        InputError: there is none.
+    """
     return Texts(PublicReader(location_of(path)))
 
 
@@ -111,12 +125,12 @@ class Run:
 
     @property
     def head(self) -> str | None:
-        """The fingerprint of the finished run: SHA-256 in hexadecimal; None while it is not finished."""
+        """The finished run's fingerprint: SHA-256 in hexadecimal; None while it is not finished."""
         return self._reader.head_or_none()
 
     @property
     def decoding_digest(self) -> str | None:
-        """The fingerprint of the tokenizer that texts are decoded with; None where the run has none."""
+        """The fingerprint of the tokenizer that decodes the texts; None if the run has none."""
         return self._reader.decoding_digest()
 
     def __repr__(self) -> str:
@@ -180,7 +194,9 @@ class Batch:
         self.steps, self.neighbours = Steps(reader, batch, len(self.tokens)), neighbours(reader.manifest)
 
     def read(self, progress: Progress | None = None) -> Batch:
-        """Read all steps, for the costs, the losses and the objections; without this they are read at first use.
+        """Read all steps at once.
+
+        Otherwise costs, losses and objections read them at first use.
 
         Args:
             progress: called with (steps read, steps in the batch).
@@ -210,22 +226,22 @@ class Batch:
 
     @property
     def costs(self) -> tuple[StepCost, ...]:
-        """What each token cost, in nats: exact, rise, fall and theorem1 of every step."""
+        """The cost of each token, in nats: exact, rise, fall and theorem1 of every step."""
         return self._whole.costs
 
     @property
     def cost(self) -> Costs:
-        """Sums of the costs over the tokens, in nats, rounded up; None where a token has no cost."""
+        """The tokens' summed costs in nats, rounded up; None if a token has no cost."""
         return self._whole.cost
 
     @property
     def losses(self) -> BatchLosses | None:
-        """What leaving out each context would change, in nats, for the largest changes; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
         return self._whole.losses
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to, in order of steps."""
+        """The objections of step checks, in order of steps."""
         return self._whole.objections
 
     def __repr__(self) -> str:
@@ -234,7 +250,7 @@ class Batch:
 
 
 class _Whole(NamedTuple):
-    """What the steps of a batch hold together."""
+    """The common parts of a batch's steps."""
 
     costs: tuple[StepCost, ...]
     cost: Costs
@@ -243,7 +259,7 @@ class _Whole(NamedTuple):
 
 
 def _which(known: Sequence[int]) -> str:
-    """What --batch may name, in a sentence; an unfinished run has gaps."""
+    """Say what --batch may name; an unfinished run has gaps."""
     if not known:
         return "Generate the run first."
     if len(known) == 1:

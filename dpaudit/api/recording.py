@@ -43,7 +43,9 @@ def record(
     quiet: bool = False,
     monitor: Monitor = SILENT,
 ) -> Run:
-    """Record a generator of others while a script runs it. The script calls it once, unmodified but for `mend`.
+    """Record somebody else's generator while a script runs it.
+
+    The script calls it once, unmodified but for `mend`.
 
     Args:
         generator: which one, such as invink.
@@ -102,7 +104,11 @@ def _require_place(out: places.Location) -> None:
 
 
 def script_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the path of a Python, a script's file and its arguments. Raises InputError where they are none."""
+    """Return the paths of a Python and a script, and its arguments.
+
+    Raises:
+        InputError: they are none.
+    """
     python, script, *arguments = (*command, "", "")[: max(2, len(command))]
     interpreter = shutil.which(python)
     if interpreter is None:
@@ -120,7 +126,9 @@ def rerun(
     command: Sequence[str],
     monitor: Monitor = SILENT,
 ) -> tuple[Rerun, ...]:
-    """Run a recorded run's script again without each of some records, every token frozen to the released one.
+    """Run a recorded run's script again without each of some records.
+
+    Every token is frozen to the released one.
 
     Args:
         run: the run directory.

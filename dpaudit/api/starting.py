@@ -12,6 +12,7 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.checks.preflight import obstacles, refuse
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import PARTS, First, demo_configs, example_config, first_config, missing_parts
 from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
@@ -70,6 +71,7 @@ def init(
         if own.label is None and own.template not in (None, "own"):
             raise InputError("template", "the others show a label, and there is none.", "Choose own.")
         first = first_config(aggregator, own)
+        _require_possible(own, first)
     text = example_config(aggregator) if first is None else first.text
     with places.writing(file, "CONFIG"):
         try:
@@ -81,8 +83,23 @@ def init(
     return Starter(file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text))
 
 
+def _require_possible(own: Own, first: First) -> None:
+    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+
+    Raises:
+        InputError: they could not.
+    """
+    found = obstacles(first.planned)
+    if own.records is None and any(each.check == "claim.delta" for each in found):
+        problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."
+        raise InputError("--records", problem, "Say about how many there are. This number becomes public.")
+    refuse(found)
+
+
 def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT) -> RunComparison:
-    """Generate, audit and compare two small runs: of a mean and of a central mean. Loads torch and the model.
+    """Generate, audit and compare two small runs: of a mean and of a central mean.
+
+    This loads torch and the model.
 
     Runs that are there already are not generated again.
 

@@ -1,4 +1,4 @@
-"""One step of a run: the sampled token, what it was sampled from, and what it cost."""
+"""One step of a run: the sampled token, the distribution it was sampled from, and its cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ PREFIX, LONGEST = 60, 200
 
 
 class Neighbours(Result):
-    """What the ex-post costs are for: the unit of the claim, or of the settings where there is no claim.
+    """The neighbours that ex-post costs are for.
+
+    The unit is the claim's, or the settings' where there is no claim.
 
     Attributes:
         contexts: how many contexts that difference changes; None where nothing bounds it.
@@ -39,7 +41,7 @@ class Neighbours(Result):
 
 
 class Costs(Result):
-    """Ex-post costs in nats, when the whole change falls on this batch; None where the record bounds nothing."""
+    """Ex-post costs in nats if the whole change falls on this batch; None without a bound."""
 
     theorem1: Number | None
     exact: Number | None
@@ -83,12 +85,12 @@ class AllowedToken(Result):
 
 
 class Objection(Result):
-    """What a check of single steps objects to.
+    """An objection of a step check.
 
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: what it objects to, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.catalogue`).
         message: the problem in words, for people.
     """
 
@@ -99,7 +101,7 @@ class Objection(Result):
 
 
 class StepBudgets(Result):
-    """How much of their own budgets a batch's contexts have spent after a step.
+    """The spending of a batch's contexts after a step, where they have budgets of their own.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
@@ -113,7 +115,7 @@ class StepBudgets(Result):
 
 
 class StepSource:
-    """What the steps of one batch share: its open file, its accountant, the run's tokenizer and the step checks."""
+    """The common part of a batch's steps: open file, accountant, tokenizer and step checks."""
 
     def __init__(self, reader: RunReader, opened: BatchReader) -> None:
         self.neighbours = neighbours(reader.manifest)
@@ -143,7 +145,11 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Reads the step's record. Raises InputError when it cannot be decoded."""
+        """Read the step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -154,7 +160,7 @@ class RunStep:
 
     @property
     def contributions(self) -> NDArray[np.floating] | None:
-        """Real [n, S]: what each context gave to the aggregate; None where the run does not record it."""
+        """Each context's contribution to the aggregate, real [n, S]; None if not recorded."""
         return self._view.contributions
 
     @property
@@ -165,7 +171,7 @@ class RunStep:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """[S]: the probability of each allowed token, recomputed from the aggregate; they add up to 1."""
+        """Allowed tokens' probabilities [S], recomputed from the aggregate; they add up to 1."""
         mechanism = self._view.mechanism
         with np.errstate(all="ignore"):
             scaled = self.aggregate.astype(np.float64) / mechanism.temperature
@@ -185,12 +191,12 @@ class RunStep:
 
     @property
     def movable(self) -> int | None:
-        """How many allowed tokens a neighbour's aggregate can differ at; None where nothing bounds it."""
+        """The number of allowed tokens that differ for a neighbour; None if nothing bounds it."""
         return None if self.bounds is None else int((self.bounds[0] != self.bounds[1]).sum())
 
     @cached_property
     def cost(self) -> StepCost:
-        """What the sampled token cost, in nats; its figures are None where the record bounds nothing."""
+        """The sampled token's cost, in nats; figures are None where the record bounds nothing."""
         with np.errstate(all="ignore"):
             return StepCost(
                 step=self.position,
@@ -202,7 +208,7 @@ class RunStep:
 
     @property
     def prefix(self) -> str | None:
-        """The last tokens of its text before it, decoded; None where the run has no tokenizer that can be read."""
+        """The last tokens of its text before it, decoded; None without a readable tokenizer."""
         text = self.source.text(self._before[-PREFIX:]) if self._before else ""
         return None if text is None else text[-LONGEST:]
 
@@ -218,7 +224,7 @@ class RunStep:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """What leaving out each context would change, in nats, for the largest changes; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
         sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
         return sums.result()
@@ -230,7 +236,7 @@ class RunStep:
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to here."""
+        """The objections of step checks here."""
         with np.errstate(all="ignore"):
             return tuple(
                 Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
@@ -239,7 +245,7 @@ class RunStep:
 
     @property
     def budgets(self) -> StepBudgets | None:
-        """What contexts have spent after the step; None where they have no budgets of their own."""
+        """The spending of contexts after the step; None without budgets of their own."""
         budget, own, step = self._view.mechanism.budget, self._view.budgets, self._view.step
         if budget is None or own is None or step.spent is None or step.active is None:
             return None
@@ -287,7 +293,11 @@ class Steps:
                 yield RunStep(source, position)
 
     def __getitem__(self, position: int) -> RunStep:
-        """Return a step. Raises InputError where the batch has no such step, or it cannot be decoded."""
+        """Return a step.
+
+        Raises:
+            InputError: the batch has no such step, or it cannot be decoded.
+        """
         with self._reader.batch(self._batch) as opened:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."

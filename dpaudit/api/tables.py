@@ -1,4 +1,4 @@
-"""Tables in and out: pandas.DataFrame and datasets.Dataset where a file of records is wanted, and back."""
+"""Tables in and out: pandas.DataFrame and datasets.Dataset for a file of records, and back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
 
 
 def _frame(records: Any, argument: str) -> DataFrame:
-    """Return records as a DataFrame without categories: numbers of a Dataset's classes become their names."""
+    """Return records as a DataFrame without categories.
+
+    Numbers of a Dataset's classes become their names.
+    """
     if hasattr(records, "to_pandas"):
         frame = records.to_pandas()
         for column, feature in (getattr(records, "features", None) or {}).items():

@@ -1,4 +1,4 @@
-"""Run directories in, results out: audits, comparisons, inspections, and what of them may be published."""
+"""Run directories in, results out: audits, comparisons, inspections, and their public forms."""
 
 from dpaudit.auditing.batches import Progress as Progress
 from dpaudit.auditing.run import Question as Question

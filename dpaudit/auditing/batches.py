@@ -1,4 +1,4 @@
-"""One pass over a run's batches, which may be spread over processes: what each shows, merged in their order.
+"""One pass over a run's batches, perhaps in several processes; their findings are merged in order.
 
 Nothing here knows which evidence there is: checks say what they gather, and reports name their sums.
 """
@@ -45,7 +45,7 @@ def all_gathered() -> tuple[Gathered, ...]:
 
 @dataclass
 class BatchFound:
-    """What one batch's file says. Its size does not grow with the vocabulary.
+    """The content of one batch's file. Its size does not grow with the vocabulary.
 
     Attributes:
         id: the batch.
@@ -54,7 +54,7 @@ class BatchFound:
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        evidence: what was found, by the evidence that takes it in.
+        evidence: the findings, by the evidence that takes them in.
         unmade: why some could not be gathered.
         looked: the plug-ins whose checks looked at it.
     """
@@ -71,10 +71,16 @@ class BatchFound:
 
 
 class BatchAuditor:
-    """Reads batches of one run. What it says of a batch depends on that batch's file and on run.json alone."""
+    """A reader of one run's batches.
+
+    What it says of a batch depends on that batch's file and on run.json alone.
+    """
 
     def __init__(self, location: str, change: ContextChange | None) -> None:
-        """Open the run at a location; `change` is what the ex-post cost is for, None where nothing bounds it."""
+        """Open the run at a location for the `change` of the ex-post cost.
+
+        Without a bound, `change` is None.
+        """
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
@@ -105,7 +111,7 @@ class BatchAuditor:
 
 
 class _Looking:
-    """What looks at one batch: dpaudit's own evidence, and that of plug-ins, each of which is held apart."""
+    """One batch's evidence in the making: dpaudit's own, and plug-ins', each of it held apart."""
 
     def __init__(self, found: BatchFound) -> None:
         self._found = found
@@ -137,7 +143,10 @@ class _Looking:
 
 
 def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:
-    """Take in what every batch on disk says, in order. What cannot be read is noted and judged later."""
+    """Take in what every batch on disk says, in order.
+
+    What cannot be read is noted and judged later.
+    """
     kinds = all_gathered()
     for each in kinds:
         with held_apart(each, run.unmade):
@@ -174,7 +183,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
 
 
 def _engine_for(reader: RunReader) -> Engine:
-    """All cores, but no more of them than there is work for."""
+    """Return an engine of all cores, but no more of them than there is work for."""
     workers = min(cores(), len(reader.batches))
     if not is_url(reader.location):  # else sizes would have to be asked for over the network
         size = 0

@@ -1,4 +1,4 @@
-"""Find what a reader of a pass must know beside it, and choose what readers outside may be told of that."""
+"""The caveats that readers of a pass must know, and those that readers outside may be told."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_TELLING = 10
 
 
 class EqualRows(BatchEvidence):
-    """Which contexts of a batch had the same contributions at every step, bit for bit.
+    """The contexts of a batch that had the same contributions at every step, bit for bit.
 
     Attributes:
         groups: slots that were alike so far, for each set of two or more.
@@ -59,7 +59,7 @@ class EqualRows(BatchEvidence):
 
 
 class EqualContexts(Evidence):
-    """Sets of contexts of one batch whose recorded contributions are the same at every step, by batch."""
+    """Sets of a batch's contexts with the same recorded contributions at every step, by batch."""
 
     @override
     @classmethod
@@ -121,7 +121,10 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
 
 
 def promised_epsilon(claim: Claim | ClaimResult, recomputed: float | None) -> float:
-    """Return the epsilon that a claim promises readers, in nats; of zCDP the recomputed one, or rho, which is less."""
+    """Return the epsilon that a claim promises readers, in nats.
+
+    Of zCDP it is the recomputed one, or rho, which is less.
+    """
     return claim.stated if claim.rho is None or recomputed is None else recomputed
 
 
@@ -137,7 +140,10 @@ def empty_bound(epsilon: float) -> Iterator[Finding]:
 
 
 def rows_held(held: int, rows: int) -> Finding:
-    """Return how many of a recorded generator's rows show a record; each is a cell of one record or empty."""
+    """Return how many of a recorded generator's rows show a record.
+
+    Each row is a cell of one record or empty.
+    """
     if not held:
         return Finding(code="caveat.rows-empty", values={"rows": rows})
     return Finding(code="caveat.rows-held", values={"held": held, "rows": rows})

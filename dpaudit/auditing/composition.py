@@ -1,4 +1,4 @@
-"""Audited runs, and what other tools state, -> JointCost: what releases of the same records cost together."""
+"""Audited runs, and other tools' statements, -> JointCost: the cost of their releases together."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class _Run:
 
     @property
     def bounded(self) -> bool:
-        """Whether public settings bound what it costs."""
+        """Whether public settings bound its cost."""
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
-        """Return the accountant of the run by itself, at both levels; None where nothing bounds it but the data.
+        """Return the run's own accountant at both levels; None where only the data bounds it.
 
         Args:
             delta: in (0, 1); the least that matters.
@@ -100,7 +100,7 @@ class _Run:
 
     @cached_property
     def secret(self) -> SecretBatches | None:
-        """Return what readers of its texts cannot know of a record's batch; None where both levels are equal."""
+        """Return readers' ignorance of a record's batch; None where both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
         return found if isinstance(found, SecretBatches) else None
 
@@ -117,9 +117,10 @@ class _Run:
 
     @property
     def grouped_by(self) -> str | None:
-        """The same for runs whose noisy counts are one release; None where there is none, or nobody can tell.
+        """A key shared by the runs whose noisy counts are one release, or None.
 
-        Noised centres tell nobody: where noise leaves no leaf, each draw of them gives the origin.
+        It is None where there are no noisy counts, or nobody can tell. Noised centres tell nobody:
+        where noise leaves no leaf, each draw of them gives the origin.
         """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
         digest = self.result.run.digests.get(CLUSTERS)
@@ -241,7 +242,11 @@ def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
 
 
 def _require_different(runs: Sequence[_Run]) -> None:
-    """Refuse a run that is there twice, or was finished twice from one beginning, with InputError."""
+    """Refuse a run that is there twice, or was finished twice from one beginning.
+
+    Raises:
+        InputError: there is such a run.
+    """
     known: dict[str, str] = {}
     for run in runs:
         steps = [digest for name, digest in run.result.run.digests.items() if name not in ("run.json", "hashes")]
@@ -253,7 +258,10 @@ def _require_different(runs: Sequence[_Run]) -> None:
 
 
 def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
-    """Return runs whose batches were secret, but for a key that another has: each tells of the other's."""
+    """Return runs whose batches were secret, but whose key another run has.
+
+    Each of them tells of the other's batches.
+    """
     keys = Counter(run.manifest.batching.key for run in runs)
     of_others = {key for key, count in keys.items() if key is not None and count > 1}
     return frozenset(run.name for run in runs if run.manifest.batching.key in of_others and run.secret is not None)
@@ -386,7 +394,10 @@ def _approximate(
 def _zcdp(
     runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared]
 ) -> TotalRho | None:
-    """Return the sum of all rhos that there are, where a release states one; None where fewer than two have one."""
+    """Return the sum of the rhos of runs and releases, or None.
+
+    A release must state a rho, and two or more must have one.
+    """
     if not any(run.claim.rho is not None for run in runs) and not any(each.zcdp is not None for each in statements):
         return None
     rhos: list[float] = []
@@ -431,7 +442,7 @@ def _of_key(run: _Run, chains: Sequence[Sequence[_Run]]) -> list[_Run]:
 
 
 def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
-    """Return the runs of a total whose clusters another, the first that has them, is charged with."""
+    """Return the runs whose clusters are charged to another, the first that has them."""
     names = [run.name for run in runs]
     return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
 
@@ -443,7 +454,7 @@ def _ex_post(
     level: Level,
     known_batches: Collection[str],
 ) -> Total:
-    """Return the sum of a level over the runs, each with its clusters unless another is charged with them."""
+    """Return a level's sum over the runs, each with its clusters unless charged to another."""
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
     without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]

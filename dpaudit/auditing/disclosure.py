@@ -1,4 +1,4 @@
-"""An audit's result for readers outside: what is left of it when everything that was worked out from records goes."""
+"""An audit's result for readers outside, without all that was worked out from records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
 def public_form(result: AuditResult) -> AuditResult:
-    """Return the same result without anything that was worked out from private records or found on the run's machine.
+    """Return the result without what private records gave or what was found on the run's machine.
 
     Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
     stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
@@ -47,7 +47,7 @@ def public_form(result: AuditResult) -> AuditResult:
 
 
 def _summary(result: AuditResult) -> RunSummary:
-    """Return the versions of what audited the run, and the settings that are declared public, where they are fit."""
+    """Return the auditing software's versions, and the public settings, where they are fit."""
     run = result.run
     shown = None if run.settings is None or not _fit(result) else public_settings(run.settings)
     # What audited a run hangs on no record, and a reader must know whose code judged.
@@ -55,7 +55,7 @@ def _summary(result: AuditResult) -> RunSummary:
 
 
 def _own_claim(result: AuditResult) -> ClaimResult | None:
-    """Return the run's own claim beside another that was asked about, where it would stand there by itself."""
+    """Return the run's own claim beside another asked about, if it would stand there by itself."""
     if result.own_claim is None:
         return None
     unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
@@ -95,7 +95,7 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
 
 
 def _checks(result: AuditResult, *, show_values: bool) -> tuple[CheckResult, ...]:
-    """Return the outcomes, with what each check compares in place of what it measured here, and its fixed words.
+    """Return the outcomes, with fixed words and comparisons in place of what the checks measured.
 
     Args:
         result: the audit's, in its internal form.

@@ -1,4 +1,4 @@
-"""Work out a run's figures of each kind, the ledger that shows how they come about, and the token curve.
+"""A run's figures of each kind, the ledger of their composition, and the token curve.
 
 An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds. Their sum means
 nothing, so it cannot be formed; nor can that of figures for different relations or units.
@@ -67,7 +67,7 @@ class KindError(ValueError):
 
 
 def approximate(run: AuditedRun) -> Approximate | None:
-    """(epsilon, delta) at the claim's delta, fixed by public settings; None where the run has no such guarantee."""
+    """Return (epsilon, delta) by public settings at the claim's delta, or None if there is none."""
     costs = run[Costs]
     accountant, best, levels = costs.release, costs.approximate, costs.approximate_levels
     if accountant is None or best is None or levels is None:
@@ -95,7 +95,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
 
 
 def zcdp(run: AuditedRun) -> Zcdp | None:
-    """Return what a claim of rho is held against; None where the claim states none, or nothing gives one."""
+    """Return the rho to compare a claim of rho with; None without a claim or a rho."""
     costs = run[Costs]
     accountant, rho = costs.of_rho, costs.rho
     if accountant is None or rho is None or run.claim.rho is None:
@@ -111,7 +111,10 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
 
 
 def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
-    """What the tokens cost between other neighbours than the claim's: records and contexts, under either relation."""
+    """Yield the tokens' cost between other neighbours: records and contexts, under either relation.
+
+    The claim's own are left out.
+    """
     manifest, delta = run.manifest, run.claim.delta
     tokens = manifest.stopping.most_tokens
     units: tuple[Unit, ...] = "record", "context"
@@ -127,19 +130,22 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
 
 
 def neighbours(run: AuditedRun) -> dict[str, Any]:
-    """What the claim's neighbours differ by; for users, with how many records one of them has at most."""
+    """Return the difference of the claim's neighbours; for users with their most records."""
     claim = run.claim
     most = run.manifest.privacy.records_per_user if claim.unit == "user" else None
     return {"relation": claim.relation, "unit": claim.unit, "records_per_user": most}
 
 
 def figures(cost: Cost | None) -> dict[str, Any]:
-    """An ex-post cost by its fields in results; None in each where the record gives none."""
+    """Return an ex-post cost by its fields in results; None in each if the record gives none."""
     return {name: None if cost is None else getattr(cost, name) for name in ("theorem1", "exact", "rise", "fall")}
 
 
 def ex_post(run: AuditedRun) -> ExPost:
-    """The run's ex-post figures for the claim's relation and unit; infinite where the record bounds nothing."""
+    """Return the run's ex-post figures for the claim's relation and unit.
+
+    They are infinite where the record bounds nothing.
+    """
     costs = run[Costs]
     levels = costs.ex_post_levels
     return ExPost(
@@ -154,7 +160,7 @@ def ex_post(run: AuditedRun) -> ExPost:
 
 
 def attack(run: AuditedRun) -> Attack | None:
-    """What the replay's attack showed, for the claim's delta; None where none was made."""
+    """Return the result of the replay's attack, for the claim's delta; None without one."""
     found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
@@ -163,7 +169,10 @@ def attack(run: AuditedRun) -> Attack | None:
 
 
 def canaries(run: AuditedRun) -> CanaryGuesses | None:
-    """What the canaries' coins showed, for the claim's delta; None where there are none, or they are not borne out."""
+    """Return what the coins of canaries showed, for the claim's delta.
+
+    Return None where there are none, or they are not borne out.
+    """
     found = guesses(run)
     if found is None:
         return None
@@ -179,7 +188,7 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
 
 
 def ledger(run: AuditedRun) -> tuple[LedgerEntry, ...]:
-    """A tree for each kind of figure that the run has."""
+    """Return a tree for each kind of figure that the run has."""
     trees = (_zcdp_tree(run), _approximate_tree(run), _ex_post_tree(run), _empirical_tree(run))
     return tuple(tree for tree in trees if tree is not None)
 
@@ -196,11 +205,12 @@ def entry(
     children: Sequence[LedgerEntry] = (),
     omitted: int = 0,
 ) -> LedgerEntry:
-    """A node of the ledger, as `LedgerEntry` describes it.
+    """Return a node of the ledger, as `LedgerEntry` describes it.
 
     Raises:
         KindError: a child makes another sort of statement, or one about other neighbours.
-        ValueError: value or delta is negative or not a number, or a delta stands beside an empirical loss.
+        ValueError: value or delta is negative or not a number, or a delta stands beside an
+            empirical loss.
     """
     if not value >= 0 or not 0 <= delta <= 1:
         raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
@@ -225,7 +235,11 @@ def entry(
 
 
 def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerEntry:
-    """Basic composition of one or more children: values and deltas add up, rounded up. Raises KindError."""
+    """Compose children: values and deltas add up, rounded up.
+
+    Raises:
+        KindError: the children are of kinds that do not add up.
+    """
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
     made = entry(name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children)
@@ -235,7 +249,11 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
 
 
 def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0) -> LedgerEntry:
-    """The maximum over one or more children, and over `omitted` others that are no larger. Raises KindError."""
+    """Return the maximum over children, and `omitted` others that are no larger.
+
+    Raises:
+        KindError: the children are of different kinds.
+    """
     ranked = sorted(children, key=lambda child: -child.value)
     value, delta = ranked[0].value, ranked[0].delta or 0.0
     about = _about(ranked[0])
@@ -243,12 +261,12 @@ def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: i
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
-    """What a figure must agree in to be combined with this one."""
+    """Return what a figure must agree in to be combined with this one."""
     return {"kind": like.kind, "between": (like.relation, like.unit)}
 
 
 def _of(run: AuditedRun, kind: Kind) -> Callable[..., LedgerEntry]:
-    """Makes entries of this kind, for the claim's neighbours."""
+    """Return a maker of entries of this kind, for the claim's neighbours."""
     return partial(entry, kind=kind, between=(run.claim.relation, run.claim.unit))
 
 
@@ -310,7 +328,10 @@ def _approximate_pipeline(run: AuditedRun, found: Composition, batch: LedgerEntr
 
 
 def _at_release_level(run: AuditedRun, levels: Levels, whole: LedgerEntry, delta: float) -> LedgerEntry:
-    """The tree's root: what readers learn who do not know a record's batch; the pipeline itself without secrets."""
+    """Return the tree's root: what readers learn who do not know a record's batch.
+
+    Without secrets it is the pipeline itself.
+    """
     if not levels.amplified:
         return whole.model_copy(update={"name": _BOTH_LEVELS})
     of = _of(run, whole.kind)
@@ -355,7 +376,7 @@ def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
 
 
 def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
-    """What was spent before any token was drawn."""
+    """Yield what was spent before any token was drawn."""
     clustering, spent, reference = run.manifest.clustering, run[Costs].grouping, f"{_DOCS}#rebalancing"
     counts = "no noisy counts were used"
     if clustering.counts is not None:
@@ -395,7 +416,7 @@ class _BatchCurve(BatchEvidence):
 
 
 class CurveSums(Evidence):
-    """Costs of tokens by their position in the batch, gathered a batch at a time in memory that no run can make grow.
+    """Costs of tokens by position in the batch, gathered batch by batch in memory of bounded size.
 
     Means and maxima are kept for every position up to the most tokens of a batch. For quantiles each position has a
     histogram of costs; once there are more than MOST_GROUPS positions, neighbours share one. Histograms hold counts, so
@@ -443,9 +464,11 @@ class CurveSums(Evidence):
         np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
-        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch.
+        """Return the curve; `by_tokens` has the run's cost after 0, 1, 2, ...
 
-        None where no step has a cost: a position whose steps give no bound has none to show.
+        Tokens of every batch.
+
+        It is None if no step has a cost: a position whose steps give no bound has none to show.
         """
         reached = [int(position) for position in np.flatnonzero(self._count)]
         if not reached:
@@ -462,7 +485,7 @@ class CurveSums(Evidence):
         )
 
     def _band(self) -> TokenBand:
-        """The quantiles of each group that has a cost; none reaches beyond the most tokens of a batch."""
+        """Return quantiles of each group with a cost, none beyond the most tokens of a batch."""
         tokens = self._histograms.sum(axis=1)
         groups = [int(group) for group in np.flatnonzero(tokens)]
         low, median, high = zip(*map(self._quantiles, groups), strict=True)
@@ -476,7 +499,7 @@ class CurveSums(Evidence):
         )
 
     def _quantiles(self, group: int) -> tuple[float, float, float]:
-        """Lower quantile, median and upper quantile of one group, rounded outward and within its range."""
+        """Return a group's low, median and high quantile, rounded outward within its range."""
         known = np.cumsum(self._histograms[group])
         total, edges = int(known[-1]), np.concatenate(([0.0], _EDGES, [np.inf]))
         ranks = (int(_OUTSIDE * (total - 1)), total // 2, total - 1 - int(_OUTSIDE * (total - 1)))

@@ -1,4 +1,4 @@
-"""Run directory -> AuditResult: one streaming pass over the steps, then the checks of the run as a whole."""
+"""Run directory -> AuditResult: one streaming pass over the steps, then the checks of the whole."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _ALL_PARTS = "Give --seed-file FILE once for each part."
 
 @dataclass(frozen=True)
 class Question:
-    """What to test instead of the run's own claim; None keeps the run's own value.
+    """The claim to test in place of the run's own; None keeps the run's own value.
 
-    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP, and an epsilon of a
-    run that claims zCDP for the kind whose epsilons go with that.
+    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP,
+    and an epsilon of a run that claims zCDP for the kind whose epsilons go with that.
     """
 
     epsilon: float | None = None
@@ -260,7 +260,7 @@ def _summary(run: AuditedRun) -> RunSummary:
 
 
 def _plug_ins(manifest: Manifest) -> dict[str, str]:
-    """Return versions of the other packages that took part: those of the run's own parts, and all that bring checks."""
+    """Return versions of other packages in the audit: those of the run's parts, and of checks."""
     took_part = [*manifest.plug_ins, *plug_ins(CHECKS)]
     return dict(sorted((each.package, each.version) for each in took_part if not each.is_own))
 

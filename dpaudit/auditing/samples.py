@@ -1,4 +1,4 @@
-"""The released texts that a report for readers inside shows, with what each of their tokens cost."""
+"""The released texts for readers inside, with the cost of each of their tokens."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ ALTERNATIVES = 3
 
 
 class BatchTokens(BatchEvidence):
-    """What each token of a batch cost and what else could have been drawn, a row for each of its T steps.
+    """A batch's tokens, their costs and their alternatives, a row for each of its T steps.
 
     Attributes:
         lengths: how many of the tokens each of its texts has.
         tokens: int32 [T] ids.
-        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds them.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds
+            them.
         probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
         others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
         likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
@@ -73,7 +74,7 @@ class BatchTokens(BatchEvidence):
 
 
 class DearTokens(Evidence):
-    """What the tokens of a run cost, batch by batch: of the costliest batches, where they are too many."""
+    """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[float, int, BatchTokens]] = []
@@ -98,10 +99,10 @@ class DearTokens(Evidence):
 
 
 def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
-    """The texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
+    """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
-    They are what the file says, whether or not it is what was sampled: release.text says that. Empty where the file
-    cannot be read.
+    They are those of the file, whether or not they are what was sampled: the check release.text
+    tells. Empty where the file cannot be read.
     """
     try:
         samples = list(_beginnings(reader.samples()))
@@ -123,7 +124,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
 
 
 def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """The first texts, as many as a result holds."""
+    """Yield the first texts, as many as a result holds."""
     left = ALL_SAMPLES_LENGTH
     for sample in samples:
         left -= min(len(sample.text or ""), SAMPLE_LENGTH) + 1  # a text of nothing takes room, too
@@ -133,7 +134,7 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 
 
 class _Costs:
-    """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
+    """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
         self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
@@ -152,7 +153,7 @@ class _Costs:
         }
 
     def of(self, sample: Sample) -> TokenCosts | None:
-        """What the tokens of a sample cost."""
+        """Return the cost of a sample's tokens."""
         if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
             return None
         span, told = self._texts[sample.id, sample.number]
@@ -171,7 +172,10 @@ class _Costs:
         )
 
     def _span(self, sample: Sample) -> range | None:
-        """Where a sample's tokens stand in its batch; None where other ones do, or nothing is known of them."""
+        """Return the place of a sample's tokens in its batch.
+
+        Return None where other tokens are there, or nothing is known of them.
+        """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):
             return None
@@ -198,7 +202,7 @@ class _Costs:
         )
 
     def _said(self, token: int) -> str:
-        """What another token says; a special one by its name."""
+        """Return the text of another token; a special one by its name."""
         if self._vocabulary is None:
             return ""
         piece = (self._vocabulary.piece(token) or b"").decode("utf-8", "replace")
@@ -206,7 +210,7 @@ class _Costs:
 
 
 def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
-    """Where each token ends in the text, in characters; None where the tokens do not spell it."""
+    """Return where each token ends in the text, in characters; None if they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     said, ends = "", []
     for place, token in enumerate(tokens, start=1):

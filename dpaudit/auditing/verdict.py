@@ -1,4 +1,4 @@
-"""Judge an audit's checks, and state the verdict as one finding: for readers inside, and for readers outside."""
+"""The verdict on an audit's checks, as a finding for readers inside, and for readers outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_THE_DATA = 3
 
 
 def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
-    """Return the verdict of checks, where all that are about the run and of this level or below must have been made."""
+    """Return the verdict: all checks up to this level that apply to the run must have been made."""
     failed = [check for check in checks if check.status in ("fail", "error")]
     if any(check.id in _READABLE for check in failed):
         return "error"
@@ -54,7 +54,10 @@ def guarantee(
 
 
 def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Finding:
-    """Return that nothing failed and required checks were not made: their ids, and the command that makes them."""
+    """Return that nothing failed, but required checks were not made.
+
+    It has their ids, and the command that makes them.
+    """
     values: dict[str, Value] = {"checks": tuple(check.id for check in unmade)}
     if options := options_making(unmade, level):
         values["remedy"] = Finding(code="remedy.audit", values={"options": options})
@@ -62,7 +65,7 @@ def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Findin
 
 
 def options_for(run: AuditedRun, check: CheckResult) -> str:
-    """Return the options of `dpaudit report` that make a skipped check of a run; empty where none do."""
+    """Return the options of `dpaudit report` that make a run's skipped check, or "" if none do."""
     if check.status != "skip" or not check.applicable:
         return ""
     manifest, replay = run.manifest, run.replay
@@ -165,7 +168,7 @@ def _found(check: CheckResult) -> Finding:
 
 
 def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
-    """Return the guarantee of a pass: at the release level, and at the batch level where that is another."""
+    """Return the guarantee of a pass at the release level, and at the batch level if it differs."""
     levels = recomputed_levels(run)
     if claim.rho is not None:
         return _of_rho(run, claim.rho, claim, levels)
@@ -195,7 +198,7 @@ def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
 
 
 def _of_rho(run: AuditedRun, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
-    """Return the guarantee of a claim of zCDP that passed, with its epsilons at the delta that it states, if any."""
+    """Return the guarantee of a passed zCDP claim, with its epsilons at its delta, if any."""
     costs = run[Costs]
     assert costs.rho is not None  # as the claim passed
     values: dict[str, Value] = {

@@ -1,8 +1,9 @@
-"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+"""Alternatives to the declared sampling: every alternative's likelihood against the distribution.
 
-A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
-the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
-is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One
+line of FAMILIES makes the test try it. Under the declared distribution a ratio's expectation is 1
+at most, whatever was drawn before: the bound on false alarms needs no more
+(docs/mathematics.md#the-sampling-test).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.checks.draws import Doubles, DrawnSteps
 from dpaudit.mechanisms import blocks
@@ -26,9 +28,10 @@ GREEDY = Finding(code="sampling.greedy")
 
 
 def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """[TILTS] log-likelihood ratios of outcomes with these log-probabilities, [K], that came so often each, [K].
+    """Return [TILTS] log-likelihood ratios of outcomes, by their log-probabilities and counts, [K].
 
-    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up to 1.
+    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up
+    to 1.
     """
     from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
@@ -79,12 +82,13 @@ class Temperatures(Family):
 
     code = "sampling.temperature"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
+    @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
+        """Return the ratios: a level's is linear in its score, so moments follow from the scores'."""
         levels, below, factors = steps.levels, steps.below, self.settings[:, None]
         total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
         for rows in blocks(len(factors), 8 * len(below)):
@@ -107,10 +111,13 @@ class Truncations(Family):
 
     @abstractmethod
     def kept(self, steps: DrawnSteps) -> Doubles:
-        """How many tokens each keeps at each step, [settings, steps] or [settings, 1]; S or more are all of them."""
+        """Return how many tokens each alternative keeps at each step, [settings, steps or 1].
 
+        As many as the step has, or more, are all of them.
+        """
+
+    @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """See `Family`."""
         kept = np.minimum(self.kept(steps), steps.spans.lengths)
         gain = -np.log(steps.mass_of(kept))
         return Ratios(np.where(steps.ranks < kept, gain, -np.inf), gain, np.zeros(gain.shape))
@@ -121,13 +128,13 @@ class TopK(Truncations):
 
     code = "sampling.top-k"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         named = super().names(temperature)
         return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
+    @override
     def kept(self, steps: DrawnSteps) -> Doubles:
-        """See `Truncations`."""
         return self.settings[:, None]
 
 
@@ -136,14 +143,12 @@ class TopP(Truncations):
 
     code = "sampling.top-p"
 
+    @override
     def kept(self, steps: DrawnSteps) -> Doubles:
-        """See `Truncations`."""
         mass, ends, levels = steps.mass, steps.ends, steps.levels
         at = steps.search(mass, self.settings[:, None])
-        at, rounded = (
-            np.minimum(at, levels.ends - 1),
-            at == levels.ends,
-        )  # rounding may leave the last sum below a share
+        rounded = at == levels.ends  # rounding may leave the last sum below a share
+        at = np.minimum(at, levels.ends - 1)
         before = np.where(at > levels.starts, mass[at - 1], 0.0)
         whole = ends[at] - steps.counts[at] + np.ceil((self.settings[:, None] - before) / steps.each[at])
         return np.asarray(np.where(rounded, steps.spans.lengths, whole))
@@ -154,18 +159,22 @@ class MinP(Truncations):
 
     code = "sampling.min-p"
 
+    @override
     def kept(self, steps: DrawnSteps) -> Doubles:
-        """See `Truncations`."""
         return np.asarray(steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1])
 
 
 class Typical(Family):
-    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+    """Locally typical sampling, up to this probability.
+
+    It keeps the tokens whose surprise is nearest to the entropy.
+    """
 
     code = "sampling.typical"
 
+    @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """Levels are kept whole, as where a threshold on the distance is applied."""
+        """Return the ratios, with whole levels kept, as by a threshold on the distance."""
         levels = steps.levels
         shares = steps.weights / levels.spread(steps.totals)
         distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
@@ -185,10 +194,11 @@ class Penalties(Family):
 
     @abstractmethod
     def shifts(self, steps: DrawnSteps) -> Doubles:
-        """[settings, m] what is added to the scores of the tokens before, in logit units."""
+        """Return [settings, m] what is added to the scores of the tokens before, in logit units."""
 
+    @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """All other tokens keep their scores, so that sums are over the tokens before alone."""
+        """Return the ratios: all other tokens keep their scores, so sums are over those before."""
         earlier, (declared, rest) = steps.earlier, steps.seen
         shifts = self.shifts(steps) / steps.temperature
         shifted = np.exp(shifts)
@@ -208,12 +218,15 @@ class Penalties(Family):
 
 
 class Repetition(Penalties):
-    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+    """Division of scores above 0 by the penalty, and multiplication of others.
+
+    Source: Keskar et al. 2019, as samplers have it.
+    """
 
     code = "sampling.repetition-penalty"
 
+    @override
     def shifts(self, steps: DrawnSteps) -> Doubles:
-        """See `Penalties`."""
         scores, penalty = steps.aggregate[steps.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
@@ -223,8 +236,8 @@ class Presence(Penalties):
 
     code = "sampling.presence-penalty"
 
+    @override
     def shifts(self, steps: DrawnSteps) -> Doubles:
-        """See `Penalties`."""
         return np.repeat(-self.settings[:, None], len(steps.before), axis=1)
 
 
@@ -233,8 +246,8 @@ class Frequency(Penalties):
 
     code = "sampling.frequency-penalty"
 
+    @override
     def shifts(self, steps: DrawnSteps) -> Doubles:
-        """See `Penalties`."""
         return -self.settings[:, None] * steps.times
 
 

@@ -31,9 +31,10 @@ _EQUAL = "claim.levels-equal"
 
 @RunCheck(id="amplification.key", gathers=(Costs,))
 def batches_are_secret(run: AuditedRun) -> Outcome:
-    """Hold the claim against what it would be, had batches been drawn in secret that the run does not say were.
+    """Compare the claim with the cost of secretly drawn batches, unless the run says they are such.
 
-    That nobody but the curator has the key is the run's word.
+    A claim that matches only this cost is too small. That nobody but the curator has the key is the
+    run's word.
     """
     if isinstance(run.secrecy, SecretBatches):
         return Outcome("pass", "secret", {"drawn": _drawn(run.manifest)})
@@ -63,7 +64,7 @@ def batches_are_independent(run: AuditedRun) -> Outcome:
 
 
 def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
-    """Return what keeps the record from bearing out that each record was placed by itself; None where nothing does."""
+    """Return why the record does not prove that each record was placed by itself, or None."""
     placed, manifest = run[Placement], run.manifest
     if placed.unreadable is not None:
         return Outcome("fail", "unreadable", notes=(placed.unreadable,))
@@ -90,7 +91,10 @@ def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
 
 @RunCheck(id="amplification.groups", gathers=(Costs,))
 def groups_are_her_own(run: AuditedRun) -> Outcome:
-    """Hold the claim against what batches of all groups together, or numbers that are not public, would give."""
+    """Compare the claim with the cost over all groups' batches, or over numbers that are private.
+
+    A claim that matches such a cost is too small.
+    """
     for short in _release(run):
         for groups in _wrong_groups(run):
             figure = _figure(run, run.manifest, SecretBatches(groups, accounted_rounds(run.manifest)))
@@ -109,7 +113,7 @@ def groups_are_her_own(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="amplification.rounds", gathers=(Costs,))
 def rounds_are_paid_for(run: AuditedRun) -> Outcome:
-    """Hold the claim against the cost of one round, or of those generated, and against that of an undivided delta."""
+    """Compare the claim with the cost of one round, of those generated, and of an unsplit delta."""
     manifest = run.manifest
     rounds = manifest.batching.rounds
     due = accounted_rounds(manifest) if run.kind.beforehand else manifest.rounds
@@ -129,10 +133,11 @@ def rounds_are_paid_for(run: AuditedRun) -> Outcome:
 
 
 def _unlikely(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
-    """Return how records lie as uniform draws hardly place them; None where they may have been drawn, or clustered.
+    """Return why records lie as uniform draws hardly place them, or None.
 
-    Sizes of a group's batches that differ by one at most, each group's, are counted by how many draws give such; the
-    share of records in generated batches is held against Chernoff's bound.
+    They may have been drawn, or clustered, where there is no reason. Sizes of a group's batches
+    that differ by one at most, each group's, are counted by how many draws give such; the share of
+    records in generated batches is held against Chernoff's bound.
     """
     placed, manifest = run[Placement], run.manifest
     if manifest.clustering.method != "none":
@@ -170,7 +175,7 @@ class _Explained:
 
 
 def _explained(run: AuditedRun, as_if: Manifest) -> _Explained | None:
-    """Return the claim that is too small and what a run of that manifest would claim, where that is the same."""
+    """Return a claim that is too small, and equals that of a run of manifest `as_if`, or None."""
     secret = secret_batches(as_if, run.claim.unit, run.clusters)
     if isinstance(secret, NotSecret):
         return None
@@ -192,12 +197,12 @@ def _nats(value: float) -> Quantity:
 
 
 def _release(run: AuditedRun) -> Iterator[TooSmall]:
-    """The claim of the release level, where it is too small."""
+    """Yield the claim of the release level, if it is too small."""
     return (short for short in too_small(run) if short.level == "release")
 
 
 def _with_secret(manifest: Manifest) -> Manifest:
-    """The manifest, had its batches been drawn in secret."""
+    """Return the manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
     batching = manifest.batching.model_copy(update=said)
@@ -205,7 +210,7 @@ def _with_secret(manifest: Manifest) -> Manifest:
 
 
 def _with_independent(manifest: Manifest) -> Manifest:
-    """The manifest, had its records been hashed one by one, in secret, and had they budgets of their own."""
+    """Return the manifest as if records were hashed singly, in secret, with their own budgets."""
     said: dict[str, Any] = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
     if manifest.batching.rule == "paper-slices":
         said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
@@ -215,7 +220,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
 
 
 def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float | None:
-    """Epsilon of the release level, were the batches these; None where nothing gives one."""
+    """Return epsilon of the release level, were the batches these; None if nothing gives one."""
     costs = run[Costs]
     if not run.kind.beforehand:
         cost = ex_post_release(manifest, secret, run.places, costs.batch_cost)
@@ -229,7 +234,10 @@ _Groups = tuple[tuple[int, int], ...]
 
 
 def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
-    """Numbers of batches and of generated ones that are not those of one record's group, or not public."""
+    """Yield batches and generated batches that are wrong for a record's group.
+
+    They are of other groups than its own, or not public.
+    """
     batching, clustering = run.manifest.batching, run.manifest.clustering
     if clustering.method == "none":
         labels, batches = len(batching.labels), batching.batches_per_label
@@ -246,7 +254,7 @@ def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
 
 
 def _of_fewer_rounds(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, float]]:
-    """Yield what fewer rounds cost than are due, and what a delta costs that is not split, in nats, by the rule."""
+    """Yield, by wrong rule, the cost in nats of fewer rounds than due, or of an unsplit delta."""
     costs = run[Costs]
     manifest, secret = run.manifest, run.secrecy if isinstance(run.secrecy, SecretBatches) else None
     due = accounted_rounds(manifest)

@@ -28,7 +28,7 @@ def _declared(manifest: Manifest) -> bool:
 
 @StepCheck(id="budget.sums", applies=_declared, otherwise=_NONE)
 def sums_are_of_the_draws(view: StepView) -> Finding | None:
-    """Hold each recorded sum against the one before it, and the cost of the context's own recorded range."""
+    """Compare each recorded sum with the one before it plus the cost of the context's range."""
     step = view.step
     if step.spent is None or step.contexts is None:
         return None  # a batch without contexts

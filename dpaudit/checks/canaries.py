@@ -1,4 +1,4 @@
-"""Do the coins of made-up records, which the texts let anybody guess, bear out the record and the claim?"""
+"""Do the coins of made-up records, guessed from the texts, support the record and the claim?"""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class FoundCanary:
-    """What a batch's record says of its canary.
+    """The record of a batch's canary.
 
     Attributes:
         number: in the file `canaries`.
         among: whether a recorded context contributed what the canary does, at every step.
-        telling: whether that is no chance: rows have at least TELLING_VALUES values between their extremes.
+        telling: whether that is no chance: rows have at least TELLING_VALUES values between their
+            extremes.
         removed: log p(tokens) - log p(tokens without it), in nats, where it is among the contexts.
         added: log p(tokens with it as one more context) - log p(tokens).
     """
@@ -51,7 +52,7 @@ class FoundCanary:
 
 
 class CanarySums(BatchEvidence):
-    """Adds up the exact log-ratios of one batch's tokens with its canary and without it."""
+    """The exact log-ratios of one batch's tokens with its canary and without it, summed."""
 
     def __init__(self, header: BatchHeader) -> None:
         """`header`: of a batch that has a canary."""
@@ -75,7 +76,7 @@ class CanarySums(BatchEvidence):
             self._removed += here - _log_probability_of(view, np.delete(given, int(self._among.argmax()), axis=0))
 
     def _paid(self, view: StepView, row: NDArray[np.floating]) -> NDArray[np.floating]:
-        """What the canary would give, [S]: nothing once its budget, if it has one, does not pay for the draw."""
+        """Return the canary's contribution [S], or zeros once its budget pays for no more."""
         if view.mechanism.budget is None:
             return row
         after = view.mechanism.spend(row[None], self._spent)
@@ -91,7 +92,7 @@ class CanarySums(BatchEvidence):
 
 
 def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> float:
-    """Logarithm of the sampled token's probability, had these contexts [n, S] been aggregated."""
+    """Return the sampled token's log-probability, had these contexts [n, S] been aggregated."""
     mechanism, index = view.mechanism, view.index
     assert index is not None
     arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
@@ -100,7 +101,7 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
 
 
 class FoundCanaries(Evidence):
-    """What the record says of canaries, by batch (`FoundCanary`)."""
+    """The record of canaries, by batch (`FoundCanary`)."""
 
     @override
     @classmethod
@@ -110,7 +111,10 @@ class FoundCanaries(Evidence):
 
 @RunCheck(id="canaries.coins", gathers=(FoundCanaries, Placement))
 def coins_are_kept(run: AuditedRun) -> Outcome:
-    """Hold the coins against their digest in the manifest, and each against the assignment and its batch's record."""
+    """Compare the coins with their digest, and each with the assignment and its batch's record.
+
+    The manifest has the digest.
+    """
     committed, there = run.manifest.canaries, run.reader.has(CANARIES)
     if committed is None:
         return Outcome("fail", "undeclared") if there else inapplicable(_NONE)
@@ -151,7 +155,7 @@ def _problems(run: AuditedRun, canaries: Canaries) -> Iterator[Outcome]:
 
 
 def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
-    """Return the code of how what a canary's batch recorded contradicts its coin; empty where it does not."""
+    """Return the code of a contradiction between a canary's coin and its batch, or ""."""
     found = run[FoundCanaries].by_batch.get(batch)
     if found is None or (canary.included and found.among):
         return ""
@@ -162,7 +166,7 @@ def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
 
 @dataclass(frozen=True)
 class Guesses:
-    """The coins, guessed by the sign of each log-ratio: in where the texts are likelier with the canary.
+    """The coins, guessed by each log-ratio's sign: in, if texts are likelier with the canary.
 
     Attributes:
         losses: log-ratios with the canary and without it, in nats, by the canary's number: of all its batches.
@@ -174,7 +178,7 @@ class Guesses:
 
     @property
     def coins(self) -> int:
-        """How many coins there are; all are guessed."""
+        """The number of coins; all are guessed."""
         return len(self.losses)
 
     @property
@@ -184,7 +188,10 @@ class Guesses:
 
 
 def guesses(run: AuditedRun) -> Guesses | None:
-    """The guesses of a run's coins; None where it has none, or its record lacks a log-ratio or contradicts them."""
+    """Return the guesses of a run's coins; None without coins, or if its record does not fit them.
+
+    A record that lacks a log-ratio, or contradicts the coins, does not fit.
+    """
     if run.canaries is None or coins_are_kept(run).status != "pass":
         return None
     losses: dict[int, float] = {}
@@ -199,7 +206,7 @@ def guesses(run: AuditedRun) -> Guesses | None:
 
 
 def _losses(run: AuditedRun, canary: Canary) -> dict[int, float]:
-    """A canary's log-ratios by its batches; NaN where there is none."""
+    """Return a canary's log-ratios by its batches; NaN if there is none."""
     found = {batch: run[FoundCanaries].by_batch.get(batch) for batch in _batches(run, canary)}
     return {batch: math.nan if each is None else _loss(each, canary) for batch, each in found.items()}
 
@@ -214,7 +221,7 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 
 @RunCheck(id="canaries.lower-bound", gathers=(FoundCanaries, Costs))
 def coins_are_hidden(run: AuditedRun) -> Outcome:
-    """Hold right guesses of the coins against the chances that the record's log-ratios, and the claim, leave them.
+    """Compare right guesses of the coins with their chances by log-ratios and by the claim.
 
     Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
     so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
@@ -244,10 +251,10 @@ def coins_are_hidden(run: AuditedRun) -> Outcome:
 
 
 class _Test(NamedTuple):
-    """What right guesses are held against, and how unlikely they are by it.
+    """A guarantee to test right guesses with, and their chances under it.
 
     Attributes:
-        name: what is tested.
+        name: the guarantee's.
         chance: the probability of a number of right guesses as far out at most.
         least: that of all being right.
     """
@@ -271,7 +278,7 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
 
 
 def _beyond(run: AuditedRun) -> Iterator[Outcome]:
-    """Yield log-ratios beyond their batch's ex-post bound, where there is one for records that come or go."""
+    """Yield log-ratios beyond their batch's ex-post bound, if records that come or go have one."""
     costs = run[Costs]
     if costs.ex_post is None or run.canaries is None:
         return

@@ -1,4 +1,4 @@
-"""Does the record bear out the claim, and were the claim's parts put together by a rule that is right?
+"""Does the record bear out the claim, and is the rule right by which its parts were combined?
 
 The checks of composition recognise wrong sums: they fail where the claim is too small and a mistaken rule explains it,
 so that a failed claim.epsilon comes with its cause.
@@ -16,14 +16,28 @@ from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.levels import Level, Levels
-from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin
 from dpaudit.results import Amplification, Finding, Quantity, Value
 
 #: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
 _STATED = 1e-3
 
 
-@RunCheck(id="claim.epsilon", gathers=(Costs,))
+def _cost_of_settings(run: AuditedRun) -> Outcome | None:
+    """Compare a claim that is stated before the run with the cost of its settings.
+
+    That is the cost of all possible texts.
+    """
+    if run.claim.epsilon is None or run.kind.beforehand:
+        return epsilon_is_covered(run)
+    spent = run[Costs].grouping.epsilon
+    if run.kind.covers(run.claim.epsilon, spent):
+        return None
+    figures = {"claimed": run.claim.epsilon, "recomputed": spent}
+    return Outcome("fail", "exceeded", {name: Quantity(value=each, unit="nats") for name, each in figures.items()})
+
+
+@RunCheck(id="claim.epsilon", gathers=(Costs,), foresee=_cost_of_settings)
 def epsilon_is_covered(run: AuditedRun) -> Outcome:
     """Hold epsilon, recomputed for the claim's kind, relation and unit, against the claimed one."""
     claim = run.claim
@@ -62,9 +76,12 @@ def batch_epsilon_is_covered(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(run, found, "batch")))
 
 
-@RunCheck(id="claim.rho", gathers=(Costs,))
+@SettingsCheck(id="claim.rho", gathers=(Costs,))
 def rho_is_covered(run: AuditedRun) -> Outcome:
-    """Hold rho of zCDP, recomputed at the batch level for the claim's relation and unit, against the claimed one."""
+    """Compare the claimed rho of zCDP with the one recomputed for the claim's relation and unit.
+
+    It is recomputed at the batch level.
+    """
     costs = run[Costs]
     claim = run.claim
     if claim.rho is None:
@@ -83,9 +100,9 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
 
 
-@RunCheck(id="claim.delta", gathers=(Costs,))
+@SettingsCheck(id="claim.delta", gathers=(Costs,))
 def delta_is_small(run: AuditedRun) -> Outcome:
-    """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
+    """Compare delta with the claim's kind, the number of records, and the noised centres' delta."""
     claim, centers, needs = run.claim, run[Costs].grouping.delta, run.kind.delta
     values: dict[str, Value] = {"delta": claim.delta}
     if needs == "none" and not centers:
@@ -93,11 +110,12 @@ def delta_is_small(run: AuditedRun) -> Outcome:
     if needs == "optional" and not claim.delta:
         return Outcome("pass", "every-delta", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
-    filled = run.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
-    by_round: Counter[int] = Counter()  # in each of which every record serves once
+    batching, by_round = run.manifest.batching, Counter[int]()  # in each of which every record serves once
     for batch, header in run.headers.items():
-        by_round[batch // run.manifest.batching.per_round] += header.contexts
-    shown = max(by_round.values(), default=0) if filled else 0
+        by_round[batch // batching.per_round] += header.contexts
+    shown = max(by_round.values(), default=0)
+    if batching.rule == "hashed-slots" and batching.slots is not None:
+        shown = max(shown, batching.slots * batching.per_round) if claim.unit == "context" else 0
     # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
     records = max(2, run.manifest.data.records, shown)
     limit = 1 / records
@@ -130,7 +148,7 @@ def kind_fits(run: AuditedRun) -> Outcome:
     )
 
 
-@RunCheck(id="claim.tuning")
+@SettingsCheck(id="claim.tuning")
 def settings_are_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of all settings but the batching rule's."""
     return judge_origin(run.manifest.origins.settings, "settings")
@@ -152,7 +170,10 @@ def recomputed_levels(run: AuditedRun) -> Levels | None:
 
 
 def recomputed_figure(run: AuditedRun) -> float | None:
-    """Return what the claim's promise is held against, in nats: epsilon at the release level, or rho; None without."""
+    """Return the figure, in nats, to compare with the claim's promise, or None.
+
+    It is epsilon at the release level, or rho.
+    """
     if run.claim.rho is not None:
         return run[Costs].rho
     found = recomputed_levels(run)
@@ -160,7 +181,7 @@ def recomputed_figure(run: AuditedRun) -> float | None:
 
 
 def batch_claim(run: AuditedRun) -> float:
-    """Return the batch-level epsilon in nats that the claim states or, where it states none, the recomputed one.
+    """Return the batch-level epsilon that the claim states, or else the recomputed one, in nats.
 
     Guesses of a record's own batch are held against it: the release level hides presence, and no place. A rho has its
     epsilon at the kind's `tested_delta`.
@@ -189,7 +210,10 @@ def _why_exceeded(run: AuditedRun, found: Levels, level: Level) -> Iterator[Find
 
 
 def _why_larger(run: AuditedRun, recomputed: float, supported: Finding) -> Iterator[Finding]:
-    """Yield why a recomputed figure exceeds the claim, and what to do; `supported`: what could be claimed instead."""
+    """Yield why a recomputed figure exceeds the claim, and the remedy.
+
+    `supported` is what could be claimed instead.
+    """
     costs = run[Costs]
     claim, rule = run.claim, run.manifest.batching.rule
     if claim.unit == "user" and run.manifest.privacy.records_per_user is None:
@@ -214,7 +238,10 @@ def _why_larger(run: AuditedRun, recomputed: float, supported: Finding) -> Itera
 
 @RunCheck(id="composition.total", gathers=(Costs,))
 def everything_is_counted(run: AuditedRun) -> Outcome:
-    """Hold a claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
+    """Compare a claim that is too small with figures that leave something out.
+
+    These are the mean over batches, fewer tokens than a batch's, and no clusters.
+    """
     for short in too_small(run):
         for rule, figure in _partial_figures(run, short.level):
             if short.explained_by(figure):
@@ -225,7 +252,7 @@ def everything_is_counted(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="composition.all-batches", gathers=(Costs,))
 def every_batch_counts(run: AuditedRun) -> Outcome:
-    """Hold the batches that were read against the declared number, and the claim against the lesser batches."""
+    """Compare the batches read with the declared number, and the claim with the lesser batches."""
     costs = run[Costs]
     declared = run.manifest.batches
     values: dict[str, Value] = {"declared": declared, "read": len(run.headers)}
@@ -262,7 +289,7 @@ class TooSmall:
         return {"field": self.field, "claimed": claimed, "due": due}
 
     def explained_by(self, figure: float) -> bool:
-        """Whether a wrong figure would have been rounded up to what is claimed."""
+        """Return whether a wrong figure would have been rounded up to what is claimed."""
         return figure <= self.claimed <= figure * (1 + _STATED) + _STATED
 
 
@@ -282,7 +309,7 @@ def too_small(run: AuditedRun) -> Iterator[TooSmall]:
 
 
 def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, float]]:
-    """Wrong sums of a level by the rule that gives them, in nats."""
+    """Yield wrong sums of a level, in nats, by the rule that gives them."""
     costs = run[Costs]
     spent, found = costs.grouping, recomputed_levels(run)
     alone = Finding(code="claim.without-clusters")

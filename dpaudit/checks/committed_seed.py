@@ -19,7 +19,7 @@ _WITH_SECRETS = 3
 
 
 class _BatchIntervals(BatchEvidence):
-    """The interval of each of a batch's tokens (`DrawnSteps.intervals`); NaN where the record gives it none."""
+    """Intervals of a batch's tokens (`DrawnSteps.intervals`), or NaN if the record gives none."""
 
     def __init__(self) -> None:
         self.intervals: list[tuple[float, float]] = []
@@ -35,13 +35,16 @@ class _BatchIntervals(BatchEvidence):
 
 
 class SeededDraws(Evidence):
-    """Holds a run's tokens to the uniforms of its committed seed, where it was given, a batch at a time.
+    """The comparison of a run's tokens with the uniforms of its committed seed, a batch at a time.
+
+    Without a seed nothing is compared.
 
     Attributes:
-        steps: how many were held to theirs.
+        steps: how many were compared.
         wrong: how many tokens are not those of their uniforms.
         first: where the first of these is; None where all are.
-        allowance: by how much, relatively, a uniform may lie beyond its token's interval (`rounding_allowance`).
+        allowance: by how much, relatively, a uniform may lie beyond its token's interval
+            (`rounding_allowance`).
         foreign: how many parts of the given seed are none of the run's.
     """
 
@@ -78,7 +81,7 @@ class SeededDraws(Evidence):
 
 
 def rounding_allowance(vocabulary: int) -> float:
-    """Return how far, relatively, two machines may place the ends of the same token's interval from each other.
+    """Return the largest relative distance between two machines' ends of the same token's interval.
 
     A sum of at most V ascending weights, each off by 4 units in the last place, is off by 2^-50 + V 2^-53; an end is a
     quotient of two such sums, on either machine (docs/mathematics.md#a-committed-seed).
@@ -88,7 +91,7 @@ def rounding_allowance(vocabulary: int) -> float:
 
 @RunCheck(id="sampling.committed-seed", gathers=(SeededDraws,))
 def tokens_are_those_of_the_seed(run: AuditedRun) -> Outcome:
-    """Hold the uniform of every step, recomputed from the seed, against its token's interval under the aggregate.
+    """Compare each step's uniform, recomputed from the seed, with its token's interval.
 
     The hash of each part of the seed is recomputed, too, and held against run.json.
     """

@@ -1,4 +1,7 @@
-"""What a run costs by its record and by its settings, at both levels: the figures that claims are held against."""
+"""A run's cost, by its record and by its settings, at both levels.
+
+Claims are held against these figures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ INFINITE = Cost(math.inf, math.inf, math.inf)
 
 
 class _BatchCost(NamedTuple):
-    """What one batch cost.
+    """The cost of one batch.
 
     Attributes:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
@@ -89,19 +92,28 @@ class Costs(Evidence):
         return not self.unbounded and not run.cut_short and len(run.headers) == run.manifest.batches
 
     def batch_cost(self, batch: int) -> Cost:
-        """Ex-post cost of one batch in nats when the whole change falls on it; infinite where a step has no bound."""
+        """Return a batch's ex-post cost in nats if the whole change falls on it, or infinity.
+
+        It is infinite where a step has no bound.
+        """
         if self.ex_post is None or batch in self.unbounded or batch in self._run.cut_short:
             return INFINITE
         return self.ex_post.batch_cost(batch)
 
     @property
     def ex_post_cost(self) -> Cost:
-        """Ex-post cost of generation in nats: infinite where a step has no bound or a batch was not read."""
+        """Ex-post cost of generation in nats.
+
+        It is infinite where a step has no bound or a batch was not read.
+        """
         return self.ex_post.cost if self.ex_post is not None and self.whole else INFINITE
 
     @cached_property
     def generation_levels(self) -> Levels:
-        """Ex-post epsilon of generation at both levels; infinite where a step has no bound or a batch was not read."""
+        """Ex-post epsilon of generation at both levels.
+
+        It is infinite where a step has no bound or a batch was not read.
+        """
         run, manifest, exact = self._run, self._run.manifest, self.ex_post_cost.exact
         relation, reason = run.claim.relation, not_ex_post(run.claim, run.change)
         release = readers_cost(manifest, run.secrecy, relation, run.change, run.places, exact, self.batch_cost)
@@ -109,12 +121,12 @@ class Costs(Evidence):
 
     @property
     def ex_post_levels(self) -> Levels:
-        """Epsilon that an ex-post claim must cover at either level: of generation, and of the clusters before it."""
+        """Epsilon, at both levels, that an ex-post claim must cover: generation's and clusters'."""
         return self.generation_levels.beside(self.grouping.epsilon)
 
     @cached_property
     def release(self) -> ReleaseAccountant | None:
-        """Both levels of what public settings alone bound: the most tokens of a batch, not realised ones, and clusters.
+        """Both levels by public settings: clusters, and a batch's most tokens, not realised ones.
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
@@ -123,24 +135,24 @@ class Costs(Evidence):
 
     @cached_property
     def approximate(self) -> Composition | None:
-        """The approximate guarantee of the batch level at the claim's delta; None where there is none."""
+        """The batch level's approximate guarantee at the claim's delta, if there is one."""
         tokens = self._run.manifest.stopping.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
 
     @cached_property
     def rho(self) -> float | None:
-        """rho of zCDP of everything at the batch level, rounded up; None for a mechanism that has none."""
+        """rho of zCDP of everything at the batch level, rounded up; None if there is none."""
         accountant = self.of_rho
         return None if accountant is None else accountant.rho_of_all(self._run.manifest.stopping.most_tokens)
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works rho out; None for a mechanism that has none."""
+        """The accountant of rho; None for a mechanism without one."""
         return self.grouping.rho_accountant(self._run.manifest, self._run.change)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:
-        """It at both levels; None likewise."""
+        """The approximate cost at both levels; None likewise."""
         if self.release is None:
             return None
         return approximate_levels(self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy)

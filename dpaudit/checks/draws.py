@@ -1,4 +1,4 @@
-"""How tokens were drawn: the declared distribution, and where the random number behind each token lies."""
+"""Draws: their declared distributions, and the places of the random numbers behind their tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = ("id", "ascending score", "descending score")
 
 @dataclass(frozen=True)
 class DrawnSteps:
-    """Steps: the declared distribution over each one's tokens, in levels of equal scores, and which one was drawn.
+    """Some steps: their tokens, and the declared distributions in levels of equal scores.
 
     Columns, levels and earlier tokens of k steps lie one behind another. What is said of a step is the same bits
     whichever steps are looked at with it.
@@ -66,7 +66,7 @@ class DrawnSteps:
         tokens: NDArray[np.intp],
         before: Ids,
     ) -> DrawnSteps | None:
-        """Steps whose texts have tokens in the columns `before`, each as often as it is there.
+        """Make steps whose texts have tokens in the columns `before`, each as often as it is there.
 
         None where a score is no number.
         """
@@ -96,7 +96,7 @@ class DrawnSteps:
     def alone(
         cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
     ) -> DrawnSteps | None:
-        """One step, with scores [S]; None where one is no number."""
+        """Return one step, with scores [S], or None where one is no number."""
         return cls.of(aggregate, Spans([len(aggregate)]), temperature, np.array([token]), before)
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class DrawnSteps:
 
     @cached_property
     def ends(self) -> Doubles:
-        """[L] how many of the step's tokens lie in a level or above it."""
+        """[L] the number of the step's tokens in a level or above it."""
         return self.levels.totals(self.counts)
 
     @cached_property
@@ -140,13 +140,13 @@ class DrawnSteps:
 
     @cached_property
     def places(self) -> NDArray[np.intp]:
-        """[k] how many tokens of the sampled one's level have a smaller index."""
+        """[k] the number of tokens of the sampled one's level with a smaller index."""
         alike = self.aggregate == self.spans.spread(self.aggregate[self.tokens])
         return np.array([np.count_nonzero(alike[span]) for span in self._ahead])
 
     @cached_property
     def ranks(self) -> Doubles:
-        """[k] how many tokens come before the sampled one by probability, and by index where that is equal."""
+        """[k] the number of tokens before the sampled one, by probability and then by index."""
         return np.asarray(self.ends[self.level] - self.counts[self.level] + self.places)
 
     @cached_property
@@ -165,12 +165,12 @@ class DrawnSteps:
         return found, np.maximum(1.0 - self.earlier.sums(found), 0.0) + _REST
 
     def mass_of(self, tokens: Doubles) -> Doubles:
-        """Probability of each step's `tokens` most probable ones, from 1 to S: [settings, k]."""
+        """Return [settings, k] the probability of each step's `tokens` most probable ones, from 1 to S."""
         at = self.search(self.ends, tokens)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
     def search(self, ascending: Doubles, wanted: Doubles, side: Side = "left") -> NDArray[np.intp]:
-        """The level, [settings, k], before which each step's wanted values [settings, k] go, as by `searchsorted`."""
+        """Return [settings, k] the level of each step at which `searchsorted` would put wanted values."""
         columns = np.broadcast_to(wanted, (len(wanted), len(self))).T
         found = [
             np.searchsorted(ascending[span], column, side) + span.start
@@ -180,7 +180,7 @@ class DrawnSteps:
 
     @property
     def intervals(self) -> list[tuple[float, float]]:
-        """Where each token's interval of (0, 1] begins and ends, as dpaudit samples: the least likely is first.
+        """The ends of each token's interval of (0, 1], as dpaudit samples: the least likely first.
 
         Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
         small it is. Scores are scaled as the sampler scales them, operation by operation.
@@ -196,7 +196,7 @@ class DrawnSteps:
         return found
 
     def draws(self, ids: NDArray[np.integer]) -> Doubles:
-        """[k, 5] each step's `Draw`; `ids` are the sampled tokens'."""
+        """Return [k, 5] each step's `Draw`; `ids` are the sampled tokens'."""
         chances = self.each[self.level]
         highest = self.spans.largest(self.aggregate).astype(np.float64)
         ahead = Spans(self.tokens - self.spans.starts)
@@ -216,7 +216,7 @@ class DrawnSteps:
 
 
 def _levels(aggregate: NDArray[np.floating], spans: Spans) -> tuple[Spans, NDArray[np.floating], Doubles]:
-    """Each step's distinct values, highest first, and how many of its tokens have each: both [L].
+    """Return the steps' levels, their values [L], highest first, and each one's tokens [L].
 
     Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
     """
@@ -238,7 +238,7 @@ def _levels(aggregate: NDArray[np.floating], spans: Spans) -> tuple[Spans, NDArr
 
 
 class Draw(NamedTuple):
-    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
+    """A draw: its token's id, where its u's interval begins in each of ORDERS, and its length."""
 
     token: float
     by_id: float

@@ -1,9 +1,10 @@
-"""What an audit knows of a run: what it declares and was asked, and the evidence that one pass over it gathers.
+"""Knowledge of a run: its declarations, the question, and the evidence that one pass gathers.
 
-A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each class for the run.
-Each batch is read once, perhaps in another process: what `Evidence.open` returns looks at its steps in order, and
-what it found is merged into the run's evidence, batches in ascending order. So a run's figures are the same to the last
-bit wherever its batches were read.
+A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each
+class for the run. Each batch is read once, perhaps in another process: the result of
+`Evidence.open` looks at its steps in order, and its findings are merged into the run's evidence,
+batches in ascending order. So a run's figures are the same to the last bit wherever its batches
+were read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from dpaudit.runs import (
 
 
 class BatchEvidence:
-    """What looks at one batch. Its memory grows with the batch's tokens and contexts at most."""
+    """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
 
     def look(self, view: StepsView) -> None:
         """Look at some steps of the batch. Steps come in order, as many at a time as is worth it.
@@ -52,12 +53,15 @@ class BatchEvidence:
         """Look at one step."""
 
     def result(self) -> Any:
-        """Return what was found, which can be pickled and is small whatever the vocabulary; None for nothing."""
+        """Return what was found, or None for nothing.
+
+        It can be pickled and is small whatever the vocabulary.
+        """
         return self
 
 
 class Evidence:
-    """Evidence of one kind, of a whole run: what was found in each batch, unless a subclass merges it otherwise.
+    """Evidence of one kind, of a whole run: each batch's finding, or a subclass's merged ones.
 
     Attributes:
         by_batch: what was found, by batch.
@@ -80,7 +84,10 @@ class Evidence:
         return None
 
     def merge(self, batch: int, found: Any) -> None:
-        """Take in what was found in a batch (`BatchEvidence.result`). Batches come in ascending order."""
+        """Take in a batch's finding (`BatchEvidence.result`).
+
+        Batches come in ascending order.
+        """
         self.by_batch[batch] = found
 
 
@@ -139,37 +146,44 @@ class AuditedRun:
 
     @property
     def manifest(self) -> Manifest:
-        """What the run declares."""
+        """The run's declarations."""
         return self.reader.manifest
 
     @cached_property
     def change(self) -> ContextChange | None:
-        """How one unit's difference changes contexts; None when nothing bounds it, or it is beyond the record."""
+        """The change of contexts by one unit.
+
+        None where nothing bounds it, or it is beyond the record.
+        """
         manifest, claim = self.manifest, self.claim
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
 
     @cached_property
     def clusters(self) -> Clusters | None:
-        """What the file `clusters` says; None where it cannot be read, and integrity.format or .complete says why."""
+        """The file `clusters`; None if unreadable, as integrity.format or .complete explains."""
         with suppress(InputError):
             return self.reader.clusters()
         return None
 
     @cached_property
     def canaries(self) -> Canaries | None:
-        """What the file `canaries` says; None where the run has none, and likewise."""
+        """The file `canaries`; None if the run has none, or it cannot be read."""
         with suppress(InputError):
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
     @property
     def replay(self) -> Replay | None:
-        """What recomputing with the model and the data found; None where nobody did."""
+        """The result of recomputing with the model and the data; None if that was not done."""
         return self.replayed if isinstance(self.replayed, Replay) else None
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a file that can be read, in hexadecimal. Raises InputError where it cannot."""
+        """Return the SHA-256 of a file, in hexadecimal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]
@@ -187,7 +201,10 @@ class AuditedRun:
 
     @cached_property
     def places(self) -> ClusterPlaces | None:
-        """Where batches stand among clusters; None without a clustering, and where the run does not say."""
+        """The batches' places among clusters.
+
+        None without a clustering, and where the run does not say.
+        """
         each = self.manifest.batching.generate_per_cluster
         if self.clusters is None or each is None or self.clusters.method == "none":
             return None
@@ -195,7 +212,7 @@ class AuditedRun:
 
     @cached_property
     def secrecy(self) -> SecretBatches | NotSecret:
-        """What readers of the texts cannot know of a record's batch; or why both levels are equal."""
+        """Readers' ignorance of a record's batch, or the reason why both levels are equal."""
         return secret_batches(self.manifest, self.claim.unit, self.clusters)
 
 

@@ -1,4 +1,4 @@
-"""What grouping records by clusters costs one unit of the claim, before any token is drawn."""
+"""The cost of grouping records by clusters for one unit of the claim, before any token."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from dpaudit.runs import Claim, Clustering, Manifest
 
 @dataclass(frozen=True)
 class GroupingCost:
-    """What is spent before any token is drawn; 0 throughout for a run without a clustering.
+    """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:
-        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
-        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
+        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without
+            noise.
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where
+            nothing bounds it.
         delta: of the centres.
-        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where
+            it is infinite.
         unbounded: why one of them is infinite; empty where none is.
     """
 
@@ -45,7 +48,10 @@ class GroupingCost:
         return rounded_sum(self.counts, self.centers)
 
     def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
-        """Of a run's draws and its clusters together; None for a mechanism whose cost only the data shows."""
+        """Return the accountant of draws and clusters together.
+
+        Return None for a mechanism whose cost only the data shows.
+        """
         bounded = None if math.isinf(self.counts) else change
         return ApproximateAccountant.of(
             mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
@@ -63,17 +69,17 @@ class GroupingCost:
 
 
 def rests_on_counts(clustering: Clustering) -> bool:
-    """Whether counts of private records decided which centres are kept, or how many batches a cluster has."""
+    """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
     return clustering.keep != clustering.centers or clustering.records_per_batch is not None
 
 
 def counts_are_noised(clustering: Clustering) -> bool:
-    """Whether every count is declared to have had its noise before anything was chosen by it."""
+    """Return whether every count is declared to be noised before anything was chosen by it."""
     return clustering.counts is not None and clustering.counts.noised == "before-selection"
 
 
 def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
-    """What the manifest's clustering costs one unit of the claim: counts and centres by the scales of their noise."""
+    """Return the clustering's cost for one unit: counts and centres, by their noise's scales."""
     clustering = manifest.clustering
     if clustering.method == "none":
         return GroupingCost()
@@ -102,7 +108,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
 
 
 def unit_records(manifest: Manifest, unit: Unit) -> int | None:
-    """How many records one unit of a claim has at most; None where nothing bounds it."""
+    """Return the most records of one unit of a claim; None if unbounded."""
     if unit == "user":
         return manifest.privacy.records_per_user
     return manifest.batching.examples_per_context if unit == "context" else 1
@@ -123,9 +129,9 @@ def _centers_epsilon(method: str, settings: tuple[tuple[str, Any], ...], delta: 
 
 
 def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
-    """What noised centres cost one record, from the scales of noise that the run states, in nats.
+    """Return the cost of noised centres for one record, by the stated scales of noise, in nats.
 
     Raises:
-        ValueError: it states none that bound anything.
+        ValueError: the run states none that bound anything.
     """
     return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)

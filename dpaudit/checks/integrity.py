@@ -37,7 +37,7 @@ _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
 class Indexes(Evidence):
-    """The files beside run.json and the steps, read to their ends: those that cannot be are noted as unreadable.
+    """The reading of files beside run.json and the steps; unreadable ones are noted.
 
     It begins after `Placement`, which reads the assignment.
     """
@@ -59,7 +59,7 @@ def files_can_be_read(run: AuditedRun) -> Outcome:
 
 
 def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tuple[str, Finding]]:
-    """Yield the files beside run.json and the steps that cannot be read to their ends, each with the reason."""
+    """Yield the files beside run.json and the steps that cannot be read to the end, and why not."""
     contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
         HASHES: reader.hashes,
@@ -116,7 +116,7 @@ def digests_match(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="integrity.commitment")
 def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
-    """Hold the recomputed digest of all that was settled before the first token against the one that the run states.
+    """Compare the digest of all that was settled before the first token with the one stated.
 
     A commitment and a head that the audit was given are held against the run's, too.
     """
@@ -149,7 +149,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="integrity.redrawn")
 def finished_batches_stay(run: AuditedRun) -> Outcome:
-    """Count each batch's entries in `hashes`, and the batches that the run says were drawn again."""
+    """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
     try:
         journal = run.reader.hashes()
     except InputError as error:
@@ -161,7 +161,10 @@ def finished_batches_stay(run: AuditedRun) -> Outcome:
 
 
 class _Likenesses(BatchEvidence):
-    """SHA-256 of one batch's aggregates and tokens, by text; without those that another text could have by chance."""
+    """SHA-256 of a batch's aggregates and tokens, by text.
+
+    Texts that another could equal by chance are left out.
+    """
 
     def __init__(self, batch: BatchView) -> None:
         record = batch.record
@@ -199,7 +202,7 @@ class Copies(Evidence):
 
 @RunCheck(id="integrity.complete", gathers=(Copies, Texts))
 def batches_are_complete(run: AuditedRun) -> Outcome:
-    """Hold the declared batches against those on disk, and each batch's texts against those in samples.jsonl."""
+    """Compare declared batches with those on disk, and batches' texts with samples.jsonl."""
     declared = run.manifest.batches
     values: dict[str, Value] = {"declared": declared}
     mend = _RESTORE if run.reader.has(HASHES) else Finding(code="file.resume")
@@ -228,7 +231,7 @@ def batches_are_complete(run: AuditedRun) -> Outcome:
 
 
 def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
-    """Hold the texts in samples.jsonl against those of the batches on disk, which are those that the run declares."""
+    """Compare the texts in samples.jsonl with those of the batches on disk, the declared ones."""
     seen: set[tuple[int, int]] = set()
     try:
         for sample in run.reader.samples():

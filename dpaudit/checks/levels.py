@@ -1,4 +1,4 @@
-"""What a run costs at both levels: against whoever does not know which batch a record was in, and whoever does."""
+"""A run's costs at both levels: for readers who do not know a record's batch, and those who do."""
 
 from __future__ import annotations
 
@@ -33,16 +33,19 @@ class Levels:
     amplification: Amplification
 
     def at(self, level: Level) -> float:
-        """The figure of a level."""
+        """Return the figure of a level."""
         return self.release if level == "release" else self.batch
 
     def beside(self, spent: float) -> Levels:
-        """With what was spent beside, which nothing amplifies."""
+        """Return the levels plus another cost, which nothing amplifies."""
         return replace(self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent))
 
     @property
     def amplified(self) -> bool:
-        """Whether readers of the texts learn less than whoever knows the batches, by what is accounted for."""
+        """True if readers of the texts learn less than someone who knows the batches.
+
+        It goes by what is accounted for.
+        """
         return self.amplification.reason is None
 
 
@@ -53,17 +56,20 @@ def release_accountant(
     change: ContextChange | None,
     secret: SecretBatches | None,
 ) -> ReleaseAccountant | None:
-    """Of a run's draws and its clusters, by public settings: the most tokens of a batch, and clusters.
+    """Return the accountant of a run's draws and clusters, by public settings.
+
+    Of a batch the most tokens count.
 
     Args:
         manifest: the run's.
-        claim: what unit and relation it is for, and the delta.
-        grouping: what its clusters cost such a unit.
+        claim: gives unit, relation and delta.
+        grouping: the cost of its clusters for such a unit.
         change: of contexts, which that unit's difference makes; None where nothing bounds it.
         secret: what readers cannot know of a record's batch; None where both levels are equal.
 
     Returns:
-        None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
+        None for a mechanism whose cost only the data shows, and where the claim has no delta to
+            work it out at.
     """
     batch = grouping.accountant(manifest.mechanism, change)
     if batch is None or not 0 < claim.delta < 1:
@@ -91,7 +97,10 @@ def approximate_levels(
 def amplification_of(
     manifest: Manifest, secrecy: SecretBatches | NotSecret, reason: Finding | None, rounds: int
 ) -> Amplification:
-    """Return what lies between the levels; `reason`: why secret batches make no difference, None where they do."""
+    """Return what lies between the levels.
+
+    `reason` is why secret batches make no difference, or None where they do.
+    """
     if isinstance(secrecy, NotSecret):
         return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))
     if reason is not None:
@@ -102,5 +111,5 @@ def amplification_of(
 
 
 def not_ex_post(claim: Claim, change: ContextChange | None) -> Finding | None:
-    """Return why an ex-post figure is of the batch level, whatever is secret; None where it is not."""
+    """Return why an ex-post figure is of the batch level, whatever is secret, or None."""
     return None if amplifies(claim.relation, change) else Finding(code="levels.not-ex-post")

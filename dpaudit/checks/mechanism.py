@@ -14,7 +14,7 @@ from dpaudit.checks.claim import recomputed_figure
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, replay_remedy
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, StepCheck, inapplicable, replay_remedy
 from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ANCHOR, COME_AND_GO
 from dpaudit.results import Finding, Place, Quantity, Value, finding_of
@@ -30,9 +30,9 @@ LONGEST_PREFIX = 7
 TOKEN_BYTES = 8
 
 
-@RunCheck(id="mechanism.randomness")
+@SettingsCheck(id="mechanism.randomness")
 def randomness_is_secret(run: AuditedRun) -> Outcome:
-    """Judge the declared generator: the system's entropy, a secret seed that the run commits to, or any other."""
+    """Judge the declared generator: the system's entropy, a committed secret seed, or any other."""
     sampling = run.manifest.sampling
     values: dict[str, Value] = {"generator": sampling.generator}
     if sampling.generator == "os-entropy":
@@ -55,7 +55,10 @@ def randomness_is_secret(run: AuditedRun) -> Outcome:
     together=True,
 )
 def contexts_are_clipped(view: StepsView) -> Finding | None:
-    """Hold each context's largest logit against the clip; differences must make the anchor add up to 1."""
+    """Compare each context's largest logit with the clip.
+
+    Differences must make the anchor add up to 1.
+    """
     if view.contexts is None:  # a batch without contexts
         return None
     contribution = view.mechanism.contribution
@@ -63,7 +66,7 @@ def contexts_are_clipped(view: StepsView) -> Finding | None:
 
 
 def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:
-    """Return what replayed steps say of sums whose terms are not all recorded; a skip without any."""
+    """Return replayed steps' outcome for sums without all recorded terms, or a skip without any."""
     replayed = logits_agree(run)
     assert isinstance(replayed, Outcome)
     if replayed.status == "pass":
@@ -72,14 +75,25 @@ def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:
     return Outcome("skip", "unrecorded-contexts", values, (replay_remedy(run.manifest),))
 
 
+def _left_unrecorded(run: AuditedRun) -> Outcome | None:
+    """Return the skip of a run that will record no terms of its sums; None of another run."""
+    manifest, aggregator = run.manifest, run.manifest.mechanism.aggregator
+    if manifest.record.contexts or not aggregator.sums:
+        return None
+    truncated = manifest.mechanism.support.size is not None
+    code = "contexts-left-out" if truncated else "contexts-too-large"
+    return Outcome("skip", code, {"aggregator": aggregator.name})
+
+
 @StepCheck(
     id="mechanism.divisor",
     shown=lambda view: view.contributions is not None,
     unshown=_from_replayed_steps,
     together=True,
+    foresee=_left_unrecorded,
 )
 def divisor_is_the_declared_one(view: StepsView) -> Finding | None:
-    """Hold each aggregate against the sum of the recorded contexts, over the divisor that the run declares."""
+    """Compare each aggregate with the recorded contexts' sum over the declared divisor."""
     mechanism, contributions = view.mechanism, view.contributions
     assert contributions is not None, "else nothing is shown"
     return finding_of(mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution))
@@ -87,7 +101,10 @@ def divisor_is_the_declared_one(view: StepsView) -> Finding | None:
 
 @RunCheck(id="mechanism.unit", gathers=(Costs,))
 def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
-    """Hold a claim per record or user against the batching rule: a slot outlives its record and is replaced."""
+    """Compare a claim per record or user with the batching rule.
+
+    A slot outlives its record and is replaced.
+    """
     claim, rule = run.claim, run.manifest.batching.rule
     if claim.unit == "context":
         return inapplicable("mechanism.claim-per-context")
@@ -107,7 +124,7 @@ AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 @dataclass(frozen=True)
 class SeenPublic:
-    """What a step took from the public prompt: its place in the batch, what it must follow from, and its SHA-256."""
+    """A step's part of the public prompt: its place in the batch, its origin, and its SHA-256."""
 
     position: int
     after: AfterPublic
@@ -125,7 +142,7 @@ class SeenPublic:
 
 
 class _BatchParts(BatchEvidence):
-    """What one batch's first steps took from the public prompt."""
+    """The public parts of one batch's first steps."""
 
     def __init__(self) -> None:
         self.seen: list[SeenPublic] = []
@@ -139,7 +156,7 @@ class _BatchParts(BatchEvidence):
 
 @dataclass
 class TakenPublic:
-    """What steps after the same label and tokens took from the public prompt.
+    """The public parts of steps after the same label and tokens.
 
     Attributes:
         batch, digest: of the first of them.
@@ -182,7 +199,10 @@ class ComparedParts(Evidence):
 
     @property
     def compared(self) -> Counter[int]:
-        """By how many tokens of their text stand before them: steps that another batch's could be held against."""
+        """Steps comparable with another batch's, by the number of tokens before them.
+
+        These tokens are those of a step's own text.
+        """
         found: Counter[int] = Counter()
         for (_, tokens), taken in self._taken.items():
             if taken.compared:
@@ -192,10 +212,11 @@ class ComparedParts(Evidence):
 
 @RunCheck(id="mechanism.support-public", gathers=(ComparedParts,))
 def public_parts_are_public(run: AuditedRun) -> Outcome:
-    """Hold supports and anchors against other batches' after the same label and tokens, and against the model's.
+    """Compare supports and anchors with other batches' after the same label and tokens.
 
-    Where texts have parted nothing is left to compare: whether those steps' are public only the model shows. Without it
-    steps after a text's first token must be among those that agree: who takes private supports may begin there.
+    Compare them with the model's, too. Where texts have parted nothing is left to compare: whether
+    those steps' are public only the model shows. Without it steps after a text's first token must
+    be among those that agree: who takes private supports may begin there.
     """
     parts = tuple(run.manifest.public_parts)
     if not parts:
@@ -235,7 +256,7 @@ def public_parts_are_public(run: AuditedRun) -> Outcome:
     return Outcome("skip", "partly-compared", values, (shown,), evidence=_REPLAYED)
 
 
-@RunCheck(id="mechanism.model")
+@SettingsCheck(id="mechanism.model")
 def model_never_saw_the_records(run: AuditedRun) -> Outcome:
     """Judge what the run says of where its model's weights come from; nothing else is looked at."""
     declared = run.manifest.model.trained_on_records
@@ -250,7 +271,7 @@ def model_never_saw_the_records(run: AuditedRun) -> Outcome:
     otherwise="mechanism.no-rules",
 )
 def supports_keep_the_rules(view: StepView) -> Finding | None:
-    """Hold each support and its token against what the rules forbid after the public prompt and the text so far."""
+    """Compare each support and its token with the rules' bans after public prompt and text."""
     if isinstance(view.forbidden, InputError):
         raise view.forbidden
     if view.forbidden is None:

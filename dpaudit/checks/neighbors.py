@@ -1,4 +1,4 @@
-"""Do actual neighbours stay within the bounds, and does the model, on the data, give what was recorded?
+"""Do real neighbours stay within the bounds, and does the model, on the data, confirm the record?
 
 Neighbours by removals from the recorded sides, and by additions of the worst contexts. What needs the model is judged
 by what `dpaudit replay` found.
@@ -41,7 +41,7 @@ def _nats(value: float) -> Quantity:
 
 @dataclass(frozen=True)
 class BatchLosses:
-    """What one batch's tokens cost its contexts.
+    """The losses of one batch's contexts.
 
     Attributes:
         contexts: how many contexts have a loss.
@@ -53,7 +53,10 @@ class BatchLosses:
 
 
 class ContextSums(BatchEvidence):
-    """Adds up the losses of one batch's contexts. A step without exact losses leaves it none."""
+    """Sums of a batch's contexts' losses.
+
+    A step without exact losses leaves it none.
+    """
 
     def __init__(self, batch: int, contexts: int) -> None:
         """`contexts`: how many contexts the batch has."""
@@ -108,7 +111,7 @@ class Losses(Evidence):
 
 @RunCheck(id="neighbors.removal", gathers=(Losses, Costs))
 def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
-    """Hold the realised loss of every context, left out of its batch, against the exact cost of that batch."""
+    """Compare each context's realised loss, left out of its batch, with the batch's exact cost."""
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
@@ -141,7 +144,7 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
 
 
 def _tells(run: AuditedRun, left: LeftOut) -> bool:
-    """Whether a regenerated loss says anything: one that only a coarse rounding excuses does not."""
+    """Return whether a regenerated loss tells anything: one excused by coarse rounding does not."""
     bound, loss = run[Costs].batch_cost(left.batch).exact, abs(left.regenerated)
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
@@ -157,7 +160,7 @@ def _without_additions(_: AuditedRun, shown: int) -> Outcome:
 
 @StepCheck(id="neighbors.addition", shown=_is_bounded, unshown=_without_additions, together=True)
 def additions_reach_the_bound(view: StepsView) -> Finding | None:
-    """Hold aggregates with a context added, towards the sampled token and against it, against rise and fall."""
+    """Compare aggregates with an added context, for and against the token, with rise and fall."""
     if view.reduced is None or view.range_problem or view.additions is None:
         return None
     # Aggregates are rounded in the record's precision.
@@ -172,7 +175,7 @@ def additions_reach_the_bound(view: StepsView) -> Finding | None:
 
 @RunCheck(id="neighbors.regenerated", gathers=(Costs,))
 def regeneration_agrees(run: AuditedRun) -> Outcome:
-    """Hold log-ratios of regenerating with a record left out against those that the record gives without the model."""
+    """Compare log-ratios regenerated without a record with those that the record itself gives."""
     if run.replay is None:
         return not_replayed(run.manifest)
     left_out = run.replay.left_out
@@ -194,7 +197,7 @@ def regeneration_agrees(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="replay.logits")
 def logits_agree(run: AuditedRun) -> Outcome:
-    """Hold central values, sides, aggregates and supports of replayed steps against the recorded ones."""
+    """Compare replayed central values, sides, aggregates and supports with the recorded ones."""
     if run.replay is None:
         return not_replayed(run.manifest)
     steps = run.replay.steps
@@ -223,13 +226,13 @@ def logits_agree(run: AuditedRun) -> Outcome:
 
 
 def rounding_hides(difference: float, run: AuditedRun) -> bool:
-    """Whether values that differ by so many logit units, perhaps by rounding, are too far apart to show anything."""
+    """Return whether rounding may move values so many logit units apart that they show nothing."""
     return difference > _FINE_LOGITS * run.manifest.mechanism.clip
 
 
 @RunCheck(id="replay.lower-bound", gathers=(Costs,))
 def attack_stays_below(run: AuditedRun) -> Outcome:
-    """Hold the log-ratios of texts that dpaudit's mechanism gives under the run's settings against their bounds.
+    """Compare log-ratios of texts from dpaudit's mechanism, under the run's settings, with bounds.
 
     An approximate claim, at the batch level, is also held against the confidence bound on epsilon that follows from all
     of them: an attack on one batch says nothing of the release level.
@@ -272,7 +275,10 @@ def other_rows_stay(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="replay.frozen")
 def frozen_reruns_agree(run: AuditedRun) -> Outcome:
-    """Judge what differs in settings, batches, supports, anchors, others' rows and draws without a record."""
+    """Judge what differs without a record: settings, batches, supports, anchors, rows and draws.
+
+    The rows are those of others.
+    """
     if not run.reruns:
         return inapplicable("neighbors.no-rerun") if run.manifest.recorded is None else Outcome("skip", "not-rerun")
     moved = tuple(

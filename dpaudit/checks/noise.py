@@ -42,7 +42,7 @@ _EDGE = 2.0**-52
 
 @dataclass
 class NoiseTally:
-    """What is known of one kind of noise.
+    """The facts about one kind of noise.
 
     Attributes:
         counts: [BINS] of its quantiles in its declared distribution.
@@ -65,12 +65,12 @@ class NoiseTally:
 
     @property
     def number(self) -> int:
-        """Of values that were taken in."""
+        """The number of values that were added."""
         return int(self.counts.sum())
 
     @property
     def apart(self) -> float:
-        """How far their distribution function is from the declared one at most."""
+        """The largest distance of their distribution function from the declared one."""
         reached = np.cumsum(self.counts) / self.number
         return float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
 
@@ -93,7 +93,9 @@ class NoiseTally:
 
 @dataclass
 class Repeats:
-    """How often sizes of noise come again in a run, among a sample that has every occurrence of those that are in it.
+    """Repetitions of noise sizes in a run.
+
+    They are counted in a sample that has every occurrence of those that are in it.
 
     Attributes:
         width: how many numbers in a row are compared: 1 or 2.
@@ -144,7 +146,7 @@ class Repeats:
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Keys that are spread over all 64 bits, and different ones for different keys (the finalizer of SplitMix64)."""
+    """Return distinct keys for distinct keys, spread over 64 bits (the finalizer of SplitMix64)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         keys = (keys ^ keys >> np.uint64(shift)) * np.uint64(factor)
     mixed: NDArray[np.uint64] = keys ^ keys >> np.uint64(31)
@@ -153,13 +155,13 @@ def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass
 class NoiseEvidence(Evidence):
-    """What the draws of a run, or of some of its steps, show of their noise.
+    """The evidence about noise in the draws of a run, or of some of its steps.
 
     Attributes:
         tallies: of each kind of noise, and of OWN, TURNED and ALONG.
         repeats: by width.
-        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those that are likelier to
-            ask for a public token or for a private one.
+        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those
+            that are likelier to ask for a public token or for a private one.
         finite: whether all of it is numbers.
         early: quantiles of the run's first noise, MOST_NOISE of them at most.
     """
@@ -187,7 +189,7 @@ class NoiseEvidence(Evidence):
         self.early = np.concatenate([self.early, found.early])[:MOST_NOISE]
 
     def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
-        """Take in a step's new noise of a kind; `before`, and what is returned: the kind's last as normal scores."""
+        """Take in a step's new noise of a kind; return its normal scores, next step's `before`."""
         from scipy.fft import dct  # type: ignore[import-untyped]  # slow to load, and few runs have noise
         from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
@@ -214,7 +216,7 @@ class NoiseEvidence(Evidence):
 
 
 class _BatchNoise(BatchEvidence):
-    """What looks at one batch's noise."""
+    """The evidence about one batch's noise."""
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._found, self._mechanism = NoiseEvidence(), mechanism
@@ -242,7 +244,7 @@ class _BatchNoise(BatchEvidence):
 
 @RunCheck(id="sampling.noise", gathers=(NoiseEvidence,))
 def noise_is_as_declared(run: AuditedRun) -> Outcome:
-    """Hold the size, the distribution and the course of each kind of noise against the declared; find repeats."""
+    """Compare each kind of noise with its declared size, distribution and course; find repeats."""
     found = run[NoiseEvidence]
     if found.finite and not found.tallies:
         return Outcome("skip", "none")

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import AuditedRun, Evidence, input_problem
 from dpaudit.checks.grouping import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin, replay_remedy
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin, replay_remedy
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import (
     Assigned,
@@ -32,7 +32,7 @@ from dpaudit.runs.layout import ASSIGNMENT
 
 @dataclass
 class Placement(Evidence):
-    """Where the records went.
+    """The places of records.
 
     Attributes:
         unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
@@ -72,7 +72,7 @@ def canary_digest(manifest: Manifest, canary: Canary) -> str:
 
 @RunCheck(id="partition.disjoint", gathers=(Placement,))
 def records_are_placed_once(run: AuditedRun) -> Outcome:
-    """Hold the assignment against the manifest's number of records and the batches' numbers of contexts.
+    """Compare the assignment with the manifest's number of records and the batches' contexts.
 
     With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
     """
@@ -97,7 +97,7 @@ def records_are_placed_once(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="partition.stable", gathers=(Placement,))
 def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
-    """Hold the assignment against places hashed anew from each digest; with the data, the whole rule."""
+    """Compare the assignment with places hashed anew from digests; with data, the whole rule."""
     batching, per_context, placed = run.manifest.batching, run.claim.unit == "context", run[Placement]
     if run.replay is not None and run.replay.assignment is not None:
         return Outcome("fail", "contradicted", {"problem": run.replay.assignment}, evidence=3)
@@ -125,9 +125,12 @@ def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
     return Outcome("pass", "placed-from-digests", values)
 
 
-@RunCheck(id="partition.public-parameters")
+@SettingsCheck(id="partition.public-parameters")
 def batching_is_public(run: AuditedRun) -> Outcome:
-    """Judge the declared origin of the batching rule's numbers; with clusters, what numbers of batches rest on."""
+    """Judge the declared origin of the batching rule's numbers.
+
+    With clusters, judge what the numbers of batches rest on, too.
+    """
     clustering, batches = run.manifest.clustering, run.clusters.batches if run.clusters else ()
     if clustering.records_per_batch is not None and not counts_are_noised(clustering):
         return Outcome("fail", "exact-counts")
@@ -175,7 +178,7 @@ def _seen_to_move(run: AuditedRun) -> dict[str, Value]:
 
 
 def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
-    """Return why nothing but a replay shows that rounds sent records where the rule does; nothing where sizes do."""
+    """Return why only a replay shows that rounds sent records by the rule, or () if sizes do."""
     if manifest.batching.rounds == 1 or manifest.batching.slots is None:
         return ()
     unseen = Finding(code="partition.places-unseen", values={"contexts": manifest.batching.slots})
@@ -197,7 +200,7 @@ def _missing_for_the_rule(run: AuditedRun) -> str | Finding | None:
 
 
 def _contradiction(run: AuditedRun) -> Finding | None:
-    """Return what of the assignment contradicts the batches or the manifest; None where nothing does."""
+    """Return the assignment's contradiction of the batches or the manifest, or None."""
     batching, data, placed = run.manifest.batching, run.manifest.data, run[Placement]
     if not placed.records and run.claim.unit == "context":
         return None
@@ -222,10 +225,12 @@ def _contradiction(run: AuditedRun) -> Finding | None:
 
 
 def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None, watched: Collection[str]) -> None:
-    """Read a run's assignment once. Memory grows with contexts and cells in use, not with the records.
+    """Read a run's assignment once.
 
-    With several rounds it grows with the records, and not with rounds but for the number of contexts of each batch.
-    `places` is None where records are not clustered, or where the batches' places are not known. `watched`: digests.
+    Memory grows with contexts and cells in use, not with the records. With several rounds it grows
+    with the records, and not with rounds but for the number of contexts of each batch. `places` is
+    None where records are not clustered, or where the batches' places are not known. `watched`:
+    digests.
     """
     manifest = reader.manifest
     known = places is not None or manifest.clustering.method == "none"
@@ -242,7 +247,7 @@ def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None,
 
 
 def lacking(manifest: Manifest) -> str | None:
-    """The first number of a hashed rule that the manifest leaves out; None where it has them all."""
+    """Return the first number of a hashed rule that the manifest leaves out, or None."""
     by_label = ("key", "batches_per_label", "generate_per_label")
     names = by_label if manifest.clustering.method == "none" else ("key", "generate_per_cluster")
     return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
@@ -275,7 +280,7 @@ def _line(number: int, problem: Finding) -> Finding:
 
 
 class _Lines(Protocol):
-    """What reads the lines of an assignment."""
+    """A reader of an assignment's lines."""
 
     def problem(self, assigned: Assigned) -> Finding | None:
         """Take in a line, and return why it cannot be right; None where it may be."""
@@ -283,7 +288,10 @@ class _Lines(Protocol):
 
 
 class _Grouped:
-    """The lines of a run with several rounds: each has its record's group, and the places of all rounds follow."""
+    """The lines of a run of several rounds.
+
+    Each has its record's group, and the places of all rounds follow.
+    """
 
     def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
         """`places` is None without clusters, and where these are not known: then no group is."""
@@ -298,7 +306,7 @@ class _Grouped:
             self._groups = []
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """See `_Lines`."""
+        """Return what is wrong with a line, or None."""
         if assigned.slot is not None:
             return Finding(code="partition.slot-in-rounds")
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
@@ -309,7 +317,7 @@ class _Grouped:
         return None
 
     def place(self, placement: Placement) -> None:
-        """Hash all records in every round that was generated, and count contexts and records of its batches."""
+        """Hash all records in every generated round; count its batches' contexts and records."""
         batching = self._manifest.batching
         master, slots = KeyedHash(bytes.fromhex(batching.key or "")), batching.slots or batching.cells
         for number in range(self._manifest.rounds):
@@ -330,7 +338,7 @@ class _Grouped:
 
 
 class _Places:
-    """Counts contexts, and the records in each."""
+    """The contexts of batches, and the records in each, counted."""
 
     def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
         self._batching, self._contexts = batching, contexts
@@ -362,9 +370,10 @@ class _Places:
 
 
 class _Rule:
-    """A hashed rule, run again on digests. Labels are not known here: what follows from them is left to a replay.
+    """A hashed rule, run again on digests.
 
-    Nor is the cluster of a record that is in no batch. One that is in a batch is of its cluster.
+    Labels are not known here: what follows from them is left to a replay. Nor is the cluster of a
+    record that is in no batch. One that is in a batch is of its cluster.
     """
 
     def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
@@ -410,9 +419,9 @@ class _Rule:
         return None
 
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
-        """Whether a record in a label or cluster of so many batches may be in none that is generated.
+        """Return whether a record of a group of `count` batches may be in no generated one.
 
-        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """
         number = self._hash.batch(digest, count)
         return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

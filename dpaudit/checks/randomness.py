@@ -47,7 +47,7 @@ _LEAST = 2.0**-30
 
 
 class _Intervals(NamedTuple):
-    """Draws as bets see them: ends of intervals [3, ...], one over their length or 0, and ids, both [...]."""
+    """Draws as bets see them: ends of intervals [3, ...], inverse lengths or 0, and ids, [...]."""
 
     low: Doubles
     high: Doubles
@@ -56,7 +56,7 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def of(cls, draws: Draws) -> _Intervals:
-        """Of some draws in a row."""
+        """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
         chance = table[4]
         inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
@@ -64,15 +64,15 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
-        """Places without a draw."""
+        """Return places without a draw."""
         return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
 
     def at(self, place: slice) -> _Intervals:
-        """Some of a row of draws."""
+        """Return some of a row of draws."""
         return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
 
     def then(self, other: _Intervals) -> _Intervals:
-        """This row of draws and another behind it."""
+        """Return this row of draws followed by another."""
         low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
         return _Intervals(low, high, inverse, token)
 
@@ -90,7 +90,10 @@ class _Evidence:
         self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
     def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """One unit's log-ratios [hypotheses]; the hypothesis about all units stakes this part of what it has."""
+        """Take in a unit's log-ratios [hypotheses].
+
+        The hypothesis about all units stakes this part of what it has.
+        """
         self.units += 1
         self.every += _staked(found, stake)
         # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
@@ -144,7 +147,10 @@ class BatchDraws(BatchEvidence):
 
 
 class IndependenceTest(Evidence):
-    """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+    """The evidence of a run's batches, in ascending order.
+
+    Memory does not grow with the run.
+    """
 
     partial = True
 
@@ -204,7 +210,10 @@ class IndependenceTest(Evidence):
         self.texts += 1
 
     def _bets_on_texts(self, text: _Intervals) -> Doubles:
-        """[views] log of the average over earlier texts of the product over places: the draw is the same there."""
+        """Return logs [views] of the mean bet on earlier texts: all draws are the same there.
+
+        The mean is over texts, of products over places.
+        """
         texts, places = min(self.texts, TEXTS), len(text.token)
         past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
         # Where an earlier text had ended nothing is staked.
@@ -212,7 +221,10 @@ class IndependenceTest(Evidence):
         return _averaged(_products(past, text, idle, axis=-1))
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
-        """[views] log of the average over distances of the product over draws: the draw is that so far before."""
+        """Return logs [views] of the mean bet on distances: all draws are those so far before.
+
+        The mean is over distances, of products over draws.
+        """
         # Fixed before the stretch is looked at, whose own length tells where its text ends.
         lags = min(LAGS, len(self._before.token) + STRETCH - 1)
         number, row = len(stretch.token), self._before.then(stretch)
@@ -229,7 +241,7 @@ class IndependenceTest(Evidence):
         self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
 
     def _bets_across(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last texts had one at the same place."""
+        """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
         found, places = [], len(text.token)
         for strata, filled in self._filled.items():
             if self.texts % strata == 0:
@@ -240,7 +252,7 @@ class IndependenceTest(Evidence):
         return np.concatenate(found)
 
     def _bets_along(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last ones of its text had one."""
+        """Return [hypotheses] the bets that a draw avoids the last ones of its text."""
         found = np.zeros((len(self._along), len(ORDERS)))
         for first in range(0, len(text.token), _MOST_STRATA):
             part = text.at(slice(first, first + _MOST_STRATA))
@@ -255,7 +267,7 @@ class IndependenceTest(Evidence):
         return found.ravel()
 
     def dependences(self) -> list[Dependence]:
-        """The hypotheses for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         found = [
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
@@ -274,7 +286,7 @@ class IndependenceTest(Evidence):
 
     @property
     def repeated(self) -> float:
-        """How many draws that one text repeats from another, of a like distribution, are evidence enough."""
+        """The draws that one text must repeat from another, of a like law, for an alarm."""
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
 
@@ -288,15 +300,16 @@ def _in_order(code: str, number: int, order: str) -> Finding:
 
 
 def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
-    """Those of STRATA that go into `at_most` draws, and one for each of `number` draws."""
+    """Return the STRATA that go into `at_most` draws, and one for each of `number` draws."""
     own = [number] if 2 <= number <= _MOST_STRATA else []
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
 
 def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
-    """For each of VIEWS the log of the product along an axis of idle + (1 - idle) * ratio, an earlier draw's bet.
+    """Yield, for each of VIEWS, the log of an axis' product of idle + (1 - idle) * ratio.
 
-    The ratio of two intervals that the same u lies in is their intersection over the product of their lengths.
+    Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
+    their intersection over the product of their lengths.
     """
     stake = (1.0 - idle) * now.inverse
     both = stake * past.inverse
@@ -322,7 +335,7 @@ def _log_product(factors: Doubles, axis: int) -> Doubles:
 
 
 def _averaged(products: Iterator[Doubles]) -> Doubles:
-    """[views] log of the mean of exp(x) over all x of each."""
+    """Return [views] the log of the mean of exp(x) over all x of each."""
     found = []
     for each in products:
         largest = float(each.max())
@@ -331,7 +344,7 @@ def _averaged(products: Iterator[Doubles]) -> Doubles:
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
-    """[3, T, strata] which share of each interval lies in each of the equal strata of [0, 1)."""
+    """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
     shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
     shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
@@ -340,7 +353,7 @@ def _shares(text: _Intervals, strata: int) -> Doubles:
 
 
 def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
-    """Log-ratios of bets on what is not filled, along the last axis of both."""
+    """Return log-ratios of bets on what is not filled, along the last axis of both."""
     free = np.maximum(1.0 - filled, _FLOOR)
     ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
@@ -348,7 +361,7 @@ def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
 
 @RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))
 def tokens_look_independent(run: AuditedRun) -> Outcome:
-    """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
+    """Compare draws' random numbers with earlier ones: equal, mirrored, or too evenly spread."""
     test = run[IndependenceTest]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:

@@ -30,9 +30,14 @@ _ROUNDING = 1e-9
 _RARELY = 1e-6
 
 
-@RunCheck(id="rebalancing.noise", gathers=(Placement,))
+def _unpaid_centers(run: AuditedRun) -> Outcome | None:
+    """Return why the declared centres cannot be relied on, or None, as without centres."""
+    return None if run.manifest.clustering.method == "none" else _centers_problem(run.manifest)
+
+
+@RunCheck(id="rebalancing.noise", gathers=(Placement,), foresee=_unpaid_centers)
 def clusters_are_noised(run: AuditedRun) -> Outcome:
-    """Hold the declared noise against its cost, the noisy counts against the records, and the choices against them.
+    """Compare the noise with its cost, and the noisy counts with the records and with the choices.
 
     These are the kept centres and the numbers of batches.
     """
@@ -66,7 +71,7 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
 
 
 def _centers_problem(manifest: Manifest) -> Outcome | None:
-    """Return why the centres cannot be relied on, by what is declared of them; None where they can."""
+    """Return why the centres, as declared, cannot be relied on, or None where they can."""
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
@@ -93,7 +98,7 @@ def _centers_problem(manifest: Manifest) -> Outcome | None:
 
 
 def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
-    """Return why the counts cannot be relied on, by what is declared of their noise; None where they can."""
+    """Return why the counts, by their declared noise, cannot be relied on, or None if they can."""
     noise = clustering.counts
     if noise is None:
         listed = run.clusters is not None and run.clusters.noisy_counts
@@ -119,7 +124,7 @@ def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
 
 
 def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters) -> Outcome | None:
-    """Return where kept centres or numbers of batches are not those that the noisy counts give; None where they are."""
+    """Return a kept centre or number of batches that the noisy counts do not give, or None."""
     assert clustering.centers is not None  # as the manifest's own validation has it
     assert clustering.keep is not None
     kept = np.array(clusters.kept, dtype=np.int64)
@@ -138,11 +143,12 @@ def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters)
 
 
 def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
-    """Return where noisy counts lie further from any division of the data's records than the declared noise takes them.
+    """Return noisy counts further from the records than the declared noise takes them, or None.
 
-    Each record is in one count of its own label. So a label's counts add up to its records in generated batches at
-    least, and at most to all records but those of other labels there; and all counts add up to the number of records.
-    What is tried is paid for: one run in a million fails by chance, at most.
+    Any division of the data's records over the counts is allowed. Each record is in one count of
+    its own label. So a label's counts add up to its records in generated batches at least, and at
+    most to all records but those of other labels there; and all counts add up to the number of
+    records. What is tried is paid for: one run in a million fails by chance, at most.
     """
     noise, records = run.manifest.clustering.counts, run.manifest.data.records
     if noise is None or not clusters.noisy_counts:
@@ -167,9 +173,10 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
 
 
 def _placed(run: AuditedRun) -> Counter[int]:
-    """How many records of each label, by its index, are surely there: those that the assignment has in its batches.
+    """Count the records of each label, by index, that the assignment surely has in its batches.
 
-    Nothing where the assignment is not one of all records: partition.disjoint objects.
+    They are surely there. It is empty if the assignment is not one of all records:
+    partition.disjoint objects.
     """
     placement, found = run[Placement], Counter[int]()
     if run.places is None or placement.records != run.manifest.data.records or placement.problem is not None:
@@ -181,7 +188,7 @@ def _placed(run: AuditedRun) -> Counter[int]:
 
 
 def _outside(count: int, least: int, most: int) -> int:
-    """How far a noisy count lies from any that there can be without noise."""
+    """Return how far a noisy count lies from all that are possible without noise."""
     return max(least - count, count - most, 0)
 
 

@@ -26,7 +26,7 @@ def values_in_range(view: StepsView) -> Finding | None:
 
 @StepCheck(id="record.aggregate", together=True)
 def aggregate_is_defined(view: StepsView) -> Finding | None:
-    """Hold the recorded digest and log-probability against the aggregate recomputed from the record."""
+    """Compare recorded digest and log-probability with the aggregate recomputed from the record."""
     mechanism = view.mechanism
     if view.contributions is not None:
         problem = mechanism.aggregator.definition_problem(
@@ -56,13 +56,13 @@ def _agree(right: float, recorded: float) -> bool:
 
 @StepCheck(id="record.sides", together=True)
 def sides_are_consistent(view: StepsView) -> Finding | None:
-    """Hold side bits and holders of medians against the number of contexts and the central values."""
+    """Compare medians' side bits and holders with the number of contexts and the central values."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
     return finding_of(aggregator.sides_problem(view.arrays, view.contexts, view.header.contexts, clip))
 
 
 class UniformRows(BatchEvidence):
-    """Which rows of a batch, its contexts' and the public prompt's, held equal logits at every step: none was scored.
+    """Rows of a batch, contexts' and public prompt's, with equal logits at every step: not scored.
 
     Attributes:
         contexts: which of them, [n].
@@ -102,7 +102,7 @@ class UniformRows(BatchEvidence):
 
 
 class Unscored(Evidence):
-    """Which rows no model scored, by batch, of those batches that have some."""
+    """The rows that no model scored, by batch, of those batches that have some."""
 
     @override
     @classmethod
@@ -113,7 +113,7 @@ class Unscored(Evidence):
 
 @RunCheck(id="record.rows", gathers=(Unscored,))
 def rows_are_scored(run: AuditedRun) -> Outcome:
-    """Hold the logits of each recorded context, and of the anchor, against equal ones at every step."""
+    """Look for recorded contexts, or an anchor, with equal logits at every step: none is scored."""
     if not run.manifest.record.contexts:
         return inapplicable("record.no-contexts")
     if problems := list(run[Unscored].by_batch.values()):

@@ -1,10 +1,10 @@
-"""What a check is, and the one place where checks are registered.
+"""Checks, and the one place where they are registered.
 
-A step check looks at one step and names a problem, or returns None. A run check looks at the run and the evidence that
-it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both are small functions in their family's
-file, declared by a decorator. Those of plug-ins are declared likewise, and named by entry points. They are held apart:
-what goes wrong in one, or in its evidence, is told of that check alone, which then counts as not made, and a run does
-not pass without it.
+A step check looks at one step and names a problem, or returns None. A run check looks at the run
+and the evidence that it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both
+are small functions in their family's file, declared by a decorator. Those of plug-ins are declared
+likewise, and named by entry points. They are kept apart: an error in one, or in its evidence, is
+reported for that check alone, which then counts as not made, and a run does not pass without it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from dpaudit.runs.manifest import Origin
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found: an outcome of its entry in the catalogue, or one that all checks share, and its values.
+    """A check's finding: its values, and an outcome of its catalogue entry or one of all checks.
 
     Attributes:
         code: of the outcome.
         values: what the outcome's templates show.
-        notes: where, and what to do, where that hangs on more than the code. A failure without a detail gets the
-            check's remedy.
-        applicable: False for a skip that hides nothing: the run has no part that the check is about.
+        notes: where, and what to do, where that depends on more than the code. A failure without a
+            detail gets the check's remedy.
+        applicable: False for a skip that hides nothing: the run has no part that the check is
+            about.
         evidence: what this very outcome rests on, where that is not the check's own level.
     """
 
@@ -53,7 +54,10 @@ class Outcome:
 
 
 def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome:
-    """Return the skip of a check that is not about this run; `why` is a sentence of the catalogue."""
+    """Return the skip of a check that is not about this run.
+
+    `why` is a sentence of the catalogue.
+    """
     reason = Finding(code=why, values=dict(values or {}))
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
@@ -77,22 +81,27 @@ def replay_remedy(manifest: Manifest) -> Finding:
 Context: TypeAlias = Mapping[str, str]
 StepFunction: TypeAlias = Callable[[Any], Finding | None]
 RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
+Foresee: TypeAlias = Callable[[AuditedRun], Outcome | None]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
 @dataclass(kw_only=True)
 class Check(ABC, Generic[Function]):
-    """A check: its id, by which the catalogue has its words, and the function that makes it, which it decorates.
+    """A check: its id, which the catalogue has its words by, and the function that makes it.
+
+    It decorates that function.
 
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
+        foresee: makes the part of the check that settings decide, before the run; None where they decide nothing.
     """
 
     id: str
     function: Function = field(init=False)
     plug_in: PlugIn | None = field(init=False, default=None)
     gathers: tuple[type[Evidence], ...] = ()
+    foresee: Foresee | None = None
 
     def __call__(self, function: Function) -> Function:
         """Declare the function that makes this check."""
@@ -109,6 +118,12 @@ class Check(ABC, Generic[Function]):
     @abstractmethod
     def outcome(self, run: AuditedRun) -> Outcome:
         """Make the check."""
+
+    def before(self, run: AuditedRun) -> Outcome | None:
+        """Return the outcome that is certain of a planned, unwritten run, or None."""
+        if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
+            return None
+        return self.foresee(run)
 
     def result(self, run: AuditedRun, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
@@ -154,7 +169,7 @@ def _always(_: Any) -> bool:
 
 @dataclass(kw_only=True)
 class StepCheck(Check[StepFunction]):
-    """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
+    """A check of each step of the runs for which `applies` holds and whose aggregator it is about.
 
     Attributes:
         otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
@@ -182,7 +197,7 @@ class StepCheck(Check[StepFunction]):
         return self.shown(view) and self.function(view) is None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
-        """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
+        """Return why the check does not apply to a run, as a code of the catalogue, or ""."""
         return manifest.mechanism.inapplicable_reason(self.id) or ("" if self.applies(manifest) else self.otherwise)
 
     @override
@@ -218,8 +233,17 @@ class RunCheck(Check[RunFunction]):
         return self.function(run)
 
 
+@dataclass(kw_only=True)
+class SettingsCheck(RunCheck):
+    """A check of the run's settings alone, which is made before the run as well."""
+
+    @override
+    def before(self, run: AuditedRun) -> Outcome | None:
+        return self.outcome(run)
+
+
 class Objections(BatchEvidence, Evidence):
-    """What step checks object to: at the steps of one batch, or of a run.
+    """The objections of step checks at the steps of one batch, or of a run.
 
     Attributes:
         problems: how many steps each check objected to, by its id.
@@ -258,7 +282,10 @@ class Objections(BatchEvidence, Evidence):
                 self.first.setdefault(check, (Place(batch=one.header.id, step=one.position), problem))
 
     def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
-        """Yield the checks that object to a step, by id, and why. A check that fails is noted, and the others go on."""
+        """Yield objections to a step, by check id.
+
+        A check that fails is noted, and the others go on.
+        """
         return self._objecting(self._checks, view)
 
     def _objecting(self, checks: Iterable[StepCheck], view: StepView) -> Iterator[tuple[str, Finding]]:
@@ -311,7 +338,10 @@ def loaded_here() -> frozenset[PlugIn]:
 
 
 def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
-    """Yield checks of plug-ins, by id, that look at batches and did not where these plug-ins alone could be loaded."""
+    """Yield plug-ins' checks, by id, that saw no batch where these plug-ins alone could be loaded.
+
+    They are checks that look at batches.
+    """
     for check in registered().values():
         looks = isinstance(check, StepCheck) or check.gathers
         if check.plug_in is not None and looks and check.plug_in not in looked:
@@ -320,7 +350,7 @@ def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]
 
 
 def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
-    """Return what was raised as why a check is not made. Raises the error where that is our own defect.
+    """Return the error as the reason why a check is not made, or raise our own defect.
 
     What an error in a plug-in says is left out: it may be of private records.
     """
@@ -424,7 +454,7 @@ OWN_CHECKS = (
 
 @cache
 def registered() -> Mapping[str, Check[Any]]:
-    """Return all checks by their ids, in the order in which they are listed: those of plug-ins behind their family."""
+    """Return all checks by id, in listing order: those of plug-ins come behind their family."""
     found: dict[str, Check[Any]] = {check: _DECLARED[check] for check in OWN_CHECKS}
     found |= {check.id: check for check in map(_of_plug_in, plugins.plug_ins(plugins.CHECKS))}
     families = list(dict.fromkeys(_family(check) for check in found))
@@ -483,6 +513,6 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 
 def listed() -> list[dict[str, str | int]]:
-    """Every check, in the order of `registered`."""
+    """Return every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
     return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]

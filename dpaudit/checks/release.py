@@ -65,7 +65,7 @@ class Texts(BatchEvidence, Evidence):
 
     @property
     def number(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return sum(map(len, self.digests.values()))
 
 
@@ -83,7 +83,9 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
 
 @RunCheck(id="release.text", gathers=(Texts,))
 def texts_are_the_tokens(run: AuditedRun) -> Outcome:
-    """Hold samples.jsonl, byte for byte, against the sampled tokens, and each text against its tokens decoded anew.
+    """Compare samples.jsonl with the sampled tokens, and texts with their tokens decoded anew.
+
+    The comparison with tokens is byte for byte.
 
     The run's tokenizer decodes them, and must be one that is known or was given as the model's own; or a replay does,
     with the model's.
@@ -131,7 +133,7 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="release.selection")
 def batches_follow_a_public_rule(run: AuditedRun) -> Outcome:
-    """Hold the number of a round's batches, and each one's label and cluster, against the declared numbers."""
+    """Compare a round's number of batches, and their labels and clusters, with those declared."""
     batching, clustered = run.manifest.batching, run.manifest.clustering.method != "none"
     values: dict[str, Value] = {"kind": "cluster" if clustered else "label"}
     each = batching.generate_per_cluster if clustered else batching.generate_per_label
@@ -161,7 +163,7 @@ def batches_follow_a_public_rule(run: AuditedRun) -> Outcome:
 
 @RunCheck(id="release.stopping", gathers=(Texts,))
 def sequences_end_by_rule(run: AuditedRun) -> Outcome:
-    """Hold each text's end, and each batch's, against the stop sequences and the numbers of tokens of the manifest.
+    """Compare the ends of texts and batches with the manifest's stop sequences and token numbers.
 
     The stop sequences are held against the mark that is said to end a text, where there is one.
     """
@@ -182,7 +184,7 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
 
 
 def _lacks_mark(run: AuditedRun) -> bool:
-    """Whether no stop sequence is the end mark of the run's prompt; False where nobody can tell."""
+    """Return whether no stop sequence is the prompt's end mark; False if nobody can tell."""
     mark, decode = run.manifest.prompt.end, run.reader.decoder(special=True)
     if mark is None or decode is None:
         return False
@@ -198,7 +200,7 @@ def text_place(sample: Sample) -> Place:
 
 
 def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[Finding]:
-    """Yield what is wrong with where a batch and its texts end, or with the reasons that are given."""
+    """Yield what is wrong with the ends of a batch and its texts, or with the reasons given."""
     batch, spent, budget = Place(batch=samples[0].id), 0, stopping.tokens_per_batch
     for sample in samples:
         spent += len(sample.tokens)
@@ -211,7 +213,10 @@ def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[Fin
 
 
 def _stop_problem(sample: Sample, stopping: Stopping, *, cut: bool) -> Finding | None:
-    """Return what is wrong with where a text ends. `cut`: its batch's number of tokens ends it there at the latest."""
+    """Return the problem with a text's end, or None.
+
+    With `cut`, its batch's number of tokens ends it there at the latest.
+    """
     length, most = len(sample.tokens), stopping.max_tokens
     ends = [
         position + len(sequence)

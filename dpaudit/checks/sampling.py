@@ -1,4 +1,4 @@
-"""Do the sampled tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
+"""Do tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
 
 Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
 run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
@@ -76,10 +76,11 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Detectable:
-    """Which other samplers would have been shown with probability POWER.
+    """The other samplers that would have been shown with probability POWER.
 
     Attributes:
-        lower, higher: the temperatures nearest to the declared one that would have been; None where none.
+        lower, higher: the temperatures nearest to the declared one that would have been; None where
+            none.
         top_k: the most tokens that a truncation keeps that would have been; None where none.
         tenth_greedy: whether a tenth of the steps greedy would have been.
     """
@@ -91,7 +92,7 @@ class Detectable:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What would have been shown, one after another."""
+        """The samplers that would have been shown, one after another."""
         settings = {"lower-temperature": self.lower, "higher-temperature": self.higher, "truncation": self.top_k}
         found = [
             Finding(code=f"sampling.no-{name}")
@@ -123,7 +124,10 @@ class SamplingTest(BatchEvidence):
             self.add(view.drawn, [digest + place for digest, place in zip(digests, places, strict=True)])
 
     def add(self, steps: DrawnSteps, salts: Sequence[bytes]) -> None:
-        """Take in some steps. Salts tell each from all others of the run: they randomise the transform, repeatably."""
+        """Take in some steps.
+
+        Salts tell each from all others of the run: they randomise the transform, repeatably.
+        """
         self.steps += len(steps)
         parts = [family.ratios(steps) for family in FAMILIES]
         found = np.concatenate([part.found for part in parts])
@@ -149,16 +153,25 @@ class SamplingTest(BatchEvidence):
         return self._ratio, self._expected, self._variance, self._greedy, self._counts
 
     def evidence(self) -> Doubles:
-        """[2 * alternatives + 1] in nats: of each for all steps, of each for a tenth, and of the transform."""
+        """Return evidence [2 * alternatives + 1] in nats.
+
+        It is of each alternative for all steps, of each for a tenth, and of the transform.
+        """
         return np.append(self._ratio, self._transform_evidence())
 
     def shows(self, threshold: float) -> NDArray[np.bool_]:
-        """[alternatives + 1] which of them, the last a tenth of greedy steps, would reach it with probability POWER."""
+        """Return which alternatives [alternatives + 1] reach the threshold with probability POWER.
+
+        The last is a tenth of greedy steps.
+        """
         mean, variance = np.append(self._expected, self._greedy[0]), np.append(self._variance, self._greedy[1])
         return np.asarray(mean - _POWER_DEVIATES * np.sqrt(variance) >= threshold)
 
     def _transform_evidence(self) -> float:
-        """-log of the one-sided DKW bound at the largest deviation of the transform's distribution function."""
+        """Return -log of the one-sided DKW bound at the transform's largest deviation.
+
+        The deviation is that of its distribution function.
+        """
         if not self.steps:
             return 0.0
         reached = np.cumsum(self._counts) / self.steps
@@ -167,7 +180,10 @@ class SamplingTest(BatchEvidence):
 
 
 def _tenth(gain: float) -> tuple[float, float]:
-    """Mean and variance of a mixture's log-ratio at a step, by the mixture of a truncation that gains `gain` nats."""
+    """Return mean and variance of a mixture's log-ratio at a step.
+
+    The mixture is with a truncation that gains `gain` nats.
+    """
     mass = math.exp(-gain)
     inside = (1 - MIXED) * mass + MIXED
     high, low = math.log1p(MIXED * math.expm1(min(gain, 700.0))), math.log1p(-MIXED)
@@ -175,7 +191,10 @@ def _tenth(gain: float) -> tuple[float, float]:
 
 
 class RunSampling(Evidence):
-    """The evidence of a run: of all its steps, and of its batches one by one. Memory grows with neither."""
+    """The evidence of a run: of all its steps, and of its batches one by one.
+
+    Memory grows with neither.
+    """
 
     partial = True
 
@@ -194,7 +213,7 @@ class RunSampling(Evidence):
 
     @property
     def steps(self) -> int:
-        """How many steps could be evaluated."""
+        """The number of steps that could be evaluated."""
         return self._pooled.steps
 
     @override
@@ -227,7 +246,7 @@ class RunSampling(Evidence):
         self._shown &= test.shows(THRESHOLD + math.log(self._batches))
 
     def alarms(self) -> list[Alarm]:
-        """The alternatives for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        """List alternatives, strongest first, that alarm once in 1 / SHARE honest runs."""
         found = [
             Alarm(name, evidence, self.steps)
             for name, evidence in zip(self._names, self._pooled.evidence().tolist(), strict=True)
@@ -240,7 +259,7 @@ class RunSampling(Evidence):
 
     @property
     def detectable(self) -> Detectable:
-        """What a run of this length and these aggregates would betray with probability POWER."""
+        """The samplers that a run of this length would betray with probability POWER."""
         return self._detectable(self._pooled.shows(THRESHOLD))
 
     @property
@@ -262,7 +281,7 @@ class RunSampling(Evidence):
 
 @RunCheck(id="sampling.distribution", gathers=(RunSampling,))
 def tokens_look_sampled(run: AuditedRun) -> Outcome:
-    """Hold the likelihood of all tokens, and of each batch's, as declared against other ways to draw them."""
+    """Compare the tokens' likelihood, all and by batch, as declared with other ways to draw."""
     test = run[RunSampling]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.steps:

@@ -73,13 +73,16 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 # A process audits many runs, and most of them are held against the same streams.
 @lru_cache(maxsize=2)
 def _streams(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
     return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
 
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
-    """[3, seeds, MOST_SEEDED] what each gives by the third, fourth and fifth of PLACES; NaN where it gives nothing."""
+    """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
+
+    NaN is where a seed gives nothing.
+    """
     found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
     for row, (name, seed) in enumerate(seeds):
         found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
@@ -92,20 +95,27 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2)
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
 
 class SeedTest(Evidence):
-    """Holds the draws of a run, in order, against the streams of seeds. It looks at MOST_DRAWS of them."""
+    """The comparison of a run's draws, in order, with streams of seeds.
+
+    It looks at MOST_DRAWS of them.
+    """
 
     partial = True
     #: Whether draws are of tokens, or of who is in a draw.
     drawn: ClassVar[Drawn] = "tokens"
 
     def __init__(self, sampling: Sampling) -> None:
-        """`sampling`: what the run declares; a seed of numpy's in it is tried with the same weight as all others."""
+        """Prepare the seeds to try.
+
+        Args:
+            sampling: what the run declares; a seed of numpy's in it weighs as much as all others.
+        """
         self.draws = 0
         seed = sampling.seed if sampling.generator == "mt19937" else None
         self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
@@ -121,7 +131,7 @@ class SeedTest(Evidence):
         self._batches = 0
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
-        """[..., tried, n] what seeds give, of all that are tried."""
+        """Return [..., tried, n] the numbers of all seeds that are tried."""
         known = numbers(KNOWN)
         if not self._declared:
             return known
@@ -167,7 +177,7 @@ class SeedTest(Evidence):
         self._batches += 1
 
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """By place, what each seed gives for a batch's first draws, [seeds, size or less]."""
+        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
@@ -179,7 +189,7 @@ class SeedTest(Evidence):
 
     @property
     def shown(self) -> Finding:
-        """How much was looked at."""
+        """The amount that was looked at."""
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
@@ -201,7 +211,7 @@ class SeedTest(Evidence):
 
 
 class _BatchCoins(BatchEvidence):
-    """Who was in one batch's first draws: whether each context was in, as a draw; MOST_DRAWS of them at most."""
+    """Contexts in and out of one batch's first draws, each as a draw, up to MOST_DRAWS of them."""
 
     def __init__(self, rate: float) -> None:
         """`rate`: with which each context is in a draw."""
@@ -230,6 +240,22 @@ class CoinTest(SeedTest):
         return None if draw.gaussian is None else _BatchCoins(draw.rate)
 
 
+@lru_cache(maxsize=2 * len(KNOWN))
+def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
+    """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
+    from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
+
+    return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
+
+
+def _met(numbers: Doubles, stream: Doubles) -> int:
+    """Return how many of some numbers an ascending stream has, up to rounding."""
+    above = np.searchsorted(stream, numbers)
+    below, above = np.maximum(above - 1, 0), np.minimum(above, len(stream) - 1)
+    nearest = np.minimum(np.abs(numbers - stream[below]), np.abs(numbers - stream[above]))
+    return int((nearest <= _MOVED).sum())
+
+
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
     """Return the seed that tells a run's first noise, as a failure; None where none does.
 
@@ -239,12 +265,10 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
     """
     if not len(quantiles):
         return None
-    from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
-
-    first = np.unique(quantiles[:MOST_NOISE])[:, None]  # a number that comes again tells nothing more
+    first = np.unique(quantiles[:MOST_NOISE])  # a number that comes again tells nothing more
     for name, seed in tried:
-        for stream in (np.asarray(STREAMS[name](seed, MOST_DRAWS)), ndtr(NORMALS[name](seed, MOST_DRAWS))):
-            told = int((np.abs(first - stream) <= _MOVED).any(axis=1).sum())
+        for stream in _ascending(name, seed):
+            told = _met(first, stream)
             if told >= _NOISE_TOLD:
                 values: dict[str, Value] = {"told": told, "of": len(first), "generator": name, "seed": seed}
                 return Outcome("fail", "noise-told", values)
@@ -253,7 +277,7 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
 
 @RunCheck(id="sampling.seeds", gathers=(SeedTest, CoinTest, NoiseEvidence))
 def no_seed_tells_the_tokens(run: AuditedRun) -> Outcome:
-    """Hold each draw's random number against the streams of common seeds, and of the one that the run declares."""
+    """Compare draws' random numbers with streams of common seeds, and of the declared one."""
     tests = [test for test in (run[SeedTest], run[CoinTest]) if test.draws]
     tried = run[SeedTest].tried
     values: dict[str, Value] = {"tried": len(tried), "rate": FALSE_ALARMS}

@@ -1,4 +1,4 @@
-"""What an audit looks at: a batch that is open for reading, and its steps, many at a time or one by one."""
+"""The views of an audit: a batch that is open for reading, and its steps, many together or alone."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _BYTES_BEFORE, _BYTES_COLUMN = 256, 64
 
 
 def _size(step: Step) -> int:
-    """Bytes of a step's arrays, and of some of what is worked out for each of its columns."""
+    """Return the bytes of a step's arrays, and of some of what is worked out for each column."""
     given = list(step.arrays.values()) if step.contexts is None else [*step.arrays.values(), step.contexts]
     return sum(array.nbytes + _BYTES_COLUMN * int(array.shape[-1]) for array in given)
 
 
 def _in_row(arrays: Sequence[Any]) -> Any:
-    """Arrays [..., S] one behind another, [..., columns]; None where there are none."""
+    """Join arrays [..., S] to [..., columns]; None where there are none."""
     if len(arrays) == 1 or arrays[0] is None:
         return arrays[0]
     return np.concatenate(arrays, axis=-1)
@@ -50,7 +50,7 @@ def _freeze(*arrays: NDArray[Any] | None) -> None:
 
 
 class Additions(NamedTuple):
-    """What the worst contexts do that could join k steps: rise and fall of their costs, in nats.
+    """The effect of the worst contexts that could join k steps: rise and fall of costs, in nats.
 
     Attributes:
         bounds, reached: both float64 [2, k].
@@ -152,14 +152,17 @@ class StepsView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregates, [n, columns]; None where contexts are not recorded."""
+        """Every context's contributions to the aggregates, [n, columns]; None unless all are recorded."""
         if self.contexts is None and not self.header.contexts:
             return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
         return self.steps[0].given if len(self) == 1 else self.contexts
 
     @cached_property
     def range_problem(self) -> Finding | None:
-        """Return why recorded values cannot be of clipped contributions (record.range); None where they can."""
+        """The reason why recorded values cannot be of clipped contributions, or None.
+
+        It is a failure of record.range.
+        """
         contribution, canary = self.mechanism.contribution, self.steps[0].canary
         if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
             return finding_of(problem)
@@ -204,9 +207,10 @@ class StepsView:
 
     @cached_property
     def additions(self) -> Additions | None:
-        """What the worst contexts do that could join.
+        """The effect of the worst contexts that could join.
 
-        None where the mechanism gives no bound, or does not say what is sampled from with a context more.
+        It is None if the mechanism gives no bound, or does not say what is sampled from with a
+        context more.
         """
         steps, here, mechanism = self.reduced, self.log_probabilities, self.mechanism
         if steps is None or here is None:
@@ -229,14 +233,14 @@ class StepsView:
 
     @cached_property
     def drawn(self) -> DrawnSteps | None:
-        """How tokens were drawn; None where a token has no column, or a score is no number."""
+        """The draws; None where a token has no column, or a score is no number."""
         if not self.placed:
             return None
         odds = self.aggregate if self.mechanism.draw.likely else self.mechanism.odds(self.arrays)
         return DrawnSteps.of(odds, self.spans, self.mechanism.temperature, self.columns, self._columns_before())
 
     def _columns_before(self) -> NDArray[np.int64]:
-        """The columns of all tokens before each step, for those of them that have one there."""
+        """Return the columns of the tokens before each step, of those tokens that are there."""
         columns: NDArray[np.int64]
         ids = np.concatenate(self.earlier).astype(np.int64)
         lengths = Spans(map(len, self.earlier))
@@ -309,18 +313,18 @@ class StepView(StepsView):
 
     @property
     def index(self) -> int | None:
-        """Where the sampled token stands among the support's tokens, or None when it is not there."""
+        """The place of the sampled token among the support's tokens, or None if it has none."""
         return int(self.columns[0]) if self.placed else None
 
     @property
     def cost(self) -> Cost | None:
-        """What the step costs, charged to its batch when it is first asked for; None where nothing bounds it."""
+        """The step's cost, charged to its batch when first asked for; None if nothing bounds it."""
         theorem1, rise, fall = self.costs[0].tolist()
         return None if math.isnan(theorem1) else Cost(theorem1, rise, fall)
 
     @property
     def budgets(self) -> NDArray[np.float64] | None:
-        """What each context may spend in the run, [n]; None without budgets."""
+        """The budget of each context in the run, [n]; None without budgets."""
         own, each = self.header.budgets, self.mechanism.budget
         if each is None:
             return None
@@ -328,7 +332,7 @@ class StepView(StepsView):
 
     @property
     def draw(self) -> Draw | None:
-        """Where the random number behind the token lies; None where the step's aggregate is not of numbers."""
+        """The place of the random number behind the token; None if the aggregate has no numbers."""
         return None if self.drawn is None else Draw(*self.drawn.draws(self.tokens)[0].tolist())
 
 
@@ -417,17 +421,18 @@ class BatchView:
 
 
 class RunView:
-    """What all batches of a run are read with.
+    """The common data for reading all batches of a run.
 
     Attributes:
         manifest: the run's.
         change: how one unit's difference changes contexts; None where nothing bounds it.
         rules: the run's decoding rules; None without them, and where they cannot be read.
-        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be told.
+        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be
+            told.
     """
 
     def __init__(self, reader: RunReader, change: ContextChange | None) -> None:
-        """The run's tokenizer is read here, where its rules are about what tokens say."""
+        """Read the run's tokenizer, if its rules are about the text of tokens."""
         self.manifest, self.change, self._reader = reader.manifest, change, reader
         self.rules: ForbiddenTokens | None = None
         self.unruled: InputError | None = None
@@ -438,19 +443,22 @@ class RunView:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """What decodes the run's texts; None where it has no tokenizer that can be read."""
+        """The decoder of the run's texts; None without a readable tokenizer."""
         return self._reader.decoder(special=False)
 
 
 def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAccountant | None:
-    """Return what a run's ex-post cost is charged to; None where nothing bounds the change, or it is too large."""
+    """Return the accountant of a run's ex-post cost, or None.
+
+    There is none where nothing bounds the change, or it is too large.
+    """
     if change is None or change.contexts > MOST_CONTEXTS or not manifest.mechanism.draw.ex_post:
         return None
     return ExPostAccountant(manifest.mechanism, change, manifest.batching.per_round)
 
 
 def added(total: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A total [...] with the values of steps [..., k] added one after another, as if each step came by itself."""
+    """Return a total [...] with values of steps [..., k] added one after another, in that order."""
     found: NDArray[np.float64] = np.cumsum(np.concatenate([total[..., None], steps], axis=-1), axis=-1)[..., -1]
     return found
 

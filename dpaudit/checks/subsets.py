@@ -27,14 +27,17 @@ ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
 
 @dataclass
 class SubsetEvidence(Evidence):
-    """What a run, or some of its steps, shows of who was in its draws.
+    """The evidence about who was in the draws of a run, or of some of its steps.
 
     Attributes:
         trials, drawn: contexts over all steps, and how many of them were in the draw.
-        pairs, both: contexts over every second step, and how many were in this draw and in the one before.
+        pairs, both: contexts over every second step, and how many were in this draw and in the one
+            before.
         sizes: [TILTS] log-likelihood ratios of how many contexts draws had.
-        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would have.
-        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
+        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would
+            have.
+        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest,
+            times contexts.
         batches: how many there are.
     """
 
@@ -67,7 +70,7 @@ def contexts_in_draw(view: StepView) -> NDArray[np.bool_] | None:
 
 
 class _BatchSubsets(BatchEvidence):
-    """What looks at who is in one batch's draws."""
+    """The evidence about who was in one batch's draws."""
 
     def __init__(self, rate: float, contexts: int) -> None:
         """`rate`: with which each of so many contexts is in a draw."""
@@ -105,7 +108,7 @@ class _BatchSubsets(BatchEvidence):
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
-    """Logarithm of an upper bound on the probability of a binomial count that is as far out; at most 0."""
+    """Return the log (at most 0) of an upper bound on a binomial count's two-sided tail."""
     from scipy.stats import binom
 
     low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))
@@ -114,7 +117,7 @@ def _two_sided(count: int, trials: int, rate: float) -> float:
 
 @RunCheck(id="sampling.subsets", gathers=(SubsetEvidence,))
 def subsets_are_by_coins(run: AuditedRun) -> Outcome:
-    """Hold the contexts of each draw, of two draws in a row and of all draws against coins of the declared rate."""
+    """Compare contexts of each draw, of draws in a row and of all draws with the declared coins."""
     rate, found = run.manifest.mechanism.draw.rate, run[SubsetEvidence]
     values: dict[str, Value] = {"rate": rate}
     if not found.trials:

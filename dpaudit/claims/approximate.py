@@ -18,6 +18,5 @@ class ApproximateClaim(KindOfClaim):
     delta: ClassVar[Literal["none", "needed", "optional"]] = "needed"
     guarantee: ClassVar[Guarantee] = "approximate"
     epsilons: ClassVar[Guarantee] = "approximate"
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "optimal", "budgets")
     adds_up: ClassVar[bool] = False
     risk: ClassVar[str] = "risk.any-conclusion"

@@ -1,4 +1,7 @@
-"""What a kind of claim is. The only package, beside the formats, that names kinds by their literals."""
+"""The base class of kinds of claims.
+
+Beside the formats, this package alone names kinds by their literals.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,6 @@ class KindOfClaim(ABC):
         symbol: of that one.
         guarantee: the recomputed figures that it is held against, a field of the result's guarantees.
         epsilons: the recomputed epsilons at both levels, another such field, or the same.
-        accountants: by which its figures are worked out for other lengths of a text, when runs are compared. Without
-            any, figures are compared as they are.
         adds_up: whether figures of several releases of the same records add up. Else they are composed jointly.
         risk: the sentence of the catalogue that says, without a formula, what a claim means for a person.
     """
@@ -62,13 +63,12 @@ class KindOfClaim(ABC):
     symbol: ClassVar[str] = "ε"
     guarantee: ClassVar[Guarantee]
     epsilons: ClassVar[Guarantee]
-    accountants: ClassVar[tuple[str, ...]]
     adds_up: ClassVar[bool]
     risk: ClassVar[str]
 
     @classmethod
     def misfit(cls, claim: Figures) -> tuple[str, str] | None:
-        """Return a figure that a claim of this kind lacks or cannot state, and what is allowed; None where all fit."""
+        """Return a figure that a claim lacks or cannot state, and what is allowed; or None."""
         promised = cls.figures[0]
         if getattr(claim, promised) is None:
             return promised, f"a number of at least 0 for the kind {cls.id}"

@@ -163,7 +163,10 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
 
 
 class GenerationProgress:
-    """Shows how far a run is, on a bar, or in a line for each batch where there is no bar. Takes every event."""
+    """A run's progress, on a bar, or in a line for each batch where there is none.
+
+    It takes every event.
+    """
 
     def __init__(self, bars: Progress, title: str, steps: int) -> None:
         """Args: bars to show it on; the run's name; tokens that a batch takes at most."""
@@ -248,7 +251,7 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:
-    """Say what is known before anything is spent: counts, which are private and for this terminal alone.
+    """Tell what is known before anything is spent: counts, private and for this terminal alone.
 
     Nothing that depends on the key is told: a user could draw keys until it looks well.
     """

@@ -176,7 +176,7 @@ class _Optional(click.ParamType[Any]):
 
 
 def _yield(written: Starter) -> str:
-    """Return how many texts the records give, in a line; empty where the labels are to be filled in."""
+    """Return in a line how many texts the records give, or "" if labels are to be filled in."""
     from dpaudit.reports.text import counted
     from dpaudit.results.rounding import stated
 

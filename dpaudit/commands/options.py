@@ -1,4 +1,4 @@
-"""What several commands ask for: types of arguments, options, and sets of options."""
+"""Options that several commands share: types of arguments, options, and sets of options."""
 
 from __future__ import annotations
 
@@ -35,10 +35,16 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command with headings in its help. It takes each option once: a gate holds to all that it is told."""
+    """A command with headings in its help.
+
+    It takes each option once: a gate holds to all that it is told.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Of an option that is given twice, click would silently keep the last."""
+        """Parse the arguments.
+
+        Of an option that is given twice, click would silently keep the last.
+        """
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
             for param in given:
@@ -70,7 +76,7 @@ class FiniteRange(click.FloatRange):
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: an unset variable of a script must not mean the current directory."""
+    """A path that is not empty: a script's unset variable must not mean the current directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse one path."""
@@ -131,17 +137,8 @@ model_option = click.option(
 )
 
 
-#: Of several runs at once.
-public_model_option = click.option(
-    "--model",
-    type=NamedPath(path_type=str),
-    metavar="NAME",
-    help="Recompute what is public in the runs, all with this model.",
-)
-
-
 def private_cache_option(of: str) -> Callable[[Command], Command]:
-    """The folder that keeps embeddings, and which embeddings these are."""
+    """Return the option for a folder that keeps embeddings; `of` says of what."""
     return click.option(
         "--private-cache",
         type=NamedPath(path_type=Path, file_okay=False),
@@ -195,7 +192,7 @@ seed_option = click.option(
 
 
 def output_options(command: Command) -> Command:
-    """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
+    """Give a command its output options: `as_json`, and --quiet, which `note` heeds."""
     json = click.option(
         "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
     )
@@ -203,9 +200,10 @@ def output_options(command: Command) -> Command:
 
 
 def engine_options(command: Command, *, models: bool = False) -> Command:
-    """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
+    """Give a command the options on where it works.
 
-    `models` says whether its workers hold a language model.
+    It gets them as one Engine or None, `engine`. `models` says whether its workers hold a language
+    model.
     """
 
     @click.option(
@@ -247,6 +245,17 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
     return spread
 
 
+def several_runs_options(command: Command) -> Command:
+    """Give a command the options of the audits of several runs: a model, tokenizers and workers."""
+    model = click.option(
+        "--model",
+        type=NamedPath(path_type=str),
+        metavar="NAME",
+        help="Recompute what is public in the runs, all with this model.",
+    )
+    return model(tokenizer_option(engine_options(command)))
+
+
 model_engine_options = partial(engine_options, models=True)
 
 
@@ -256,7 +265,7 @@ _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 
 
 def audit_options(command: Command) -> Command:
-    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
+    """Give a command all options of an audit: claim, evidence level, replay, workers and output.
 
     It gets all but the output's as keyword arguments of `dpaudit.audit`, in one mapping, `asked`.
     """

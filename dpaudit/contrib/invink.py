@@ -74,7 +74,7 @@ _WRAPPED = (
 
 @contextmanager
 def recording(asked: Asked) -> Iterator[None]:
-    """See `dpaudit.recording.generators.recording`."""
+    """Record a run of invink (see `dpaudit.recording.generators.recording`)."""
     module = _module()
     with ExitStack() as opened:
         session = _Session(asked, module, opened)
@@ -104,7 +104,7 @@ def _module() -> ModuleType:
 
 @contextmanager
 def _public_lengths(generate: Any, **numbers: int | None) -> Iterator[None]:
-    """Other defaults of the generator's function, by whatever name a script has it."""
+    """Give the generator's function other defaults, by whatever name a script has it."""
     names = list(inspect.signature(generate).parameters)
     kept = generate.__defaults__
     generate.__defaults__ = tuple(
@@ -137,11 +137,13 @@ class _Session:
 
     @property
     def progress(self) -> str:
-        """How far it came."""
-        return f"{len(self._spent)} of {self._batching.batches} texts" if self._recorder else "no token was drawn"
+        """The progress, for messages."""
+        if self._recorder:
+            return f"{len(self._spent)} of {self._batching.batches} texts"
+        return "no token was drawn"
 
     def wrapped(self) -> dict[str, Any]:
-        """What stands for the module's names."""
+        """Return the replacements of the module's names."""
         own = {name: getattr(self, f"_{name}") for name in self._own}
         return own | {"np": _Numpy(self._choice)}
 
@@ -183,7 +185,11 @@ class _Session:
     def _batchify(self, lst: Sequence[str], s: int, n: int) -> list[list[str]]:
         self._texts, self._size, key = list(lst), s, batching_key()
         hashed = "batches" in self._asked.mend
-        place = (lambda texts, number: _celled(key, texts, s, number)) if hashed else self._sliced
+
+        def celled(texts: list[str], number: int) -> tuple[list[list[str]], list[list[int]]]:
+            return _celled(key, texts, s, number)
+
+        place = celled if hashed else self._sliced
         batches, self._absent = place(self._texts, n)
         self._batching = Batching(
             rule="hashed-cells" if hashed else "paper-slices",
@@ -204,7 +210,7 @@ class _Session:
         return batches, [[] for _ in batches]
 
     def _emptied(self, place: Callable[..., Any], batches: list[list[str]], n: int) -> Moved:
-        """What emptying a record, one of some, does to the batches."""
+        """Try the effect on the batches of emptying a record, for some records."""
         tried, most = range(0, len(self._texts), max(1, -(-len(self._texts) // TRIED))), 0
         for left_out in tried:
             texts = list(self._texts)
@@ -287,12 +293,15 @@ class _Session:
             raise InputError(NAME, problem, "Ask for a positive epsilon, at a positive temperature.") from None
 
     def _prompt_digest(self) -> str:
-        """Of all that is public in its prompts."""
+        """Return the digest of all that is public in its prompts."""
         parts = ("system_prompt", "pub_prompt", "prv_prompt", "dataset_desc")
         return hashlib.sha256(repr([str(self._arguments[name]) for name in parts]).encode()).hexdigest()
 
     def _lengthened(self) -> Rows:
-        """What a longer text in the first row does to the other rows of the first batch: the longest of all, twice."""
+        """Try the effect of a longer text in the first row on the other rows of the first batch.
+
+        It is the longest of all texts, twice.
+        """
         text, longer = max(self._texts, key=len), [dict(prompt) for prompt in self._prompts]
         longer[0]["private_ref"] = f"{text} {text}"
         before, after = self._scored(self._prompts), self._scored(longer)
@@ -309,7 +318,7 @@ class _Session:
         return Rows(logit=moved, support=int(np.count_nonzero(supports[0] != supports[1])))
 
     def _scored(self, prompts: list[dict[str, Any]]) -> NDArray[np.float64]:
-        """The model's logits [rows, V] right behind prompts, as the generator has them."""
+        """Return the model's logits [rows, V] right behind prompts, as the generator has them."""
         texts = [self._own["get_prompt"](**prompt) for prompt in prompts]
         encoded = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True).to(self._model.device)
         output = self._model.generate(
@@ -345,9 +354,11 @@ class _Session:
         return found
 
     def _choice(self, values: Any, p: NDArray[np.float64]) -> np.int64:
-        """The draw: its own, or the operating system's."""
+        """Draw by the generator's own random numbers, or by the operating system's."""
         assert self._batch is not None
-        ids = self._support if not p[np.setdiff1d(values, self._support)].any() else np.flatnonzero(p)
+        ids = self._support
+        if p[np.setdiff1d(values, self._support)].any():
+            ids = np.flatnonzero(p)
         aggregate, temperature = self._aggregate[ids], float(self._limits["temp"])
         expected = np.exp((aggregate - aggregate.max()) / temperature)
         if np.abs(expected / expected.sum() - p[ids]).max() > _ROUNDING:
@@ -364,7 +375,7 @@ class _Session:
         return np.int64(self._batch.step(int(token), float(np.log(p[token])), **step))
 
     def _get_epsilon(self, **named: Any) -> float:
-        """A text has ended: what it says that it spent on it."""
+        """Take the end of a text, and what the generator says that it spent on it."""
         spent = float(self._own["get_epsilon"](**named))
         if self._batch is None or self._recorder is None:
             return spent
@@ -391,7 +402,10 @@ class _Numpy:
 
 
 def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[list[list[str]], list[list[int]]]:
-    """Batches of one text for each cell that holds exactly one, and of an empty one for each other; and the latter."""
+    """Return batches of one text for each cell that holds exactly one, and of an empty one else.
+
+    Also return the places of the empty ones.
+    """
     keyed = KeyedHash(key)
     places = keyed.of_round(0)
     held: dict[tuple[int, int], list[str]] = {}
@@ -406,7 +420,10 @@ def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[lis
 
 
 def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[Assigned]:
-    """Where each text went, in ascending order of digests. Under slices equal texts are numbered; else they are one."""
+    """Return each text's place, in ascending order of digests.
+
+    Under slices equal texts are numbered; else they are one.
+    """
     if batching.cells is not None:
         digests, places = sorted(keyed.digest("", text) for text in set(texts) - {""}), keyed.of_round(0)
         return [
@@ -424,12 +441,15 @@ def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[
 
 
 def _sequences(ends: Any) -> tuple[tuple[int, ...], ...]:
-    """What ends a text, from one token's id, a list of them or None."""
+    """Return the stop sequences, from one token's id, a list of them or None."""
     return tuple((int(end),) for end in ([] if ends is None else np.atleast_1d(ends)))
 
 
 def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """`generate` of one step that takes each row by itself, without padding, with a cache of its own."""
+    """Return `generate` of one step that runs each row alone.
+
+    There is no padding, and each row has a cache of its own.
+    """
 
     def alone(input_ids: Any, *, attention_mask: Any, past_key_values: Any = None, **options: Any) -> Any:
         import torch

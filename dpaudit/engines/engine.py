@@ -1,4 +1,4 @@
-"""What an engine is, and what all engines share: threads hand tasks to workers, and results come back in order."""
+"""The interface of engines, and their common part: threads hand tasks to workers, in order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from queue import PriorityQueue
-from threading import Thread
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dpaudit.runs import InputError
@@ -27,7 +26,7 @@ WAITING = 4
 
 
 class Engine(Protocol):
-    """Spreads tasks over workers."""
+    """An engine spreads tasks over workers."""
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
@@ -43,7 +42,8 @@ class Engine(Protocol):
         Raises:
             InputError: workers died on the same task again and again.
             Exception: whatever a worker raises, at its task's turn or before. Tasks that are under way are given up,
-                and no process is left behind; the same holds when the generator is closed early.
+                and no process is left behind; the same holds when the generator is closed early, as callers who may
+                stop do (`contextlib.closing`).
         """
         ...
 
@@ -56,28 +56,27 @@ class RemoteWorker(Protocol):
     """A worker in another process. One thread asks it, and another may stop it meanwhile."""
 
     def wait_until_there(self) -> None:
-        """Return when it can be asked. Raises WorkerDiedError, and InputError where no other could be there either."""
+        """Return when it can be asked.
+
+        Raises:
+            WorkerDiedError: it died.
+            InputError: no other worker could be there either.
+        """
 
     def ask(self, task: bytes) -> bytes:
-        """What `Worker.answer` says there. Raises WorkerDiedError."""
+        """Return the answer of its `Worker.answer`.
+
+        Raises:
+            WorkerDiedError: it died.
+        """
 
     def stop(self) -> None:
         """End it, in the middle of a task too; whoever waits for it is told that it died."""
 
 
-@dataclass(order=True)
-class _Job:
-    """A task's place among all tasks, the pickled task, the answer to it, and how many workers died over it."""
-
-    number: int
-    task: bytes = field(compare=False, default=b"")
-    answer: Future[bytes] = field(compare=False, default_factory=Future)
-    deaths: int = field(compare=False, default=0)
-
-
 @dataclass
 class Pool:
-    """Workers in other processes, and a thread here for each of them.
+    """Workers in other processes: a free one takes the next task.
 
     Attributes:
         size: how many workers.
@@ -90,59 +89,46 @@ class Pool:
     start: Callable[[], RemoteWorker]
     attempts: int
     refusal: Callable[[int, str, bool], InputError]
-    _jobs: PriorityQueue[_Job] = field(default_factory=PriorityQueue)
+    _free: SimpleQueue[RemoteWorker | Exception] = field(default_factory=SimpleQueue)
     _workers: list[RemoteWorker] = field(default_factory=list)
     _closed: bool = False
 
     def map(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
-        """Every task's result, in order; the workers end with the generator."""
-        waiting: deque[_Job] = deque()
-        threads: list[Thread] = []
+        """Yield every task's result, in order; the workers end with the generator."""
+        # One thread waits for each worker's start, and another for its answer: no task waits for a worker to come.
+        starting, asking = ThreadPoolExecutor(self.size), ThreadPoolExecutor(self.size)
+        waiting: deque[Future[Any]] = deque()
         try:
             for number, task in enumerate(tasks):
-                waiting.append(_Job(number, pickle.dumps(task)))
-                self._jobs.put(waiting[-1])
-                if len(threads) < self.size:
-                    threads.append(Thread(target=self._serve, daemon=True))
-                    threads[-1].start()
+                if number < self.size:
+                    starting.submit(self._bring)
+                waiting.append(asking.submit(self._run, pickle.dumps(task), starting))
                 if len(waiting) >= WAITING * self.size:
-                    yield _result(waiting.popleft())
+                    yield waiting.popleft().result()
             while waiting:
-                yield _result(waiting.popleft())
+                yield waiting.popleft().result()
         finally:
             self._closed = True  # before the workers are stopped: a thread that has just started one looks at it after
             for worker in self._workers:
                 worker.stop()
-            for _ in threads:
-                self._jobs.put(_Job(-1))  # wakes one
-            for thread in threads:
-                thread.join()
+            for _ in range(self.size):
+                self._free.put(WorkerDiedError("the work is given up"))  # wakes a thread that waits for one
+            for pool in (asking, starting):
+                pool.shutdown(cancel_futures=True)
 
-    def _serve(self) -> None:
-        """Hand tasks to a worker, and start another one when it dies; a task is taken only once a worker is there."""
-        worker: RemoteWorker | None = None
-        while not self._closed:
-            try:
-                worker = worker or self._started()
-            except Exception as error:
-                self._jobs.get().answer.set_exception(error)
-                return
-            job = self._jobs.get()
-            if self._closed:
-                return
-            try:
-                job.answer.set_result(worker.ask(job.task))
-            except WorkerDiedError as death:
-                worker, job.deaths = None, job.deaths + 1
-                if job.deaths < self.attempts:
-                    self._jobs.put(job)
-                else:
-                    job.answer.set_exception(self.refusal(job.deaths, str(death), True))
-            except Exception as error:
-                job.answer.set_exception(error)
+    def _bring(self) -> None:
+        """Put a worker that is there among the free ones, or the error where none can be started."""
+        try:
+            self._free.put(self._started())
+        except Exception as error:
+            self._free.put(error)
 
     def _started(self) -> RemoteWorker:
-        """A worker that is there. Raises InputError where none can be started."""
+        """Return a worker that is there.
+
+        Raises:
+            InputError: none can be started.
+        """
         deaths = 0
         while True:
             worker = self.start()
@@ -157,13 +143,25 @@ class Pool:
                 if self._closed or deaths >= self.attempts:
                     raise self.refusal(deaths, str(death), False) from None
 
-
-def _result(job: _Job) -> Any:
-    """What a worker answered, once it has. Raises what it raised, or what became of it."""
-    raised, content = pickle.loads(job.answer.result())  # noqa: S301  (from a process that we started)
-    if raised:
-        raise content
-    return content
+    def _run(self, task: bytes, starting: Executor) -> Any:
+        """Return a worker's result of a pickled task. Raises what the worker raised, or what became of it."""
+        deaths = 0
+        while True:
+            worker = self._free.get()
+            if isinstance(worker, Exception):
+                raise worker
+            try:
+                raised, content = pickle.loads(worker.ask(task))  # noqa: S301  (from a process that we started)
+            except WorkerDiedError as death:
+                deaths += 1
+                if self._closed or deaths >= self.attempts:
+                    raise self.refusal(deaths, str(death), True) from None
+                starting.submit(self._bring)
+                continue
+            self._free.put(worker)
+            if raised:
+                raise content
+            return content
 
 
 @dataclass
@@ -177,7 +175,7 @@ class Worker:
         return self.make_work()
 
     def answer(self, task: bytes) -> bytes:
-        """The pickled pair (False, result) or (True, exception) of a pickled task."""
+        """Return the pickled pair (False, result) or (True, exception) of a pickled task."""
         try:
             return pickle.dumps((False, self._work(pickle.loads(task))))  # noqa: S301  (from who started this process)
         except Exception as error:

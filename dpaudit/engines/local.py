@@ -33,7 +33,7 @@ _SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import 
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -51,7 +51,7 @@ class LocalEngine:
             raise ValueError(f"at least one worker is needed, not {workers}")
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
-        """See Engine."""
+        """Yield the result of every task (see `Engine`)."""
         if self.workers == 1:
             work = make_worker()
             for task in tasks:
@@ -81,7 +81,7 @@ class _Process:
             self._connection.send_bytes(make_work)
 
     def wait_until_there(self) -> None:
-        """What is sent to it waits for it."""
+        """Return at once: what is sent to it waits for it."""
 
     def ask(self, task: bytes) -> bytes:
         try:
@@ -107,7 +107,7 @@ def _refusal(deaths: int, cause: str, _: bool) -> InputError:
 
 
 def serve(handle: int) -> None:
-    """Of a worker process: answer what comes on a socket, until its other end closes."""
+    """Answer, in a worker process, what comes on a socket, until its other end closes."""
     Thread(target=_leave_with_caller, args=(handle,), daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):
@@ -118,7 +118,10 @@ def serve(handle: int) -> None:
 
 
 def _leave_with_caller(handle: int) -> None:
-    """End this process as soon as the caller's end of the socket is closed, in the middle of a task too."""
+    """End this process as soon as the caller's end of the socket is closed.
+
+    That may be in the middle of a task.
+    """
     poller = select.poll()
     poller.register(handle, 0)  # hanging up is always reported
     poller.poll()

@@ -51,14 +51,20 @@ class RayEngine:
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None, *, models: bool = False) -> None:
-        """Connects to nothing yet. No address means RAY_ADDRESS. Raises ValueError for fewer than one worker."""
+        """Prepare the engine without connecting.
+
+        No address means RAY_ADDRESS.
+
+        Raises:
+            ValueError: fewer than one worker is asked for.
+        """
         if workers is not None and workers < 1:
             raise ValueError(f"at least one worker is needed, not {workers}")
         self.address, self.workers = address or os.environ.get("RAY_ADDRESS") or None, workers
         self.models = models
 
     def require_cluster(self) -> None:
-        """Ask before anything else is done whether there is a cluster. One that answers may refuse later.
+        """Require a cluster, before anything else is done. One that answers may refuse later.
 
         Raises:
             InputError: Ray is not installed, or nobody answers at the address.
@@ -68,7 +74,11 @@ class RayEngine:
             pass
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
-        """See Engine. Raises InputError too where Ray is not installed or the cluster cannot be reached."""
+        """Yield the result of every task (see `Engine`).
+
+        Raises:
+            InputError: also if Ray is not installed or the cluster cannot be reached.
+        """
         with connected(self) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             size, needs = room(nodes, self.workers, self.models)
@@ -78,7 +88,7 @@ class RayEngine:
 
 
 def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
-    """How many workers a cluster gets, and what each asks of it, by what each node has of "CPU" and "GPU"."""
+    """Return the number of a cluster's workers, and what each asks of "CPU" and "GPU"."""
     sizes = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
     if not models:
         return workers or max(1, sum(cpus for cpus, _ in sizes)), {"num_cpus": 1}
@@ -93,12 +103,19 @@ def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tu
 
 
 class _Actor:
-    """An actor of the cluster. Ray is not asked to restart it: its task goes to another one, which may be free."""
+    """An actor of the cluster.
+
+    Ray is not asked to restart it: its task goes to another one, which may be free.
+    """
 
     def __init__(
         self, ray: Any, make_work: MakeWork[Any, Any], needs: dict[str, int], alive: dict[_Actor, bool]
     ) -> None:
-        """`alive` is of all actors of the same work, oldest first, and says of each whether it has found room."""
+        """Start the actor.
+
+        `alive` is of all actors of the same work, oldest first, and says whether each has found
+        room.
+        """
         self._ray, self._needs, self._alive = ray, needs, alive
         alive[self] = False
         self._actor = ray.remote(**needs, max_restarts=0, max_task_retries=0)(Worker).remote(make_work)
@@ -142,7 +159,11 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
 
 
 def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]:
-    """Build a worker. Raises InputError on a node with other code: its results could differ, and nobody would see."""
+    """Build a worker.
+
+    Raises:
+        InputError: the node has other code: its results could differ, and nobody would see.
+    """
     if dpaudit.__version__ != version:
         raise InputError(
             f"the Ray node {os.uname().nodename}",
@@ -175,7 +196,7 @@ def _ray(starting: bool) -> Any:
 
 @contextmanager
 def connected(engine: RayEngine) -> Iterator[Any]:
-    """Ray's module, connected to the engine's cluster, or as the caller has it connected.
+    """Yield Ray's module, connected to the engine's cluster, or as the caller connected it.
 
     Raises:
         InputError: Ray is not installed, or the cluster cannot be reached or started.
@@ -229,7 +250,10 @@ def _shut_down(ray: Any) -> None:
 
 @contextmanager
 def _reached(address: str | None) -> Iterator[None]:
-    """Say in a caller's words why a cluster cannot be reached. Ray itself takes minutes to notice."""
+    """Say in a caller's words why a cluster cannot be reached.
+
+    Ray itself takes minutes to notice.
+    """
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdecimal():

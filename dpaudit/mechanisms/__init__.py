@@ -1,4 +1,4 @@
-"""What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
+"""Mechanisms: contributions, aggregators, their record, their bounds and their claims."""
 
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw

@@ -1,7 +1,7 @@
-"""Logits processors: one for `generate` of transformers, which stands beside a team's own aggregation and records it.
+"""Logits processors that record a team's own aggregation, for `generate` of transformers.
 
-Here a batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs,
-such as the public prompt. All rows go on with one token.
+Here a batch of the run is a batch of `generate`: a row for each private context, and other rows
+that the aggregation needs, such as the public prompt. All rows continue with one token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Handed:
-    """What an aggregation hands over: the arguments of `RecordedBatch.draw`, as tensors or arrays."""
+    """The result of an aggregation: the arguments of `RecordedBatch.draw`, as tensors or arrays."""
 
     contexts: Any
     aggregate: Any
@@ -30,7 +30,7 @@ class Handed:
 
 
 def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts: int) -> NDArray[np.int64]:
-    """Which rows of an engine's logits are a batch's, in the order of its contexts.
+    """Return which rows of an engine's logits are a batch's, in the order of its contexts.
 
     An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
 
@@ -66,24 +66,26 @@ def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts
 
 
 class RecordingProcessor:
-    """Has a team's function aggregate the logits of all rows, draws one token for all of them, and records the step.
+    """A logits processor that aggregates, draws one token for all rows, and records the step.
 
-    To be the only one of `logits_processor`: `generate` then finds a single token in every row that can be drawn. No
-    temperature, top-k, top-p or seed of `generate` has any say after that, whatever its defaults are.
+    A team's function aggregates the logits of all rows. It must be the only one of
+    `logits_processor`: `generate` then finds a single token in every row that can be drawn.
+    Temperature, top-k, top-p and seed of `generate` have no effect after that, whatever its
+    defaults are.
     """
 
     def __init__(self, batch: RecordedBatch, aggregation: Callable[[Tensor], Handed]) -> None:
-        """One for each batch.
+        """Make a processor for one batch.
 
         Args:
             batch: what `Recorder.batch` gave.
-            aggregation: the team's own, from raw logits [rows, V] of a step to what was made of them.
+            aggregation: the team's own, from raw logits [rows, V] of a step to `Handed`.
         """
         self._batch, self._aggregation = batch, aggregation
         self._length: int | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """One step of `generate`.
+        """Run one step of `generate`.
 
         Args:
             input_ids: [rows, tokens so far].

@@ -1,4 +1,4 @@
-"""Records what a generator does, as it does it: the plain calls that any program can make, on arrays.
+"""Records of a generator's steps, made by plain calls on arrays from any program.
 
     placed = hashed_records(texts, batches=6, generated=4)
     manifest = Manifest(batching=placed.batching, data=placed.data, ...)
@@ -10,9 +10,9 @@
                 batch.finish()
         recorder.finish()
 
-Arrays may be of numpy, or whatever numpy makes arrays of: JAX's, and tensors of PyTorch on any device. What is
-misshapen or no number is refused where it is given; whether the numbers are right, the audit says. A run that was left
-midway has no claim and no hashes, and cannot pass.
+Arrays may be of numpy, or anything that numpy makes arrays of: JAX's, and tensors of PyTorch on any
+device. Misshapen arrays and values that are no numbers are refused at once; whether the numbers are
+right, the audit says. A run that was left midway has no claim and no hashes, and cannot pass.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CLAIM_DECIMALS = 4
 
 @dataclass(frozen=True)
 class HashedRecords:
-    """Records, each in the batch that a keyed hash of it alone gives, and what a manifest says of that.
+    """Records in the batches that a keyed hash of each alone gives, and their part of a manifest.
 
     Attributes:
         batching, data: for the manifest.
@@ -81,8 +81,8 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
 
     Args:
         records: the private texts.
-        batches: how many the records are hashed into; a public number.
-        generated: of how many of them, the first ones, texts are made; public too.
+        batches: number of batches that the records are hashed into; public.
+        generated: number of batches, the first ones, of which texts are made; public too.
 
     Raises:
         ValueError: there are no such batches, or a record is no text.
@@ -117,7 +117,10 @@ def _by_digest(keyed: KeyedHash, records: Iterable[str]) -> list[tuple[str, str]
 
 
 def _whole(name: str, value: Any) -> int:
-    """A whole number, whoever's type it has. What else was given may be private, and is not said."""
+    """Return a whole number of any type.
+
+    Other values may be private, and are not repeated.
+    """
     try:
         return operator.index(value)
     except TypeError:
@@ -134,7 +137,7 @@ class Recorder:
     def __init__(
         self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None, seed: CommittedSeed | None
     ) -> None:
-        """Not for callers: use `create`."""
+        """Use `create` instead."""
         self._writer, self._tokenizer, self.manifest, self._seed = writer, tokenizer, writer.manifest, seed
         change = self.manifest.privacy.change(self.manifest.batching.rule)
         ex_post = self.manifest.mechanism.draw.ex_post
@@ -193,7 +196,7 @@ class Recorder:
 
     @contextmanager
     def batch(self, number: int, *, contexts: int, label: str | None = None) -> Iterator[RecordedBatch]:
-        """Record one batch of so many private contexts. It is kept if `finish` was called within the block.
+        """Record one batch of `contexts` private contexts, kept if the block calls `finish`.
 
         Raises:
             BatchExistsError: it is whole already.
@@ -226,7 +229,7 @@ class Recorder:
         self._writer.finish(claim)
 
     def _ex_post_claim(self) -> Claim:
-        """What the record supports at both levels, rounded up."""
+        """Return the claim that the record supports at both levels, rounded up."""
         accountant, manifest = self._accountant, self.manifest
         if accountant is None or not math.isfinite(accountant.epsilon):
             raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
@@ -246,14 +249,14 @@ class Recorder:
 
 
 class RecordedBatch:
-    """One batch being recorded, a step at a time. Made by `Recorder.batch`.
+    """One batch being recorded, a step at a time. `Recorder.batch` makes it.
 
     n contexts, S tokens to sample from: all V, or those of `support`.
 
     Attributes:
         truncated: whether every step needs a support.
         tokens: of the text so far.
-        stop: why the text ends with its last token; None where it goes on.
+        stop: why the text ends with its last token; None while it continues.
     """
 
     def __init__(
@@ -266,7 +269,7 @@ class RecordedBatch:
         source: RandomBytes,
         frozen: Sequence[int] | None,
     ) -> None:
-        """Not for callers."""
+        """Use `Recorder.batch` instead."""
         self._manifest, self._header, self._writer = manifest, header, writer
         self._accountant, self._tokenizer, self._source, self._frozen = accountant, tokenizer, source, frozen
         self.truncated = manifest.truncated
@@ -275,7 +278,7 @@ class RecordedBatch:
         self._steps = 0
 
     def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
-        """Draw a token with the operating system's randomness, or the run's committed seed, and record the step.
+        """Draw a token by the operating system or the committed seed, and record the step.
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
@@ -339,7 +342,10 @@ class RecordedBatch:
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
-        """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""
+        """End a text whose batch continues with another (`Stopping.tokens_per_batch`).
+
+        `text` is as for `finish`.
+        """
         self._writer.end_text(text=self._text(text), stop=self._reason())
         self.tokens, self.stop = [], None
 
@@ -368,7 +374,7 @@ class RecordedBatch:
     def _given(
         self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
     ) -> _Given:
-        """What a step was made of, once it has the right shapes."""
+        """Check and return the parts of a step."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
             raise self._refused(f"the text has ended ({self.stop}): call finish")
@@ -406,19 +412,23 @@ class RecordedBatch:
         return _Given(ids, values, arrays, own if same else theirs)
 
     def _go_on(self, given: _Given, released: Sequence[int], *, as_said: bool = True) -> int:
-        """With the released token, whether or not it could be drawn here.
+        """Continue with the released token, whether or not it could be drawn here.
 
-        Its log-probability is NaN where the script's own token had another one by the mechanism than the script said.
+        Its log-probability is NaN if the mechanism gives the script's own token another one than
+        the script did.
         """
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
         token = released[self._steps]
-        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+        logarithm = self._log_probability(given, token) if as_said else math.nan
+        return self._write(given, token, logarithm)
 
     def _log_probability(self, given: _Given, token: int) -> float:
-        """Of a token, by the mechanism; -inf where it could not be drawn."""
+        """Return a token's log-probability by the mechanism; -inf if it could not be drawn."""
         found = np.flatnonzero(given.ids == token)
-        return self._manifest.mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
+        if len(found):
+            return self._manifest.mechanism.log_probability(given.sampled, int(found[0]))
+        return -math.inf
 
     def _write(self, given: _Given, token: int, log_probability: float) -> int:
         self._writer.write(
@@ -440,7 +450,7 @@ class RecordedBatch:
         return token
 
     def _support(self, support: Any) -> NDArray[np.int64]:
-        """Token ids, ascending."""
+        """Check and return token ids, ascending."""
         if support is None:
             raise self._refused("support is missing: give the ids of the tokens to sample from")
         ids, vocabulary = self._array("support", support), self._manifest.record.vocabulary
@@ -453,7 +463,7 @@ class RecordedBatch:
         return ids.astype(np.int64)
 
     def _floats(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
-        """Finite real numbers of a shape."""
+        """Check and return finite real numbers of a shape."""
         if value is None:
             raise self._refused(f"{name} is missing")
         array = self._array(name, value)
@@ -485,7 +495,7 @@ _ROUNDED = {"rel_tol": FLOAT64_ROUNDING, "abs_tol": FLOAT64_ROUNDING}
 
 @dataclass(frozen=True)
 class _Given:
-    """One step: its tokens' ids [S], contributions [n, S], record, and the vector [S] that is sampled from."""
+    """One step: token ids [S], contributions [n, S], record, and the vector [S] to sample from."""
 
     ids: NDArray[np.int64]
     contexts: NDArray[np.floating]

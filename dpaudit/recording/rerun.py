@@ -1,8 +1,9 @@
-"""Runs a recorded generator's script again without a record, its outputs frozen, and says what moved.
+"""Reruns of a recorded generator's script without a record, its outputs frozen, to see what moves.
 
-A record may change its own contribution to the aggregates of its own batch, which is what the accounting charges for.
-Whatever else differs, with every token the released one, private data reached by another way: settings, batches,
-supports, anchors, other rows (https://arxiv.org/abs/2602.17454).
+A record may change its own contribution to the aggregates of its own batch, which is what the
+accounting charges for. If anything else differs, with every token the released one, private data
+was reached by another way: settings, batches, supports, anchors, other rows
+(https://arxiv.org/abs/2602.17454).
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ _FREE = {"created", "nonce", "commitment", "recorded", "data"}
 
 @dataclass(frozen=True)
 class Script:
-    """A generator's script as it was called.
+    """A generator's script and its arguments.
 
     Attributes:
         python: the interpreter's path.
-        arguments: the script's file, and what it is given; one of them names the data.
+        arguments: the script's file, and its arguments; one of them names the data.
     """
 
     python: str
     arguments: tuple[str, ...]
 
     def run(self, released: RunReader, out: Path, data: Path, instead: Path) -> int:
-        """Run it with frozen outputs and `instead` in place of the data. Its exit code."""
+        """Run it with frozen outputs and `instead` in place of the data; return its exit code."""
         arguments = [str(instead) if argument == str(data) else argument for argument in self.arguments]
         frozen = Frozen(released.location, out)
         command = [self.python, *called_again(released.manifest, out), *arguments]
@@ -65,12 +66,12 @@ def rerun(
         run: a finished run that the script made under a recorder.
         data: the file of records that the script is given.
         rows: which records to leave out, by their number in the file, from 1.
-        script: what made the run.
-        note: is told what is being done.
+        script: the script that made the run.
+        note: receives progress messages.
 
     Raises:
-        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it;
-            or the run itself cannot be read.
+        InputError: the script does not run or writes no run, the data are not the run's, or a row
+            is no record of it; or the run itself cannot be read.
     """
     released = RunReader(run)
     for _ in chain(released.samples(), released.assignment()):
@@ -136,7 +137,9 @@ def _without(
 
 
 def _ended(code: int) -> Difference:
-    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+    ended = Finding(code="rerun.no-record")
+    if code:
+        ended = Finding(code="rerun.exit-code", values={"exit_code": code})
     return Difference("ends", 1, ended)
 
 
@@ -149,7 +152,7 @@ def _by_kind(differences: Iterable[Found]) -> dict[str, Difference]:
 
 
 class Found(NamedTuple):
-    """One place where two runs differ: what it is about; where, and how."""
+    """One place where two runs differ: its kind, and the difference."""
 
     kind: str
     finding: Finding
@@ -160,12 +163,12 @@ def _found(kind: str, code: str, **values: Value) -> Found:
 
 
 def differences(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
-    """Where a run that was made again differs from the released one, other than by the contribution of a record.
+    """Yield where a run made again differs from the released one, but for a record's contribution.
 
     Args:
         released: the run.
-        again: what its script made with frozen outputs.
-        own: the record that was left out; None where nothing was.
+        again: the script's run with frozen outputs.
+        own: the record that was left out; None if none was.
     """
     yield from _settings(released.manifest, again.manifest)
     yield from _places(released, again, own)
@@ -194,7 +197,10 @@ def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
 
 
 def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
-    """Settings by their names. Those of a mapping are left together: its keys may be of records, too."""
+    """Yield settings by their names.
+
+    Those of a mapping are left together: its keys may be of records, too.
+    """
     for key, value in fields.model_dump(mode="json").items():
         inner = getattr(fields, key, None)
         if isinstance(value, dict) and isinstance(inner, Fields):
@@ -204,7 +210,10 @@ def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
 
 
 def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
-    """Records that are elsewhere. A slot of the record that is gone may show another one."""
+    """Yield records that are in another place.
+
+    A slot of the record that is gone may show another one.
+    """
     after = {each.digest: (each.batch, each.slot) for each in again.assignment()}
     shared = released.manifest.batching.slots is not None
     for number, each in enumerate(released.assignment(), start=1):
@@ -212,24 +221,27 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
+            found = "record-gone" if place is None else "record-moved"
+            yield _found("places", found, line=number)
     for _ in after:
         yield _found("places", "record-new")
 
 
 @dataclass(frozen=True)
 class _Made:
-    """One batch as a run has it."""
+    """One batch of a run."""
 
     manifest: Manifest
     batch: BatchReader
 
     def tokens(self, step: Step) -> NDArray[np.integer]:
-        """Ids of the tokens that a step could draw."""
-        return np.arange(self.manifest.record.vocabulary) if step.support is None else step.support
+        """Return the ids of the tokens that a step could draw."""
+        if step.support is None:
+            return np.arange(self.manifest.record.vocabulary)
+        return step.support
 
     def is_drawn_as_declared(self, step: Step) -> bool:
-        """Whether a step's token came from what the mechanism makes of its contributions, in the mechanism's way."""
+        """Return whether a step's token came from its contributions by the mechanism."""
         mechanism, tokens, arrays = self.manifest.mechanism, self.tokens(step), dict(step.arrays)
         aggregate = mechanism.aggregate(arrays)
         contributions = np.zeros((0, len(tokens))) if step.contexts is None else step.contexts
@@ -238,12 +250,17 @@ class _Made:
         if mechanism.draw.test_problem(arrays, contributions, mechanism.aggregator):
             return False
         index = np.flatnonzero(tokens == step.token)
-        right = mechanism.log_probability(aggregate, int(index[0])) if len(index) else -math.inf
+        right = -math.inf
+        if len(index):
+            right = mechanism.log_probability(aggregate, int(index[0]))
         return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
 
 
 def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
-    """`own`: whether the record that is gone was in this batch."""
+    """Yield the differences of one batch.
+
+    `own` says whether the record that is gone was in this batch.
+    """
     one, other = released.batch, made.batch
 
     def where(position: int) -> Place:
@@ -277,9 +294,10 @@ def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
 
 
 class _Rows(NamedTuple):
-    """How far contexts' rows lie apart in two runs, where one run, or either, may have one row that is a record's own.
+    """The distances between contexts' rows in two runs, at most one row being the record's own.
 
-    Rows before that one are in the same place counted from the first row, and those behind it counted from the last.
+    Rows before that one are in the same place counted from the first row, and those behind it
+    counted from the last.
 
     Attributes:
         first, last: [n], counted so; n is the number of other rows.
@@ -290,20 +308,21 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, one: NDArray[np.floating], other: NDArray[np.floating], shared: int) -> _Rows:
-        """Of two steps' rows, [n, S] or one more."""
+        """Return the distances between two steps' rows, [n, S] or one more."""
         first = np.abs(one[:shared] - other[:shared])
         last = np.abs(one[len(one) - shared :] - other[len(other) - shared :])
         return cls(first.max(axis=1), last.max(axis=1))
 
     def others(self, own: int) -> float:
-        """The furthest that rows lie apart, where the record's is this one."""
+        """Return the largest distance between rows other than the record's."""
         return float(max(self.first[:own].max(initial=0.0), self.last[own:].max(initial=0.0)))
 
 
 def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
-    """Where rows moved that are not the record's own, and how far.
+    """Yield where rows moved that are not the record's own, and how far.
 
-    Rows may be alike at some steps: the record's own is the one without which all steps together are most alike.
+    Rows may be alike at some steps: the record's own is the one without which all steps together
+    are most alike.
     """
     if not steps:
         return
@@ -315,9 +334,13 @@ def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float
 
 
 def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
-    """How many tokens only one of two supports has."""
-    return 0 if np.array_equal(one, other) else len(np.setxor1d(one, other))
+    """Return how many tokens only one of two supports has."""
+    if np.array_equal(one, other):
+        return 0
+    return len(np.setxor1d(one, other))
 
 
 def _apart(one: Any, other: Any) -> float:
-    return 0.0 if one is None or other is None else float(np.abs(one - other).max(initial=0.0))
+    if one is None or other is None:
+        return 0.0
+    return float(np.abs(one - other).max(initial=0.0))

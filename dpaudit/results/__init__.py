@@ -1,4 +1,7 @@
-"""What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
+"""Types of results: of audits, comparisons, inspections, evaluations and replays.
+
+Reports render them.
+"""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
@@ -36,19 +39,11 @@ from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
 from dpaudit.results.audit import Zcdp as Zcdp
-from dpaudit.results.comparison import Affordable as Affordable
-from dpaudit.results.comparison import Afforded as Afforded
-from dpaudit.results.comparison import BudgetCurve as BudgetCurve
-from dpaudit.results.comparison import BudgetPanel as BudgetPanel
-from dpaudit.results.comparison import ComparedRun as ComparedRun
 from dpaudit.results.comparison import Comparison as Comparison
-from dpaudit.results.comparison import LeftOut as LeftOut
+from dpaudit.results.comparison import Differing as Differing
 from dpaudit.results.comparison import QualityColumn as QualityColumn
-from dpaudit.results.comparison import RunEpsilon as RunEpsilon
-from dpaudit.results.comparison import RunRho as RunRho
 from dpaudit.results.comparison import RunScore as RunScore
 from dpaudit.results.comparison import SameLength as SameLength
-from dpaudit.results.comparison import Spread as Spread
 from dpaudit.results.composition import Continued as Continued
 from dpaudit.results.composition import JointCost as JointCost
 from dpaudit.results.composition import Release as Release

@@ -1,7 +1,9 @@
-"""What is attested of a release, as types: in-toto Statements (v1) with the predicates test-result and svr.
+"""Attestations of a release: in-toto Statements (v1) with the predicates test-result and svr.
 
-The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the statements. Names of
-fields are in-toto's (https://github.com/in-toto/attestation).
+They are given as types.
+
+The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
+statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class StatedClaim(Attested):
 
 
 class AuditMade(Attested):
-    """Of the audit.
+    """The audit's metadata.
 
     Attributes:
         evidence: the level up to which every check that is about the run was made.
@@ -112,7 +114,7 @@ class Made(Attested):
 
 
 class PolicyName(Attested):
-    """What the house calls its policy; None where it does not."""
+    """The organisation's name for its policy; None without one."""
 
     name: Name | None = None
 
@@ -142,7 +144,7 @@ class Tool(Attested):
 
 
 class Commitment(Attested):
-    """The digest of all that was settled before the run's first token, which `dpaudit generate` printed then."""
+    """The digest of all settled before the run's first token, as `dpaudit generate` printed it."""
 
     name: Literal["commitment"] = "commitment"
     digest: Sha256
@@ -186,14 +188,21 @@ class PolicyDigest(Attested):
 
 
 class Verifier(Attested):
-    """Who verified: this program of a version. `policies`: that it held the run to; svr says [] where there is none."""
+    """The verifier: this program of a version.
+
+    Attributes:
+        policies: those that it held the run to; svr says [] where there is none.
+    """
 
     id: Name
     policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] = ()
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines: properties that were verified, when and by what."""
+    """The predicate svr v0.2, a summary for policy engines.
+
+    It has the verified properties, when they were verified, and by what.
+    """
 
     verifier: Verifier
     time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
@@ -209,7 +218,7 @@ _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FI
 
 
 class TestResultStatement(Attested):
-    """What the audit found, of the released files."""
+    """The audit's result, about the released files."""
 
     __test__ = False
 
@@ -224,7 +233,7 @@ class TestResultStatement(Attested):
 
 
 class SvrStatement(Attested):
-    """Which properties hold of the released files."""
+    """The properties of the released files that hold."""
 
     statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
     subject: _Subjects
@@ -237,14 +246,21 @@ class Statement(RootModel[TestResultStatement | SvrStatement]):
 
 
 class DsseSignature(Fields):
-    """A signature in base64. `keyid`: whose it says to be, which nobody signed; empty where it does not say."""
+    """A signature in base64.
+
+    Attributes:
+        keyid: whose it says to be, which nobody signed; empty where it does not say.
+    """
 
     keyid: Name = ""
     sig: Annotated[str, Field(max_length=1 << 10, pattern=r"^[A-Za-z0-9+/=]+$")]
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). Others may have signed, too."""
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse).
+
+    Others may have signed, too.
+    """
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

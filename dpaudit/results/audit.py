@@ -1,4 +1,4 @@
-"""What an audit found, as types. report.json is one AuditResult; reports only render it."""
+"""Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class ForNeighbours(Result):
 
     @property
     def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """What neighbouring data sets differ by; users with different numbers of records are different units."""
+        """The difference of neighbouring data sets.
+
+        Users with different numbers of records are different units.
+        """
         return (self.relation, self.unit, self.records_per_user)
 
 
@@ -82,11 +85,12 @@ class ClaimResult(ForNeighbours):
 
 
 class Amplification(Result):
-    """What secret batches give, and why where they give nothing. Public where the claim is.
+    """The gain of secret batches, or the reason for none. Public where the claim is.
 
     Attributes:
-        groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
-            pair of numbers once, ascending. Empty where the levels are equal.
+        groups: how many batches a group's records are hashed into, and how many of them are
+            generated, in a round; each pair of numbers once, ascending. Empty where the levels are
+            equal.
         rounds: how often that is done.
         reason: why both levels are equal; None where they are not.
         assumption: what the release level rests on; None where the levels are equal.
@@ -135,7 +139,12 @@ class ExPost(ForNeighbours):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta: `epsilon` by the tightest accounting, and `rdp`."""
+    """The same run between other neighbours, at the claim's delta.
+
+    Attributes:
+        epsilon: by the tightest accounting.
+        rdp: by Rényi accounting.
+    """
 
     relation: Relation
     unit: Unit
@@ -179,7 +188,9 @@ class Approximate(ForNeighbours):
 
 
 class Zcdp(ForNeighbours):
-    """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
+    """rho-zCDP of everything at the batch level, in nats, from public settings alone.
+
+    Worked out for a claim of rho.
 
     Attributes:
         rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
@@ -205,7 +216,11 @@ class ContextLoss(Result):
 
 
 class CurvePoint(Result):
-    """The smallest delta that goes with an epsilon: as the sampled texts suggest, and from below with confidence."""
+    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
+
+    Attributes:
+        delta_lower: holds with the attack's confidence.
+    """
 
     epsilon: Number
     delta: Number
@@ -213,13 +228,17 @@ class CurvePoint(Result):
 
 
 class Attack(Result):
-    """What telling a run from its neighbour by its texts showed. A lower bound: the mechanism is no more private.
+    """The result of telling a run from its neighbour by its texts.
+
+    It is a lower bound: the mechanism is no more private.
 
     Attributes:
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         estimate: the same without allowing for chance.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
     """
 
     epsilon: Number
@@ -232,12 +251,15 @@ class Attack(Result):
 
 
 class CanaryGuesses(Result):
-    """What the texts of this very run told of the secret coins of canaries. A lower bound, for all outputs.
+    """The texts' information on the secret coins of this very run's canaries.
+
+    It is a lower bound, for all outputs.
 
     Attributes:
         coins: how many there are; all are guessed.
         right: how many of the guesses are.
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
     """
 
@@ -268,7 +290,11 @@ class Empirical(Result):
 
 
 class Guarantees(Result):
-    """Figures of each kind, never added up and never in one column. `zcdp`: None unless the claim is of that kind."""
+    """Figures of each kind, never added up and never in one column.
+
+    Attributes:
+        zcdp: None unless the claim is of that kind.
+    """
 
     ex_post: ExPost | None
     approximate: Approximate | None
@@ -276,7 +302,7 @@ class Guarantees(Result):
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
-        """Return the recomputed epsilons at both levels that go with a kind of claim; None where there are none."""
+        """Return a kind of claim's recomputed epsilons at both levels, or None without any."""
         found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
         return found
 
@@ -323,23 +349,24 @@ class BatchResult(Result):
 
 
 class BudgetUse(Result):
-    """How a run's contexts used the budgets that each has of its own. Never public.
+    """The use of the budgets that a run's contexts have of their own. Never public.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
-        smallest: what the one may spend that may spend least: less where users' contexts share budgets, or earlier
-            runs have spent of them.
-        worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
+        smallest: the smallest allowance of a context: less where users' contexts share budgets, or
+            earlier runs have spent of them.
+        worst_case: the cost of all tokens that a batch may have for a context that moves each as
+            far as any can.
         contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
-        spent: the least, the quartiles and the most that a context has spent, as shares of the budget, rounded up to
-            hundredths.
+        spent: the least, the quartiles and the most that a context has spent, as shares of the
+            budget, rounded up to hundredths.
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
-        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the range
-            of a draw that costs what they paid on average. A clip of about that share costs as much by worst-case
-            accounting.
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip
+            lets any: the range of a draw that costs what they paid on average. A clip of about that
+            share costs as much by worst-case accounting.
     """
 
     budget: Number
@@ -355,13 +382,15 @@ class BudgetUse(Result):
 
 
 class TokenBand(Result):
-    """How the exact costs of tokens, in nats, are spread over the batches, at each position or group of positions.
+    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
-    `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
+    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
+    largest cost there.
 
     Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has its own.
+        first, last: the positions of each group, 1-based, ascending; equal where every position has
+            its own.
         tokens: how many tokens the group's quantiles are of.
     """
 
@@ -374,7 +403,9 @@ class TokenBand(Result):
 
 
 class TokenCurve(Result):
-    """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
+    """Ex-post cost by token position, in nats, over the batches that reached it.
+
+    The paper's appendix has such figures.
 
     Positions are those in the batch: where it has several texts, they go on from one to the next.
 
@@ -398,7 +429,7 @@ class TokenCurve(Result):
 
 
 class Alternative(Result):
-    """A token that could have been drawn in place of one: its text, and its probability by the record."""
+    """A token that could have been drawn instead: its text, and its probability by the record."""
 
     text: str
     probability: Number
@@ -426,12 +457,12 @@ class DearToken(Result):
 
 
 class TokenCosts(Result):
-    """What each token of a text cost.
+    """The cost of each token of a text.
 
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
         exact: its exact cost in nats, infinite where nothing bounds it.
-        dearest: those of them that are among the dearest of all texts, dearest first.
+        dearest: those of them that are among the most expensive of all texts, most expensive first.
     """
 
     ends: tuple[int, ...]
@@ -461,7 +492,7 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """How many texts are released, and how many of them say nothing or next to it.
+    """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
         texts: all of them.
@@ -509,7 +540,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+        """Return whether a pass lacks this check: not made, but asked for by level or policy.
 
         Args:
             level: of evidence, up to which all checks that are about the run must be made.

@@ -1,4 +1,4 @@
-"""What mean runs cost, from public numbers alone. Epsilons are in nats."""
+"""The cost of mean runs, from public numbers alone. Epsilons are in nats."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dpaudit.results.values import Number
 
 
 class MeanBudget(Result):
-    """What all three answers say.
+    """The common part of all three answers.
 
     Attributes:
         batch_epsilon: at the batch level, for someone who knows which batch a record was in.
         tokens: the most tokens of a batch, in a round; None where any number is paid for.
-        batch_size: what the sum of contexts is divided by.
+        batch_size: the divisor of the sum of contexts.
         group_size: contexts, or records in rounds, that one unit can change.
         rebalancing_epsilon: the noisy counts' part of epsilon.
     """
@@ -45,7 +45,10 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: batches in a round, and what that gives and costs at the release level."""
+    """The same records without labels: a round's batches, and what they give and cost.
+
+    The cost is that of the release level.
+    """
 
     batches: int
     rounds: int

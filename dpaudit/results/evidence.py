@@ -1,4 +1,7 @@
-"""The levels of evidence, from the weakest: what a check of each level looks at, in the words of those who say it."""
+"""The levels of evidence, from the weakest: what a level's checks look at.
+
+It is told in the words of those who say it.
+"""
 
 from __future__ import annotations
 

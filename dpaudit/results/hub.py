@@ -1,4 +1,4 @@
-"""Identifiers that the Hugging Face hub takes in a data set's card: it refuses a card that has others.
+"""Identifiers that the Hugging Face hub takes in a data set's card: it refuses all others.
 
 hub_licences.txt has those of its page "Licenses" (huggingface/hub-docs, docs/hub/repositories-licenses.md, at commit
 242f4a1e of 22 August 2026), hub_languages.txt the codes of the package @huggingface/languages 1.0.0: ISO 639-1, then

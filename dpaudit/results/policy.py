@@ -1,4 +1,7 @@
-"""What a house asks of a run before its texts go out, as types: a policy file, and which one an audit was held to."""
+"""An organisation's demands on a run before its texts go out, as types.
+
+There is a policy file, and the policy that an audit was held to.
+"""
 
 from __future__ import annotations
 

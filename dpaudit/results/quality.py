@@ -1,7 +1,8 @@
-"""How good a run is, as types: MAUVE, downstream accuracy, held-out likelihood. From private records, without noise.
+"""A run's quality, as types: MAUVE, downstream accuracy, held-out likelihood.
 
-A file of these may come from anywhere, so nothing is coerced, unknown fields are refused, and figures that do not
-follow from the values beside them are too.
+The figures are from private records, without noise. A file of these may come from anywhere, so
+nothing is coerced, unknown fields are refused, and figures that do not follow from the values
+beside them are too.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ class Scores(Fields):
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """Return the values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
+    """Return the values with mean and spread.
+
+    Raises:
+        ValidationError: pydantic's, where a value is no share of 1.
+    """
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
 
@@ -105,12 +110,14 @@ class Encoder(Fields):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the model's numbers: all but its name, of which the same model has many."""
+        """The fields that decide the model's numbers: all but its name, of which it has many."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
 class MauveSettings(Fields):
-    """What a MAUVE depends on beside texts and features. Two figures can be compared where all of it agrees.
+    """The settings of a MAUVE beside texts and features.
+
+    Two figures can be compared where all of them agree.
 
     Attributes:
         n: texts on every side.
@@ -160,50 +167,24 @@ class Mauve(Fields):
         return self
 
 
-class Fit(Fields):
-    """One training run of the sweep.
-
-    Attributes:
-        epochs: that were begun.
-        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
-            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
-        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
-        chosen: by the same rule, among the fits of its seed.
-    """
-
-    seed: Count
-    learning_rate: Positive
-    weight_decay: NotNegative
-    epochs: Some
-    best_epoch: Some | None
-    validation_accuracy: Share | None
-    validation_loss: NotNegative | None
-    chosen: bool
-
-    @model_validator(mode="after")
-    def _lost_or_measured(self) -> Fit:
-        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
-        if len(absent) > 1 or (self.chosen and absent == {True}):
-            raise ValueError("a fit has all of its validation's figures, or has lost without any")
-        return self
-
-
 class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
         texts: that it was trained on, those for validation included.
-        fits: the sweep; empty for a linear probe.
     """
 
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Fields):
-    """Of scikit-learn's LogisticRegression on embeddings. `seeds`: of the draws of real texts of the same size."""
+    """Settings of scikit-learn's LogisticRegression on embeddings.
+
+    Attributes:
+        seeds: of the draws of real texts of the same size.
+    """
 
     strength: Positive
     iterations: Some
@@ -243,7 +224,9 @@ class FineTuneSettings(Fields):
 
 
 class Downstream(Fields):
-    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, the baseline's and real ones.
+    """Accuracy of a classifier of labels, by what it was trained on.
+
+    It is trained on synthetic texts, the baseline's and real ones.
 
     Attributes:
         encoder: whose embeddings the probe looks at, or that was fine-tuned.
@@ -259,14 +242,6 @@ class Downstream(Fields):
     def of(self, source: Source) -> Trained | None:
         """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
-
-    @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Downstream:
-        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
-            raise ValueError("the settings are another method's")
-        if len({trained.source for trained in self.trained}) < len(self.trained):
-            raise ValueError("a source is listed twice")
-        return self
 
 
 class HeldOut(Fields):
@@ -289,19 +264,14 @@ class HeldOut(Fields):
     dropped_real: Count
     dropped_synthetic: Count
 
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> HeldOut:
-        if (self.own or 0) > self.test.texts:
-            raise ValueError("there are fewer test texts than those of the run's own")
-        return self
-
 
 class Added(Fields):
-    """What the records added to one figure: that of the run's texts less that of texts without any record.
+    """The records' addition to a figure: the run's texts' less that of texts without any record.
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
-        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
+        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing
+            tells.
     """
 
     measure: Measure
@@ -310,7 +280,7 @@ class Added(Fields):
 
     @property
     def outcome(self) -> Literal["more", "nothing", "less", "unknown"]:
-        """What that says: within twice its spread, nothing was added that can be told from chance."""
+        """The conclusion: within twice the spread, no addition can be told from chance."""
         if self.spread is None:
             return "unknown"
         if abs(self.difference) <= 2 * self.spread:
@@ -319,27 +289,34 @@ class Added(Fields):
 
 
 class PerToken(Fields):
-    """A mean over tokens, in nats. `error`: its standard error, by how texts differ; None for a single text."""
+    """A mean over tokens, in nats.
+
+    Attributes:
+        error: its standard error, by how texts differ; None for a single text.
+    """
 
     mean: Finite
     error: NotNegative | None
 
 
 class HeldOutLikelihood(Fields):
-    """How probable real texts that no prompt showed are in the run's own batches, and by the public prompt alone.
+    """The probability of real texts in the run's own batches, and by the public prompt alone.
 
-    Every text is given, token by token, to the first batch of its label. The means stand over the tokens that the
-    steps' supports have.
+    No prompt showed these texts. Every text is given, token by token, to the first batch of its
+    label. The means stand over the tokens that the steps' supports have.
 
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
         texts: held-out ones.
-        left_out: texts of the test file that are a private record or a public example, up to case and white space.
+        left_out: texts of the test file that are a private record or a public example, up to case
+            and white space.
         tokens: of texts; what leads up to a text does not count.
         supported: how many of those the supports have.
         nll: mean negative log-probability of a supported token under the aggregates.
-        public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
-        gain: public_nll - nll, what the records added; its error is that of the difference, text by text.
+        public_nll: the same by the public prompt alone, at the same temperature over the same
+            supports: epsilon 0.
+        gain: public_nll - nll, what the records added; its error is that of the difference, text by
+            text.
     """
 
     model: Encoder
@@ -363,9 +340,10 @@ class HeldOutLikelihood(Fields):
 
     @property
     def added(self) -> Added:
-        """What the records added, in nats a token: its standard error says what other texts would change.
+        """The records' addition, in nats a token, with its standard error.
 
-        That of a few texts is too uncertain to tell by.
+        The error says what other texts would change. That of a few texts is too uncertain to tell
+        by.
         """
         spread = self.gain.error if self.texts.texts >= FEWEST_TEXTS else None
         return Added(measure="likelihood", difference=self.gain.mean, spread=spread)
@@ -387,7 +365,9 @@ class HeldOutLikelihood(Fields):
 
 
 class Baseline(Fields):
-    """Public-only texts that were measured beside the run's: the same prompts without any record, epsilon 0.
+    """Public-only texts that were measured beside the run's.
+
+    They have the same prompts without any record, epsilon 0.
 
     Attributes:
         samples: SHA-256 of their samples.jsonl.
@@ -401,7 +381,11 @@ class Baseline(Fields):
 
 
 def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
-    """Return what the records added to each figure that the baseline has, too. `tests`: number of test texts."""
+    """Return the records' addition to each figure that the baseline has, too.
+
+    Args:
+        tests: number of test texts.
+    """
     found = []
     if mauve is not None and mauve.public is not None:
         found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))
@@ -470,15 +454,9 @@ class Quality(Fields):
 
     @property
     def added(self) -> tuple[Added, ...]:
-        """What the records added to each figure that stands beside one without any record."""
+        """The records' addition to each figure that stands beside one without any record."""
         found = () if self.baseline is None else self.baseline.added
         return found if self.likelihood is None else (*found, self.likelihood.added)
-
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
-        if (self.own or 0) > self.reference.texts:
-            raise ValueError("there are fewer real texts than those of the run's own")
-        return self
 
     @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:
@@ -500,7 +478,10 @@ class Quality(Fields):
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest, without which nothing can be compared."""
+        """Whether every set of texts has its digest.
+
+        Without digests nothing can be compared.
+        """
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
@@ -519,7 +500,7 @@ class Quality(Fields):
 
     @property
     def mauve_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' MAUVE to be compared."""
+        """The values that must agree for two runs' MAUVE to be compared."""
         settings = None if self.mauve is None else self.mauve.settings
         packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
         return (self.reference.digest, self.features.identity, settings, packages)
@@ -532,7 +513,7 @@ class Quality(Fields):
 
     @property
     def likelihood_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' likelihoods to be compared, beside their prompts and supports."""
+        """Conditions for comparing two runs' likelihoods, beside their prompts and supports."""
         found = self.likelihood
         return () if found is None else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
 

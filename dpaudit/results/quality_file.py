@@ -1,4 +1,7 @@
-"""evaluation.json: written whole, for its owner alone; read as a file that may come from anywhere."""
+"""evaluation.json, written whole, for its owner alone.
+
+It is read as a file that may come from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,11 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
 
 def _parsed(content: bytes) -> Quality:
-    """Parse an evaluation. Raises ValueError where it is none, before errors about many values fill memory."""
+    """Parse an evaluation.
+
+    Raises:
+        ValueError: it is none; this comes before errors about many values fill memory.
+    """
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
 
@@ -70,13 +77,18 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
 
 def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
-    """Find out before anything is measured whether a private file can be written: raises as `write_private` does."""
+    """Find out before measuring whether a private file can be written.
+
+    It raises as `write_private` does.
+    """
     with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
 def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
-    """Write a file that only its owner may read: whole, or not at all. Folders are made where they lack, as private.
+    """Write a file that only its owner may read, whole or not at all.
+
+    Folders are made where they lack, as private.
 
     Args:
         path: of the file; a plain one that is there is replaced.
@@ -110,7 +122,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def private_place(path: Path, remedy: str) -> Iterator[None]:
-    """Make the folders of a file that is about to be written in the block, as private. Raises as `write_private`."""
+    """Make the private folders of a file that the block writes.
+
+    It raises as `write_private` does.
+    """
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):

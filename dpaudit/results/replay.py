@@ -1,4 +1,7 @@
-"""What a replay found, with the model alone or with the data too. `dpaudit.generation` makes it, checks judge it."""
+"""The findings of a replay, with the model alone or with the data.
+
+`dpaudit.generation` makes them, checks judge them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One context that was left out of its batch, and the batch's own tokens scored again without it.
+    """A context left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
         slot: its place in the batch, from 0.
@@ -46,11 +49,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a record moved beside its own contribution, of one kind.
+    """Changes of one kind by a record beside its own contribution.
 
     Attributes:
-        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or that the script
-            ended otherwise (ends).
+        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or
+            that the script ended otherwise (ends).
         places: how many.
         first: the first of them, and where.
     """
@@ -77,12 +80,13 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Attacked:
-    """What generating again and again on two neighbours showed, which differ by a canary.
+    """The result of repeated generation on two neighbours that differ by a canary.
 
     Attributes:
         bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
         worst: the text that exceeds it most, by its log-ratio and its bound; None where none does.
     """
 
@@ -94,7 +98,7 @@ class Attacked:
 
 @dataclass(frozen=True)
 class PublicParts:
-    """What a run took from its public prompts, recomputed at every step.
+    """The public parts of a run's steps, recomputed at every step.
 
     Attributes:
         steps: how many these are.
@@ -128,7 +132,7 @@ class PublicReplay:
 
 @dataclass(frozen=True)
 class SharedText:
-    """What a setting that is declared public has in common with records of the data: numbers, and none of the text.
+    """A public setting's overlap with records of the data: numbers, and none of the text.
 
     Attributes:
         setting: its field in run.json, or the file `canaries`.

@@ -1,6 +1,7 @@
-"""How figures are shown. Bounds are rounded up, so that nothing shown promises more privacy than was computed.
+"""Figures as shown.
 
-The only place where a figure is rounded for display: checks, audits, commands and reports all use it.
+Bounds are rounded up, so that nothing shown promises more privacy than was computed. The only place
+where a figure is rounded for display: checks, audits, commands and reports all use it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def lower_bound(value: float, digits: int = DIGITS) -> str:
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
-    """Return a figure that was measured and promises nothing: `digits` significant digits, rounded to the nearest."""
+    """Return a measured figure, which promises nothing: to `digits` significant digits, nearest."""
     return _shown(value, digits, ROUND_HALF_EVEN)
 
 
@@ -51,17 +52,22 @@ def stated(value: float) -> str:
 
 
 def exactly(number: float) -> str:
-    """Return a claimed number within a sentence, exactly as claimed, with an exponent where that is shorter."""
+    """Return a claimed number in a sentence, exactly, with an exponent where that is shorter."""
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
 def delta_bound(value: float, claimed: float | None = None) -> str:
-    """Return a delta that was computed: up to three significant digits, rounded up; more beside a claim."""
+    """Return a computed delta, rounded up to three significant digits, or more beside a claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     if value < 1 <= number:  # all is lost at one, and not below it
         return stated(value)
     return stated(float(number))  # written as the claim's
+
+
+def small_delta(records: int) -> float:
+    """Return a power of ten that is at most a tenth of 1 / records."""
+    return float(f"1e-{len(str(records - 1)) + 1}")
 
 
 def _short_exponent(number: str) -> str:
@@ -91,7 +97,7 @@ def exponential(epsilon: float) -> str:
 
 
 def factor(epsilon: float) -> str:
-    """Return e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
+    """Return e to the power of an epsilon in nats, rounded up if its size says something."""
     power = f"e^{exactly(epsilon)}"
     if not 0 < epsilon < math.log(_MOST_FACTOR):
         return power
@@ -99,7 +105,7 @@ def factor(epsilon: float) -> str:
 
 
 def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
-    """Return how many digits keep a bound, rounded up, from passing the claim, if any, that it stands beside."""
+    """Return the digits that keep a bound, rounded up, from passing the claim beside it, if any."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
         return least
     for digits in range(least, _ENOUGH_DIGITS):
@@ -126,7 +132,7 @@ def bound_against(value: float, claimed: float | None) -> str:
 
 
 def saving(larger: float, smaller: float) -> str:
-    """Return by how much the second bound improves on the first, in nats and percent: `0.0470 (5.8%)`."""
+    """Return the second bound's improvement on the first, in nats and percent: `0.0470 (5.8%)`."""
     saved = larger - smaller
     if not math.isfinite(saved):
         return "not finite"

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that other programs read or write: each follows from its type, and none is written by hand.
+"""JSON Schemas of the files that programs read or write, each from its type, none by hand.
 
 dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
 what raises it, is in docs/schemas.md.
@@ -24,7 +24,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """Writes the dialect's own keywords alone: strict validators, such as Ajv, refuse a schema with OpenAPI's."""
+    """A writer of the dialect's own keywords alone.
+
+    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
+    """
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""
@@ -52,7 +55,7 @@ class Kind(NamedTuple):
 SCHEMAS = {
     "run": Kind(Manifest, FORMAT_VERSION, "validation"),
     "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 1, "serialization"),
+    "comparison": Kind(Comparison, 2, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
@@ -60,7 +63,11 @@ SCHEMAS = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a kind of file, draft 2020-12. Raises KeyError where there is no such kind."""
+    """Return the JSON Schema of a kind of file, draft 2020-12.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,

@@ -1,4 +1,6 @@
-"""A batch file: a zarr group (format 3) in a zip file, which any zarr reader opens, a chunk per step.
+"""A batch file: a zarr group (format 3) in a zip file, with a chunk per step.
+
+Any zarr reader opens it.
 
 zarr itself takes half a millisecond per chunk on top of what compressing and decompressing takes, which is less, so
 the little of its format that a batch needs is written and read here.
@@ -28,19 +30,19 @@ from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.storage import writing
 from dpaudit.runs.strict_json import load
 
-#: Level 1 of zstd is within 3% of level 5 here, and four times as fast. Bits of equal weight together, in blocks that
-#: fit a core's cache: 5% smaller and faster than bytes in small blocks.
+#: Level 1 of zstd is within 3% of level 5 here, and four times as fast. Bits of equal weight
+#: together, in blocks that fit a core's cache: 5% smaller and faster than bytes in small blocks.
 _NUMBERS = {"cname": "zstd", "clevel": 1, "shuffle": "bitshuffle", "blocksize": 1 << 18}
 #: Bytes hold bits of eight contexts each, which nothing reorders to advantage.
 _BYTES = {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0}
 #: Under other keys zarr would not find the chunks and read fill values in their place.
 _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
-#: No chunk may be larger, decompressed; a hostile file cannot make the reader allocate more.
+#: The largest chunk, decompressed; a hostile file cannot make the reader allocate more.
 MAX_CHUNK_BYTES = 1 << 27
 MAX_METADATA_BYTES = 1 << 22
 #: Some 250,000 entries, more than a batch of the most tokens has.
 MAX_DIRECTORY_BYTES = 1 << 24
-#: A Blosc buffer is at most so much larger than what is in it.
+#: The most that a Blosc buffer adds to its contents.
 _BLOSC_BYTES = 16
 #: What a zip file spends on an entry beside its contents and twice its name; and, where it is large, on a far entry's
 #: place and on its end.
@@ -68,22 +70,27 @@ class ArraySpec:
 
     @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
-        """A chunk's shape with the leading axis."""
-        return (self.rows if self.whole else 1, *self.chunk)
+        """The shape of a chunk with the leading axis."""
+        if self.whole:
+            return (self.rows, *self.chunk)
+        return (1, *self.chunk)
 
     @cached_property
     def chunk_bytes(self) -> int:
-        """A chunk's size, decompressed."""
+        """The size of a chunk in bytes, decompressed."""
         return np.dtype(self.dtype).itemsize * math.prod(self.chunk_shape)
 
     @property
     def codec(self) -> dict[str, Any]:
-        """Blosc's settings, as zarr says them."""
+        """The settings of Blosc, as zarr writes them."""
         return _NUMBERS if np.dtype(self.dtype).itemsize > 1 else _BYTES
 
     def metadata(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """The array's zarr.json."""
+        """Return the content of the array's zarr.json."""
         dtype = np.dtype(self.dtype)
+        as_bytes: dict[str, Any] = {"name": "bytes"}
+        if dtype.itemsize > 1:
+            as_bytes["configuration"] = {"endian": "little"}
         return {
             "shape": [self.rows, *self.chunk],
             "data_type": dtype.name,
@@ -91,7 +98,7 @@ class ArraySpec:
             "chunk_key_encoding": _CHUNK_KEYS,
             "fill_value": 0,
             "codecs": [
-                {"name": "bytes", "configuration": {"endian": "little"}} if dtype.itemsize > 1 else {"name": "bytes"},
+                as_bytes,
                 {"name": "blosc", "configuration": {"typesize": dtype.itemsize, **self.codec}},
             ],
             "attributes": dict(attributes),
@@ -102,10 +109,13 @@ class ArraySpec:
 
 
 class ArchiveWriter:
-    """Writes a batch file. Without `close` it has no directory and cannot be opened."""
+    """A batch file being written. Without `close` it has no directory and cannot be opened."""
 
     def __init__(self, path: Path, attributes: Mapping[str, Any]) -> None:
-        """Start the file with the group's attributes. Its permissions are those of the file that is there."""
+        """Start the file with the group's attributes.
+
+        Its permissions are those of the file that is there.
+        """
         self._path = str(path)
         with writing(self._path):
             self._zip = zipfile.ZipFile(path, "w")
@@ -145,10 +155,10 @@ class ArchiveWriter:
 
 
 class _Bounded:
-    """A file of which so many bytes at most are read at a time, whatever sizes a zip declares in it, and wherever.
+    """A file of which at most `most` bytes are read at once, whatever sizes a zip declares.
 
     Attributes:
-        most: so many.
+        most: that number of bytes.
     """
 
     def __init__(self, file: io.BufferedReader, most: int) -> None:
@@ -156,15 +166,25 @@ class _Bounded:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, or all the rest. Raises ValueError where these are more than `most`."""
-        data = self._file.read(self.most + 1) if size < 0 else b""
-        if max(size, len(data)) > self.most:
-            raise ValueError(f"{max(size, len(data))} bytes are to be read at once; at most {self.most} are")
-        return data if size < 0 else self._file.read(size)
+        """Read `size` bytes, or all the rest.
+
+        Raises:
+            ValueError: these are more than `most`.
+        """
+        if size > self.most:
+            raise ValueError(f"{size} bytes are to be read at once; at most {self.most} are")
+        if size >= 0:
+            return self._file.read(size)
+        data = self._file.read(self.most + 1)
+        if len(data) > self.most:
+            raise ValueError(f"{len(data)} bytes are to be read at once; at most {self.most} are")
+        return data
 
 
 class ArchiveReader:
-    """Reads a batch file that it does not trust. ValueError, KeyError and whatever decoders say of damaged bytes.
+    """A batch file that is read without trusting it.
+
+    Methods raise ValueError, KeyError and whatever decoders raise for damaged bytes.
 
     Attributes:
         file: the open file.
@@ -180,7 +200,7 @@ class ArchiveReader:
         self._apart = False
 
     def metadata(self, array: str = "") -> dict[str, Any]:
-        """The zarr.json of an array, or of the group; nothing of it is checked."""
+        """Return the zarr.json of an array, or of the group; nothing of it is checked."""
         entry = self._zip.getinfo(_metadata_entry(array))
         if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
             raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
@@ -190,7 +210,7 @@ class ArchiveReader:
         return metadata
 
     def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
-        """Compare the file's index with the arrays that it must have, before any of them is decompressed.
+        """Compare the file's index with the expected arrays, before any of them is decompressed.
 
         Args:
             specs: every array by name.
@@ -207,7 +227,7 @@ class ArchiveReader:
             raise ValueError("an entry is doubled")
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
-        self._require_written("", _group(self.metadata().get("attributes")))
+        self._require_canonical("", _group(self.metadata().get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
@@ -226,7 +246,7 @@ class ArchiveReader:
         self._specs, self._apart = dict(specs), _lie_apart(listed)
 
     def chunk(self, name: str, index: int = 0) -> AnyArray:
-        """A chunk of an expected array: all of it, or one row without the leading axis."""
+        """Return a chunk of an expected array: all of it, or one row without the leading axis."""
         spec = self._specs[name]
         entry = _chunk_entry(name, spec, index)
         data = self._contents(entry)
@@ -259,17 +279,24 @@ class ArchiveReader:
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
-        self._require_written(name, wanted)
+        self._require_canonical(name, wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
-    def _require_written(self, array: str, content: Mapping[str, Any]) -> None:
-        """Other bytes could say the same and more: a field twice, of which one is read, or any amount of blanks."""
+    def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
+        """Refuse metadata with other bytes than format 1 writes.
+
+        Other bytes could say the same and more: a field twice, of which one is read, or any number
+        of blanks.
+        """
         if self._zip.read(_metadata_entry(array)) != _json_bytes(content):
             raise ValueError(f"{_metadata_entry(array)} is not as format 1 writes it")
 
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
-        """Comments, other fields and gaps could hold anything."""
+        """Refuse bytes that belong to no entry.
+
+        Comments, other fields and gaps could hold anything.
+        """
         present = os.fstat(self.file.fileno()).st_size
         entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING_BYTES
         large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
@@ -279,17 +306,17 @@ class ArchiveReader:
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    """The one way in which format 1 writes metadata."""
+    """Return metadata as bytes, in the one way in which format 1 writes it."""
     return json.dumps(content).encode()
 
 
 def _group(attributes: Any) -> dict[str, Any]:
-    """The group's zarr.json."""
+    """Return the content of the group's zarr.json."""
     return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
 
 
 def _metadata_entry(array: str) -> str:
-    """Of an array, or of the group, whose name is empty."""
+    """Return the name of the entry for an array's metadata; "" names the group."""
     return f"{array}/zarr.json" if array else "zarr.json"
 
 

@@ -58,7 +58,8 @@ from dpaudit.runs.manifest import (
 )
 
 DIGEST_BYTES = 32
-#: Of a step's arrays in memory: 64 contexts of 256,000 tokens in float64. An audit takes up to three times as much.
+#: The most memory of a step's arrays: 64 contexts of 256,000 tokens in float64. An audit takes up
+#: to three times as much.
 MAX_STEP_BYTES = 1 << 27
 MAX_TEXT = 1 << 22
 REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
@@ -66,7 +67,7 @@ _REAL = {"float32": "<f4", "float64": "<f8"}
 _CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = "contexts", "support", "constant", "spent", "canary"
 
 
-#: Of a batch, a text in it, or a centre.
+#: The number of a batch, a text in it, or a centre.
 Number = Annotated[int, Field(ge=0, lt=MAX_BATCHES)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
@@ -74,12 +75,14 @@ Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 @dataclass(frozen=True)
 class BatchHeader:
-    """What is known of a batch before its first step.
+    """The facts about a batch that are known before its first step.
 
     Attributes:
         contexts: n, the number of private contexts.
-        budgets: what each of them may spend, [n], in nats of rho; None where each has `mechanism.budget`, if any.
-        canary: number of the canary that the batch has, in or out, in the file `canaries`; None for most batches.
+        budgets: what each of them may spend, [n], in nats of rho; None where each has
+            `mechanism.budget`, if any.
+        canary: number of the canary that the batch has, in or out, in the file `canaries`; None for
+            most batches.
     """
 
     __pydantic_config__ = Fields.model_config
@@ -92,30 +95,35 @@ class BatchHeader:
     canary: Annotated[int, Field(ge=0, lt=MAX_CANARIES)] | None = None
 
     def problem(self, manifest: Manifest) -> str | None:
-        """Why no batch of a run can begin so; None where it can."""
+        """Return why no batch of a run can begin with this header, or None."""
         wanted = self.contexts if manifest.own_allowances and self.contexts else None
         given = None if self.budgets is None else len(self.budgets)
         canaries = 0 if manifest.canaries is None else manifest.canaries.count
         if self.canary is not None and self.canary >= canaries:
             return f"it has canary {self.canary} of {canaries}"
-        return None if given == wanted else f"there are {given} budgets of contexts, and {wanted} by run.json"
+        if given == wanted:
+            return None
+        return f"there are {given} budgets of contexts, and {wanted} by run.json"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step's record. Shapes as in the module's docstring, without the leading axis.
+    """The record of one step. Shapes are those of the module's docstring, without the leading axis.
 
     Attributes:
         token: sampled token id.
         log_probability: natural logarithm of the probability the sampler gave it.
         aggregate_digest: `aggregate_digest` of the vector that was sampled from.
-        arrays: the mechanism's, by name (for a median central, sides and holder; for a mean aggregate).
+        arrays: the mechanism's, by name (for a median central, sides and holder; for a mean
+            aggregate).
         contexts: real [n, S], every context's contribution, where they are recorded.
-        support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
-        spent: [2, n], what every context had spent before the step and has spent after it, where contexts have budgets.
-            A batch's first step begins with zeros. Only what is spent after a step is stored.
-        canary: real [S], what the batch's canary gives, whether it is one of the contexts or not; None where there is
-            none.
+        support: int [S], ids of the tokens it was sampled from, ascending, where these are not the
+            whole vocabulary.
+        spent: [2, n], what every context had spent before the step and has spent after it, where
+            contexts have budgets. A batch's first step begins with zeros. Only what is spent after
+            a step is stored.
+        canary: real [S], the contribution of the batch's canary, whether it is one of the contexts
+            or not; None without a canary.
     """
 
     token: int
@@ -129,12 +137,15 @@ class Step:
 
     @property
     def active(self) -> NDArray[np.bool_] | None:
-        """Which contexts took part in the draw, [n]: those that paid for it. None where all did."""
+        """The contexts that took part in the draw, bool [n]: those that paid; None for all."""
         return None if self.spent is None else self.spent[1] > self.spent[0]
 
     @property
     def given(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregate, [n, S], where they are recorded: 0 where it took no part."""
+        """The contributions to the aggregate, [n, S], if recorded.
+
+        0 for contexts that took no part.
+        """
         if self.contexts is None or self.active is None:
             return self.contexts
         return np.where(self.active[:, None], self.contexts, 0)
@@ -146,9 +157,9 @@ class Sample(Fields):
     Attributes:
         id: the batch.
         number: of the text within the batch, from 0.
-        tokens: its own, the end included.
+        tokens: the text's own, the end included.
         text: None where only tokens are released.
-        stop: why it ended; "budget" where the batch's public number of tokens was spent.
+        stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 
     id: Number
@@ -161,16 +172,19 @@ class Sample(Fields):
 
     @property
     def place(self) -> str:
-        """Which text it is, for messages."""
+        """The name of the text in messages."""
         return f"batch {self.id}, text {self.number}"
 
     def line(self) -> str:
-        """The sample's line, with its end: the one way in which format 1 writes it."""
+        """Return the sample's line, with its end, in the one way in which format 1 writes it."""
         return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
 
 
 def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> list[int]:
-    """The tokens that a released text is decoded from: all but the longest stop sequence that they end in."""
+    """Return the tokens that a released text is decoded from.
+
+    Those are all but the longest stop sequence that they end in.
+    """
     for sequence in sorted(sequences, key=len, reverse=True):
         if sequence and list(tokens[-len(sequence) :]) == list(sequence):
             return list(tokens[: -len(sequence)])
@@ -178,22 +192,30 @@ def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> l
 
 
 def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
-    """SHA-256 of a vector's bytes, little-endian in its own dtype: equal digests mean equal bit for bit."""
+    """Return the SHA-256 of a vector's bytes, little-endian in its own dtype.
+
+    Equal digests mean equal bit for bit.
+    """
     array = np.ascontiguousarray(aggregate)
     return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).digest()
 
 
 class BatchArrays:
-    """What arrays a batch has, by the manifest, its number of contexts and whether it has a canary; how they are coded.
+    """The arrays of a batch, by the manifest, its contexts and its canary, and their codes.
 
     Attributes:
-        given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a step can have.
+        given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a
+            step can have.
         stored: the arrays on disk that have a chunk per step, by name.
         beside: those of `given` without a column for each token, stored as they are.
     """
 
     def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
-        """Raises InputError where a step would take more memory than anyone is asked to have."""
+        """Describe the arrays.
+
+        Raises:
+            InputError: a step would take more memory than MAX_STEP_BYTES.
+        """
         size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
@@ -201,8 +223,10 @@ class BatchArrays:
             described[_CONTEXTS] = StepArray("real", (contexts,), manifest.mechanism.clip)
         if canary:
             described[_CANARY] = StepArray("real", (), manifest.mechanism.clip)
-        #: Whose columns are in the stored order.
-        self._ordered = tuple(name for name in described if described[name].columns) if self._ascending else ()
+        #: The arrays whose columns are in the stored order.
+        self._ordered: list[str] = []
+        if self._ascending:
+            self._ordered = [name for name, array in described.items() if array.columns]
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
         self._tokens, most = size, manifest.stopping.most_tokens
@@ -211,15 +235,16 @@ class BatchArrays:
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.stored: dict[str, ArraySpec] = {}
         for name, array in described.items():
-            dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
+            dtype = real if array.dtype == "real" else array.dtype
+            shape = (*array.rows, size)
             if not array.columns:
                 self.beside[name] = dtype, array.rows
                 continue
             self.given[name] = dtype, shape
-            if code := _code(array, dtype, grid):
+            if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
-        _require_modest(self.given, contexts, size)
+        _require_step_size(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
         if manifest.mechanism.budget is not None and contexts:
@@ -228,11 +253,15 @@ class BatchArrays:
         self.stored |= {name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()}
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
+        """Return a step's arrays as they are stored.
+
+        Raises:
+            ValueError: storing one would change its values.
+        """
         beside = {name: rows[name] for name in rows if name in self.beside}
-        stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
+        stored = {name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside}
         for name, code in self._codes.items():
-            with _named(name):
+            with _naming(name):
                 stored[name] = code.encode(stored[name])
         if self._ascending:
             constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
@@ -258,17 +287,18 @@ class BatchArrays:
         rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside
 
-    def _padded(self, name: str, row: AnyArray) -> AnyArray:
-        """A step's array with as many columns as are stored."""
+    def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
+        """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
         if not missing:
             return row
-        padding = np.full((*row.shape[:-1], missing), -1 if name == _SUPPORT else 0, dtype=row.dtype)
+        filling = -1 if name == _SUPPORT else 0
+        padding = np.full((*row.shape[:-1], missing), filling, dtype=row.dtype)
         return np.concatenate((row, padding), axis=-1)
 
 
-def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
-    """Before anything of such a step is allocated."""
+def _require_step_size(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
+    """Refuse steps that are too large, before anything of one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
         problem = f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
@@ -277,7 +307,7 @@ def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: 
 
 
 @contextmanager
-def _named(array: str) -> Iterator[None]:
+def _naming(array: str) -> Iterator[None]:
     """Let an error say which array it is about."""
     try:
         yield
@@ -285,8 +315,11 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
-    """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
+def _code_for(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
+    """Return the code that stores an array's values; None for a vector of reals.
+
+    It is stored unchanged.
+    """
     if np.dtype(dtype).kind != "f":
         return encoding.IntegerCode(dtype, array.largest)
     if grid is not None and math.isfinite(array.largest):
@@ -295,7 +328,7 @@ def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | N
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
-    """The arrays that are written once all of a batch's steps are known."""
+    """Return the arrays that are written once all of a batch's steps are known."""
     return {
         "log_probability": ArraySpec("<f8", (), steps, whole=True),
         "aggregate_digest": ArraySpec("|u1", (DIGEST_BYTES,), steps, whole=True),
@@ -304,7 +337,10 @@ def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
 
 
 class BatchWriter:
-    """Writes one batch a step at a time. Made by `RunWriter.batch`; nothing is published before `finish`."""
+    """One batch being written, a step at a time. `RunWriter.batch` makes it.
+
+    Nothing is published before `finish`.
+    """
 
     def __init__(self, partial: Path, manifest: Manifest, header: BatchHeader) -> None:
         if problem := header.problem(manifest):
@@ -340,14 +376,22 @@ class BatchWriter:
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        """End a text at the last step; the next step is of another text.
+
+        Arguments are those of `finish`.
+        """
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")
         self._texts.append(_Text(length=length, stop=stop, text=text))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """End the last text and close the batch. `text` is what is released, None when only token ids are."""
+        """End the last text and close the batch.
+
+        Args:
+            text: the text to release; None if only token ids are.
+            stop: why the text ended.
+        """
         self.end_text(text=text, stop=stop)
         log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
@@ -367,7 +411,7 @@ class BatchWriter:
         self._archive.abandon()
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
-        """The arrays of a step by name, integers in the dtype that a step has them in."""
+        """Return a step's arrays by name, integers in the dtype that a step has them in."""
         after = None if step.spent is None else step.spent[-1]
         beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after, _CANARY: step.canary}
         given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
@@ -378,7 +422,7 @@ class BatchWriter:
         tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
         for name, (dtype, most) in expected.items():
             if np.dtype(dtype).kind in "iu":
-                with _named(name):
+                with _naming(name):
                     given[name] = encoding.integers(given[name], dtype)
             fewer = name not in self._arrays.beside and tokens and 0 < tokens[0] <= most[-1]
             shape = (*most[:-1], *tokens) if fewer else most
@@ -389,7 +433,10 @@ class BatchWriter:
 
 
 class _Text(Fields):
-    """One text: its number of tokens, why it ended, and the text, which is None where only tokens are released."""
+    """One text.
+
+    Number of tokens, reason of its end, and the text, None if only tokens are released.
+    """
 
     length: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     stop: StopReason
@@ -403,24 +450,28 @@ class _Beginning(Fields):
 
 
 class _Ending(Fields):
-    """Attributes of the `token` array: what is known of a batch after its last step."""
+    """Attributes of the `token` array: the facts about a batch after its last step."""
 
     texts: Annotated[tuple[_Text, ...], Field(max_length=MAX_TOKENS)]
 
 
 class BatchReader:
-    """Reads one batch a step at a time. Made by `RunReader.batch`.
+    """One batch, read a step at a time. `RunReader.batch` opens it.
 
     Attributes:
         where: the file's name, for messages.
-        header: what was known before the first step.
+        header: the facts known before the first step.
         tokens: [T] int32 sampled token ids.
         log_probabilities: [T] float64 of them, as the sampler had them.
-        spans: which of them each text has.
+        spans: the range of tokens of each text.
     """
 
     def __init__(self, file: io.BufferedReader, where: str, manifest: Manifest, batch: int) -> None:
-        """Takes over an open file. Raises InputError when it is not a whole batch of this run."""
+        """Take over an open file.
+
+        Raises:
+            InputError: it is not a whole batch of this run.
+        """
         self.where = where
         with self._reading(), ExitStack() as refused:
             refused.callback(file.close)
@@ -457,12 +508,12 @@ class BatchReader:
         self._archive.close()
 
     def digest(self) -> str:
-        """SHA-256 of the open file, in hexadecimal."""
+        """Return the SHA-256 of the open file, in hexadecimal."""
         self._archive.file.seek(0)
         return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
 
     def samples(self) -> Iterator[Sample]:
-        """Every text, in order: the lines of samples.jsonl that release this batch."""
+        """Yield every text, in order: the lines of samples.jsonl that release this batch."""
         header = self.header
         for number, (span, ended) in enumerate(zip(self.spans, self._texts, strict=True)):
             yield Sample(
@@ -476,25 +527,31 @@ class BatchReader:
             )
 
     def before(self, position: int) -> NDArray[np.int32]:
-        """The tokens that a step's text has before it."""
+        """Return the tokens before a step in its text."""
         span = self.spans[bisect_right(self.spans, position, key=lambda span: span.start) - 1]
         return self.tokens[span.start : position]
 
     def likeness(self, span: range) -> bytes:
-        """SHA-256 of the aggregates and tokens of some steps."""
+        """Return the SHA-256 of some steps' aggregates and tokens."""
         return hashlib.sha256(self._digest[span].tobytes() + self.tokens[span].tobytes()).digest()
 
     def steps(self) -> Iterator[Step]:
-        """Every step in order, each loaded when it is asked for."""
+        """Return all steps in order; each is loaded when it is asked for."""
         return map(self.step, range(len(self.tokens)))
 
     def step(self, position: int) -> Step:
-        """One step's record. Raises InputError when it cannot be decoded."""
+        """Return one step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         with self._reading(f", step {position}"):
             rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
             spent = rows.pop(_SPENT, None)
             if spent is not None:
-                before = self._archive.chunk(_SPENT, position - 1) if position else np.zeros_like(spent)
+                before = np.zeros_like(spent)
+                if position:
+                    before = self._archive.chunk(_SPENT, position - 1)
                 spent = np.stack([before, spent])
         return Step(
             token=int(self.tokens[position]),
@@ -511,7 +568,7 @@ class BatchReader:
     def _reading(self, place: str = "") -> Iterator[None]:
         try:
             yield
-        # Whatever a decoder says of corrupt or hostile bytes, the reader of the message needs the file's name.
+        # A decoder may raise anything for hostile bytes; the reader of the message needs the name.
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error)[:300]}"
             if isinstance(error, ValidationError):

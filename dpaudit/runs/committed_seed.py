@@ -1,7 +1,9 @@
-"""A secret seed that a run commits to: whoever is given it can recompute the uniform behind every token.
+"""A secret seed that a run commits to.
 
-A seed is the exclusive or of its parts, 32 random bytes each, in files of their own: one part for each party that must
-not have to trust the others. Of each part run.json holds a hash.
+With it, anybody can recompute the uniform behind every token.
+
+A seed is the exclusive or of its parts, 32 random bytes each, in files of their own: one part for
+each party that must not have to trust the others. For each part run.json holds a hash.
 """
 
 from __future__ import annotations
@@ -18,23 +20,24 @@ from pathlib import Path
 
 from dpaudit.errors import InputError
 
-#: Bytes of a part, of the seed, and of what one uniform is made of: 2^-256 lies far below every probability that a
-#: config's largest range of logits makes likely.
+#: Bytes of a part, of the seed, and of what one uniform is made of: 2^-256 lies far below every
+#: probability that a config's largest range of logits makes likely.
 PART_BYTES = UNIFORM_BYTES = 32
 #: Parts of one seed.
 MAX_PARTS = 16
-#: What is hashed says what it is for, so that no hash of a part is one of anything else.
+#: Hashed first, to name the purpose: no hash of a part equals one of anything else.
 _PART, _DRAW = b"dpaudit seed part v1\0", b"dpaudit committed draw v1\0"
 #: A file of a part has 65 bytes.
 _MAX_BYTES = 1 << 10
-#: 32 random bytes have so few different ones with probability C(256, 16) (16 / 256)^32 < 1e-13; typed ones often do.
+#: 32 random bytes have this few different ones with probability C(256, 16) (16 / 256)^32 < 1e-13;
+#: typed ones often do.
 _TOO_FEW = 16
 _MAKE = "Make one with `dpaudit key --seed --out FILE`."
 
 
 @dataclass(frozen=True, repr=False)
 class CommittedSeed:
-    """A seed of 256 bits. It is as secret as the records, so it has no other form than this object and its files.
+    """A seed of 256 bits, as secret as the records: this object and its files are its only forms.
 
     Attributes:
         hashes: of its parts, in their order (`part_hash`).
@@ -78,18 +81,24 @@ class CommittedSeed:
 
 
 def as_uniform(random_bytes: bytes) -> float:
-    """Return a number in (0, 1] with full relative precision down to 2^-204 (Python rounds the quotient once)."""
+    """Return a number in (0, 1] with full relative precision down to 2^-204.
+
+    Python rounds the quotient once.
+    """
     bits = int.from_bytes(random_bytes, "big")
     return (2 * bits + 1) / (1 << (8 * UNIFORM_BYTES + 1))
 
 
 def part_hash(part: bytes) -> str:
-    """Return the hash of a seed's part that run.json holds, in hexadecimal. It tells nothing of 256 random bits."""
+    """Return the hash of a seed's part that run.json holds, in hexadecimal.
+
+    It tells nothing of 256 random bits.
+    """
     return hashlib.sha256(_PART + part).hexdigest()
 
 
 def new_part() -> str:
-    """Return what a file of a new part holds: 64 hexadecimal digits, from the operating system's entropy."""
+    """Return a new part's file: 64 hexadecimal digits, from the operating system's entropy."""
     return f"{secrets.token_hex(PART_BYTES)}\n"
 
 

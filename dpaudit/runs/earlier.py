@@ -1,4 +1,4 @@
-"""Runs that go on from what earlier ones spent of the same records' budgets."""
+"""Budgets across runs: what earlier runs spent of the same records' budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpaudit.runs.manifest import Manifest
 from dpaudit.runs.reader import RESUME, RunReader
 from dpaudit.runs.storage import RESTORE
 
-#: By what earlier runs know a payer again: the same rows have the same digests.
+#: The settings by which earlier runs recognise a payer: the same rows have the same digests.
 _IDENTITY = {
     "batching": ("key", "rule", "labels"),
     "privacy": ("unit", "shared_budgets"),
@@ -23,9 +23,10 @@ _IDENTITY = {
 
 
 def spent_by(reader: RunReader) -> dict[str, float]:
-    """What each payer had spent by the end of a run, in earlier runs too: by `Assigned.payer`, in nats of rho.
+    """Return what each payer had spent by the end of a run, in earlier runs too.
 
-    Rounded up. A payer's m contexts of one batch have spent m times the sum of theirs, as `allowances` has it.
+    It is by `Assigned.payer`, in nats of rho, rounded up. A payer's m contexts of one batch have
+    spent m times the sum of theirs, as `allowances` has it.
 
     Raises:
         InputError: the run is not finished, or is not as it was then; or its sums are none.
@@ -48,13 +49,20 @@ def spent_by(reader: RunReader) -> dict[str, float]:
             raise InputError(opened.where, "what its contexts spent is not a valid sum.", RESTORE)
         parts = Counter(payers)
         for payer, own in zip(payers, spent[1].tolist(), strict=True):
-            if own:
-                total[payer] = _up(total[payer] + (_up(parts[payer] * own) if parts[payer] > 1 else own))
+            if not own:
+                continue
+            cost = own
+            if parts[payer] > 1:
+                cost = _round_up(parts[payer] * own)
+            total[payer] = _round_up(total[payer] + cost)
     return total
 
 
 def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """By payer, the most of what runs that went on from each other say (`spent_by`): a later one may lack records."""
+    """Return the most that each payer spent by runs that went on from each other (`spent_by`).
+
+    A later run may lack records.
+    """
     found: dict[str, float] = {}
     for spent in runs:
         found |= {payer: max(found.get(payer, 0.0), own) for payer, own in spent.items()}
@@ -62,7 +70,11 @@ def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _require_as_finished(reader: RunReader) -> None:
-    """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
+    """Refuse a run that is not finished, or whose statement of spending was changed since.
+
+    Raises:
+        InputError: it is such a run.
+    """
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
     recorded = reader.hashes().digests
@@ -78,7 +90,7 @@ def _require_as_finished(reader: RunReader) -> None:
 
 
 def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | None:
-    """Why a run cannot go on from what earlier ones spent; None where it can.
+    """Return why a run cannot go on from what earlier ones spent, or None.
 
     Each has to go on from all those before it, and all of them have to know records, or users, by the same digests.
 
@@ -104,5 +116,5 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
     return None
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return math.nextafter(value, math.inf)

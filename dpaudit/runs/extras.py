@@ -1,4 +1,4 @@
-"""How to install what an optional part of dpaudit needs: dpaudit is on no package index, so the source is named."""
+"""Instructions to install an optional part: dpaudit is on no package index."""
 
 from __future__ import annotations
 

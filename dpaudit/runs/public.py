@@ -1,7 +1,9 @@
-"""Public-only texts: what a run's prompts give without any record. Epsilon 0, and nothing to audit.
+"""Public-only texts: those that a run's prompts give without any record.
 
-The directory has no run.json, so no command takes it for a run. It holds samples.jsonl as runs do, tokenizer.json where
-the model has one, and public.json, which is written last.
+Epsilon 0, nothing to audit.
+
+The directory has no run.json, so no command takes it for a run. It holds samples.jsonl as runs do,
+tokenizer.json if the model has one, and public.json, which is written last.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _OWN = {
 
 
 class PublicMechanism(Fields):
-    """How a token is drawn: by softmax(l0 / temperature), l0 the public prompt's log-probabilities over the support."""
+    """A draw by softmax(l0 / temperature), l0 the public log-probabilities over the support."""
 
     temperature: Positive
     support: Support
 
 
 class PublicTexts(Fields):
-    """public.json: the settings that make texts the baseline of a run, under the names that run.json has for them.
+    """public.json: the settings that make texts the baseline of a run, named as in run.json.
 
     Attributes:
         private: nothing. No record was read.
@@ -79,7 +81,7 @@ class PublicTexts(Fields):
 
     @classmethod
     def of(cls, manifest: Manifest, batches: int, samples: str) -> Self:
-        """What stands in public.json of texts that were made under a manifest's public settings."""
+        """Return the public.json of texts that were made under a manifest's public settings."""
         return cls(
             created=manifest.created,
             mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
@@ -118,7 +120,11 @@ class PublicReader(FolderReader):
     """
 
     def __init__(self, location: Location) -> None:
-        """Raises InputError where there are none, or other files than such texts have."""
+        """Open the texts.
+
+        Raises:
+            InputError: there are none, or there are other files than such texts have.
+        """
         storage = open_storage(location)
         super().__init__(storage)
         if storage.exists(layout.MANIFEST) or storage.exists(layout.STEPS):
@@ -135,7 +141,7 @@ class PublicReader(FolderReader):
 
 @contextmanager
 def new_folder(location: Location) -> Iterator[Storage]:
-    """A new or empty directory, to which nobody else writes within the block.
+    """Hold a new or empty directory, to which nobody else writes within the block.
 
     Raises:
         InputError: it holds something, cannot be written, or another writer has it.

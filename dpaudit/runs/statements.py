@@ -1,4 +1,7 @@
-"""What other tools state of what they released, as lines of a YAML file that `dpaudit compose --with` reads."""
+"""Guarantees of other tools' releases, as items of a YAML file.
+
+`dpaudit compose --with` reads it.
+"""
 
 from __future__ import annotations
 
@@ -66,15 +69,17 @@ class Statement(Fields):
     approximate: EpsilonDelta | None = None
 
     @model_validator(mode="after")
-    def _one_guarantee(self) -> Statement:
+    def _require_one_guarantee(self) -> Statement:
         if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
             raise ValueError(f"exactly one of {', '.join(_KINDS)}")
         return self
 
     @property
     def kind(self) -> Literal["zcdp", "rdp", "approximate"]:
-        """Which of the forms it has."""
-        return "zcdp" if self.zcdp is not None else "rdp" if self.rdp is not None else "approximate"
+        """The form of its guarantee."""
+        if self.zcdp is not None:
+            return "zcdp"
+        return "rdp" if self.rdp is not None else "approximate"
 
 
 _STATEMENTS = TypeAdapter(list[Statement])

@@ -1,4 +1,4 @@
-"""YAML of files that people write: bounded, of plain values alone, and refused where a key comes twice."""
+"""YAML that people write: bounded, of plain values alone, without doubled keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import yaml
 
 from dpaudit.errors import InputError
 
-#: Of a file, unless its reader has a limit of its own.
+#: The largest file, unless its reader has a limit of its own.
 MAX_BYTES = 1 << 22
-#: Characters of a value in an error.
+#: The most characters of a value in an error.
 _LINE = 80
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
@@ -29,7 +29,10 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence; numbers are decimal."""
+    """A loader that refuses doubled keys, of which YAML would keep the last in silence.
+
+    Numbers are decimal.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -76,15 +79,16 @@ def _exponents_as_text(section: yaml.Node) -> None:
                 node.tag = _STR
         elif id(node) not in known:  # aliases may lead back
             known.add(id(node))
-            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+            for item in node.value:
+                left += item if isinstance(item, tuple) else [item]
 
 
 def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
-    """What a YAML file holds; none of it is looked at.
+    """Return the content of a YAML file, unchecked.
 
     Args:
         path: the file.
-        what: it should be, as in "a YAML config".
+        what: the name of what it should be, as in "a YAML config".
         remedy: what to give instead, as a sentence.
         most: bytes that it may have.
 
@@ -95,7 +99,7 @@ def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
 
 
 def read(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> bytes:
-    """A file's bytes. Arguments and errors are those of `load`."""
+    """Return a file's bytes. Arguments and errors are those of `load`."""
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -108,7 +112,7 @@ def read(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> bytes:
 
 
 def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
-    """What these bytes of a file say. Arguments and errors are those of `load`."""
+    """Return the content of these bytes of a file. Arguments and errors are those of `load`."""
     try:
         # The loader is a SafeLoader: it makes plain values only.
         values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
@@ -131,9 +135,14 @@ def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
 
 
 def in_short(value: object) -> str:
-    """What a value looks like, in a line. A small file's aliases can make one that is endless when written out."""
+    """Show a value in one line.
+
+    A small file's aliases can make one that is endless when written out.
+    """
     writer = reprlib.Repr()
     writer.maxstring = writer.maxother = _LINE
     writer.maxlevel = 3
     shown = writer.repr(value)
-    return shown if len(shown) <= _LINE else shown[: _LINE - 3] + "..."
+    if len(shown) <= _LINE:
+        return shown
+    return shown[: _LINE - 3] + "..."

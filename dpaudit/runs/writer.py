@@ -1,4 +1,4 @@
-"""Writes run directories. A generator of any kind can use it to have its runs audited.
+"""Run directories being written. Any generator can use this to have its runs audited.
 
     with RunWriter.create(path, manifest, tokenizer_json=None, assignment=[]) as run:
         with run.batch(BatchHeader(id=0, contexts=n)) as batch:
@@ -6,9 +6,10 @@
             batch.finish(text=None, stop="max-tokens")
         run.finish(claim)
 
-Each batch appears under its name in one step once all of it is on disk, and the file `hashes` appears last: a writer
-that is killed leaves a directory that `resume` goes on with, at the first batch that is not whole. The digest of one
-that is whole stands in `journal` from then on: `resume` draws it again only if it is told to, and the run says so.
+Each batch appears under its name in one step once all of it is on disk, and the file `hashes`
+appears last: a writer that is killed leaves a directory that `resume` continues, at the first batch
+that is not whole. From then on a whole batch's digest stands in `journal`: `resume` draws it again
+only if it is told to, and the run says so.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class BatchExistsError(ValueError):
 
 @dataclass(frozen=True)
 class BatchStore:
-    """Writes the batches of a run that `RunWriter` started, from any process that reaches its location.
+    """The batches of a run that `RunWriter` started, writable from other processes.
 
-    It can be pickled and sent there. It takes no lock: a batch that two processes write is the first one's.
+    Any process that reaches the run's location can write them.
+
+    It can be pickled and sent there. It takes no lock: a batch that two processes write is the
+    first one's.
     """
 
     location: str
@@ -58,12 +62,12 @@ class BatchStore:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        """The ids of the whole batches, by all writers; ascending."""
         return whole_batches(open_storage(self.location))
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
-        """Write one batch. It is published when the block ends, if `finish` was called, and dropped otherwise.
+        """Write one batch: the block's end publishes it after `finish`, and drops it otherwise.
 
         Several may be open at a time.
 
@@ -93,17 +97,17 @@ class BatchStore:
 
 
 class RunWriter:
-    """One run directory being written. Holds a lock on it until it is closed.
+    """One run directory being written. It holds a lock on it until it is closed.
 
     Attributes:
         location: the run directory, as other processes can open it.
         manifest: what run.json holds.
-        store: writes batches; other processes may be given it. Their batches are in the journal after `note` or
-            `close`.
+        store: writes batches; other processes may be given it. Their batches are in the journal
+            after `note` or `close`.
     """
 
     def __init__(self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack) -> None:
-        """Not for callers: use `create` or `resume`."""
+        """Use `create` or `resume` instead."""
         self._storage, self._journal, self._lock = storage, journal, lock
         self._lost: set[int] = set()
         self.location, self.manifest = storage.location, manifest
@@ -172,16 +176,18 @@ class RunWriter:
 
     @classmethod
     def resume(cls, location: Location, *, redraw: bool = False) -> RunWriter:
-        """Go on with a run that was not finished. Half-written files are dropped.
+        """Continue a run that was not finished. Half-written files are dropped.
 
         Args:
             location: path or URL of the directory.
-            redraw: whether batches that were finished, and whose files are gone or others, may be drawn again. The run
-                says so in its journal and in `redrawn` of run.json, and does not pass its audit.
+            redraw: whether batches that were finished, and whose files are gone or changed, may be
+                drawn again. The run says so in its journal and in `redrawn` of run.json, and does
+                not pass its audit.
 
         Raises:
-            InputError: this is no run directory, its run is finished, what it began with was changed, a finished batch
-                is gone or changed and not to be drawn again, or another writer has it.
+            InputError: this is no run directory, its run is finished, what it began with was
+                changed, a finished batch is gone or changed and not to be drawn again, or another
+                writer has it.
         """
         storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
@@ -196,7 +202,7 @@ class RunWriter:
             journal = reader.journal()
             lost = _lost_batches(reader, journal)
             if lost and not redraw:
-                raise _refused_redraw(reader, lost)
+                raise _redraw_error(reader, lost)
             _drop_partial(storage)
             if reader.digest(layout.JOURNAL) != journal.head:  # a crash has cut its last entry short
                 storage.write_text(layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines()))
@@ -212,36 +218,36 @@ class RunWriter:
         self.close()
 
     def close(self) -> None:
-        """Note what is whole, and let go of the directory."""
-        with suppress(InputError):  # whoever goes on with the run notes it then
+        """Add whole batches to the journal, and release the directory."""
+        with suppress(InputError):  # `resume` adds it then
             self._note_whole()
         self._lock.close()
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        """The ids of the whole batches, by all writers; ascending."""
         return self.store.whole
 
     @property
     def head(self) -> str:
-        """The journal's running head: whoever is given it can tell later whether a batch until here was changed."""
+        """The journal's running head, which later shows whether a batch until here was changed."""
         return self._journal.head
 
     @property
     def redrawn(self) -> tuple[int, ...]:
-        """Ids of the finished batches that were drawn again, or are to be; ascending."""
+        """The ids of the finished batches that were drawn again, or are to be; ascending."""
         return tuple(sorted({*self._journal.redrawn, *self._lost}))
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
-        """Write one batch, as `BatchStore.batch` does, and note it."""
+        """Write one batch, as `BatchStore.batch` does, and add it to the journal."""
         with self.store.batch(header) as batch:
             yield batch
         if batch.finished:
             self._note(header.id)
 
     def note(self, batch: int) -> None:
-        """See to it that a whole batch, which another process wrote, is in the journal, and all others that are whole.
+        """Add a whole batch of another process to the journal, and all others that are whole.
 
         Raises:
             InputError: the storage is full or refuses to be written.
@@ -257,7 +263,10 @@ class RunWriter:
             self._note(batch)
 
     def _note(self, batch: int) -> None:
-        """Enter a batch in the journal, once it is whole: else a crash would make it look like one that is gone."""
+        """Add a whole batch to the journal.
+
+        Any earlier, a crash would make it look like one that is gone.
+        """
         name = layout.steps_file(batch)
         digest = FolderReader(self._storage).digest(name)
         if self._journal.digests.get(name) != digest:  # under a committed seed the very same file may come back
@@ -266,7 +275,9 @@ class RunWriter:
         self._lost.discard(batch)
 
     def stop_after(self, rounds: int) -> None:
-        """End the run after so many of its rounds: `finish` then asks for their batches, and says so in run.json.
+        """End the run after `rounds` of its rounds.
+
+        `finish` then asks for their batches, and says so in run.json.
 
         Raises:
             InputError: it is to end after others already, or a batch of a later round is there.
@@ -284,15 +295,15 @@ class RunWriter:
             # What was drawn stays: texts may have been looked at, and each cost what it did.
             problem = f"batches of round {begun} are already finished, so the run cannot stop after {rounds} rounds."
             last = begun == batching.rounds
-            remedy = (
-                "Leave out --stop-after: this is the last round." if last else f"Continue with --stop-after {begun}."
-            )
+            remedy = f"Continue with --stop-after {begun}."
+            if last:
+                remedy = "Leave out --stop-after: this is the last round."
             raise InputError(where, problem, remedy)
         self.manifest = self.manifest.model_copy(update={"stopped_after": rounds})
         self.store = BatchStore(self.location, self.manifest)
 
     def finish(self, claim: Claim | None = None) -> None:
-        """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
+        """Write samples.jsonl, the claim and `hashes`, the journal plus two entries, and close.
 
         Args:
             claim: the privacy statement to be audited; None keeps the one the manifest was created with.
@@ -303,7 +314,7 @@ class RunWriter:
         """
         missing = sorted(set(range(self.manifest.batches)).difference(self.whole))
         if lost := [batch for batch in missing if not self._is_new(batch)]:
-            raise _refused_redraw(RunReader(self.location), lost)
+            raise _redraw_error(RunReader(self.location), lost)
         if missing:
             raise ValueError(
                 f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
@@ -332,13 +343,17 @@ class RunWriter:
 
 
 def require_unused(storage: Storage) -> None:
-    """Raises InputError where a directory holds something, a run included: `RunWriter.create` would refuse it."""
-    if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
+    """Refuse a directory that holds something, a run included, as `RunWriter.create` would.
+
+    Raises:
+        InputError: it does.
+    """
+    if storage.exists(layout.MANIFEST) or not _has_only_leftovers(storage):
         raise InputError(storage.where(), "the directory is not empty.", "Name a new one.")
 
 
-def _only_leftovers(storage: Storage) -> bool:
-    """Whether the directory holds nothing but what `create` leaves when it is killed before run.json is there."""
+def _has_only_leftovers(storage: Storage) -> bool:
+    """Return whether the directory holds only what a killed `create` leaves before run.json."""
     own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.CANARIES}
     own |= {layout.TOKENIZER, layout.JOURNAL, layout.MANIFEST, layout.LOCK}
     names = {entry.name for entry in storage.entries()}
@@ -348,7 +363,10 @@ def _only_leftovers(storage: Storage) -> bool:
 
 
 def _drop_partial(storage: Storage) -> None:
-    """Delete half-written files; a process that is still at a batch, though it was taken for dead, fails."""
+    """Delete half-written files.
+
+    A process that is still at a batch, though it was taken for dead, fails.
+    """
     for folder, prefix in (("", ""), (layout.STEPS, f"{layout.STEPS}/")):
         for entry in storage.entries(folder):
             if not entry.folder and layout.whole_name(entry.name):
@@ -365,7 +383,7 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
 
 
 def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
-    """Ids of the batches that were finished and whose files are gone, or are others; ascending."""
+    """Return the ids of finished batches whose files are gone or changed, ascending."""
     there, lost = set(reader.batches), list[int]()
     for name, digest in journal.digests.items():
         batch = layout.batch_of(name.removeprefix(f"{layout.STEPS}/"))
@@ -374,9 +392,9 @@ def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
     return sorted(lost)
 
 
-def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
+def _redraw_error(reader: RunReader, lost: list[int]) -> InputError:
     first = layout.steps_file(lost[0])
-    found = "is gone" if not reader.has(first) else "is another now"
+    found = "is another now" if reader.has(first) else "is gone"
     more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""
     problem = f"batch {lost[0]} was finished, and its file {found}.{more}"
     remedy = (
@@ -387,7 +405,10 @@ def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
 
 
 def _sample_lines(reader: RunReader, journal: Journal) -> Iterator[str]:
-    """The lines of samples.jsonl: a text each. Holds the step files against their digests on the way."""
+    """Yield the lines of samples.jsonl, one per text.
+
+    The step files are compared with their digests on the way.
+    """
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             if batch.digest() != journal.digests[layout.steps_file(batch_id)]:

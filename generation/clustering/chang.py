@@ -44,7 +44,9 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Chang(NoisedMethod[ChangScales]):
-    """Centres from a tree of noisy hashes (Chang and Kamath, 2021: Practical Differentially Private Clustering).
+    """Centres from a tree of noisy hashes (Chang and Kamath, 2021).
+
+    Their paper is "Practical Differentially Private Clustering".
 
     1. Vectors longer than the radius are shortened to it, projected at random onto fewer dimensions, stretched by
        sqrt(d / dimension), and shortened to the radius again. Vectors of no more dimensions stay as they are.
@@ -88,7 +90,7 @@ class Chang(NoisedMethod[ChangScales]):
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`: with the scales of the noise."""
+        """The settings of its centres, with the scales of the noise."""
         return {
             **asdict(self.scales),
             "centers": self.k,
@@ -106,7 +108,7 @@ class Chang(NoisedMethod[ChangScales]):
         return calibrated(self.epsilon, self.delta, self.relation, self.depth, self.counts_share)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`; `public` is not used.
+        """Return centres of the noised tree; `public` is not used.
 
         Raises:
             ValueError: a private vector holds a number that is not finite.
@@ -120,7 +122,7 @@ class Chang(NoisedMethod[ChangScales]):
         return projection.lift(centers * self.radius).astype(np.float32)
 
     def release(self, private: Vectors, noise: Noise) -> tuple[Projection, Tree]:
-        """All that the centres are made of: a projection that is secret from nobody, and what is noised.
+        """Release all that the centres are made of: a projection, no secret, and noised values.
 
         Raises:
             ValueError: as for `fit`.
@@ -137,7 +139,7 @@ class Chang(NoisedMethod[ChangScales]):
         return projection, grow(records, paths(records, planes), self.scales, least, noise)
 
     def _least_count(self, dimensions: int, total: int) -> int:
-        """What a leaf's noisy count must be, given the root's noisy count."""
+        """Return the least noisy count of a leaf, given the root's noisy count."""
         large_enough = self.scales.sum_sd * math.sqrt(dimensions) / MEAN_NOISE
         return math.ceil(
             max(1.0, LEAST_COUNT * self.scales.count_scale, min(large_enough, total / (LEAVES_PER_CENTER * self.k)))
@@ -146,10 +148,13 @@ class Chang(NoisedMethod[ChangScales]):
 
 @cache
 def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float) -> ChangScales:
-    """The least noise that keeps within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
+    """Return the least noise within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
 
-    `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the counts, evenly over the
-    levels; the rest into the sums. Raises ValueError where noise would be out of its range.
+    `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the
+    counts, evenly over the levels; the rest into the sums.
+
+    Raises:
+        ValueError: noise would be out of its range.
     """
 
     def scales(noise: float) -> ChangScales:
@@ -173,7 +178,10 @@ def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, cou
 
 
 def _zcdp_root(epsilon: float, delta: float) -> float:
-    """Root of the rho of zero-concentrated DP that gives this epsilon (Bun and Steinke, 2016, proposition 1.3)."""
+    """Return the root of zero-concentrated DP's rho for this epsilon.
+
+    See Bun and Steinke (2016), proposition 1.3.
+    """
     root = math.sqrt(-math.log(delta))
     return epsilon / (math.sqrt(root**2 + epsilon) + root)
 
@@ -193,12 +201,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Tree:
-    """What is let through.
+    """The released numbers.
 
     Attributes:
         levels: every node's noisy count, from the root down.
-        leaves: of each level, those of a noisy count that is high enough. Records in the others are lost.
-        sums: of the leaves' records, in the order of `leaves`, noisy, in steps of radius / RADIUS: int64 [m, p].
+        leaves: of each level, those of a noisy count that is high enough. Records in the others are
+            lost.
+        sums: of the leaves' records, in the order of `leaves`, noisy, in steps of radius / RADIUS:
+            int64 [m, p].
     """
 
     levels: tuple[Level, ...]
@@ -206,19 +216,25 @@ class Tree:
     sums: Integers
 
     def coreset(self) -> tuple[Doubles, Integers]:
-        """Noisy averages of the leaves in radii [m, p], none longer than 1, and their noisy counts [m] as weights."""
+        """Return leaves' noisy averages, at most 1 long, in radii [m, p], and noisy counts [m]."""
         counts = np.concatenate([level.counts for level in self.leaves])
         points = self.sums / RADIUS / counts[:, None]
         return points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0), counts
 
 
 def hyperplanes(depth: int, dimensions: int, generator: np.random.Generator) -> Doubles:
-    """Normals of random planes through the origin, one for each bit of a hash: whole numbers [depth, p]."""
+    """Return normals of random planes through the origin, one per hash bit.
+
+    They are whole numbers [depth, p].
+    """
     return np.rint(generator.standard_normal((depth, dimensions)) * UNIT)
 
 
 def paths(whole: Doubles, planes: Doubles) -> Integers:
-    """SimHash (Charikar, 2002): the side of each plane that a record lies on, as bits, the first one highest [n]."""
+    """Return SimHashes [n] (Charikar, 2002).
+
+    Each bit is the side of a plane that a record lies on, the first plane's bit highest.
+    """
     sides = whole @ planes.T >= 0
     bits = 1 << np.arange(len(planes), dtype=np.int64)[::-1]
     return np.asarray(sides @ bits, dtype=np.int64)
@@ -257,18 +273,21 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
 
 @dataclass(frozen=True)
 class _Records:
-    """Records in the order of their hashes: those of a node are neighbours. Nothing of it is noised."""
+    """Records in the order of their hashes, those of a node side by side.
+
+    Nothing of it is noised.
+    """
 
     whole: Doubles
     hashes: Integers
     depth: int
 
     def counts(self, bits: int, prefixes: Integers) -> Integers:
-        """How many have each of these prefixes [m]."""
+        """Return how many records have each of these prefixes [m]."""
         return self._place(bits, prefixes + 1) - self._place(bits, prefixes)
 
     def sum(self, bits: int, prefix: np.int64) -> Doubles:
-        """Of those that have this prefix [p], exact."""
+        """Return the exact sum [p] of the records that have this prefix."""
         first, end = self._place(bits, np.array([prefix, prefix + 1]))
         return np.asarray(self.whole[first:end].sum(axis=0))
 

@@ -1,4 +1,6 @@
-"""DPM: cells of the data, split again and again where they are empty (Liebenow et al. 2024, arXiv 2307.02969).
+"""DPM: cells of the data, split again and again where they are empty (arXiv 2307.02969).
+
+The paper is by Liebenow et al. (2024).
 
 The cell of all records is split along an axis at a place that the exponential mechanism chooses: near the median of the
 cell, where there is little (`split_scores`). Both halves' noisy counts tell whether the split stands; if it does, they
@@ -49,7 +51,7 @@ MOST_INTERVALS = (1 << 15) - 1
 
 @dataclass(frozen=True)
 class Dpm(NoisedMethod[DpmScales]):
-    """Cluster centres by DPM, the splits and centres of which are (epsilon, delta)-differentially private.
+    """Cluster centres by DPM, with (epsilon, delta)-differentially private splits and centres.
 
     The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the embeddings, or of
     a random projection that does not depend on the data; sums, hence centres, are in the embeddings' space, and each of
@@ -97,11 +99,16 @@ class Dpm(NoisedMethod[DpmScales]):
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`: all fields, `projection` only where there is one, and the scales of the noise."""
+        """Return all fields and the scales of the noise; `projection` only where there is one.
+
+        See `ClusteringMethod`.
+        """
         return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`. Of `public` only each axis' smallest and largest coordinate counts.
+        """Find the centres; of `public` only each axis' smallest and largest coordinate counts.
+
+        See `ClusteringMethod`.
 
         Raises:
             ValueError: a vector is not finite, or private and public ones differ in dimension.
@@ -119,7 +126,7 @@ class Dpm(NoisedMethod[DpmScales]):
         return self._centers(points, separation.cells(), noise)
 
     def _centers(self, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
-        """Noisy sums over noisy counts, float32 [cells, d]; cut to the radius, where all records are."""
+        """Return noisy sums over noisy counts, float32 [cells, d], cut to the records' radius."""
         exact = np.array([points[cell.rows].sum(axis=0, dtype=np.int64) for cell in cells])
         drawn = noise.gaussian(self.scales.sum_sd * RADIUS, exact.shape)
         sums = (exact + np.rint(drawn).astype(np.int64)) * (self.radius / RADIUS)
@@ -129,7 +136,7 @@ class Dpm(NoisedMethod[DpmScales]):
         return centers
 
     def _least(self) -> DpmScales:
-        """By bisection on the share that each has."""
+        """Find the least noise by bisection on its shares."""
 
         def within(total: float) -> bool:
             return self._scaled(total).epsilon(self.delta, self.relation) <= self.epsilon
@@ -145,7 +152,10 @@ class Dpm(NoisedMethod[DpmScales]):
         return self._scaled(least)
 
     def _scaled(self, total: float) -> DpmScales:
-        """Noise in proportion to the shares; for sums by the plain formula of the gaussian mechanism."""
+        """Return noise in proportion to the shares.
+
+        For sums it is by the plain formula of the Gaussian mechanism.
+        """
         counts, splits = (sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth))
         sums_share = total * (1 - self.count_share - self.split_share)
         return DpmScales(
@@ -182,7 +192,7 @@ class _Separation:
     noise: Noise
 
     def cells(self) -> list[_Cell]:
-        """The final cells; at least one."""
+        """Return the final cells; at least one."""
         axes, size = self.bins.shape
         everyone = np.arange(size)
         root = _Cell(everyone, self.count(everyone, 0), 0, np.tile([0, self.method.intervals], (axes, 1)))
@@ -198,7 +208,7 @@ class _Separation:
         return final
 
     def halves(self, cell: _Cell) -> list[_Cell]:
-        """Both sides of a cell's split; none where there is to be no split."""
+        """Return both sides of a cell's split; none if it is not to be split."""
         if cell.level == self.method.depth or cell.count < 1 or not (cell.places[:, 0] < cell.places[:, 1]).any():
             return []
         axis, place = self.split(cell)
@@ -211,11 +221,11 @@ class _Separation:
         return halves
 
     def count(self, rows: NDArray[np.int64], level: int) -> int:
-        """A noisy count."""
+        """Return a noisy count."""
         return len(rows) + int(self.noise.rounded_laplace(self.method.scales.count_scales[level], 1)[0])
 
     def split(self, cell: _Cell) -> tuple[int, int]:
-        """Axis and place of a cell's split."""
+        """Return the axis and place of a cell's split."""
         method = self.method
         width = 2 * method.intervals + 2
         histograms = np.array([np.bincount(axis[cell.rows], minlength=width) for axis in self.bins])
@@ -229,12 +239,14 @@ class _Separation:
 
 
 def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float) -> NDArray[np.float64]:
-    """How good it is to split a cell at each place of each axis: the paper's score, times the noisy count.
+    """Score a split of a cell at each place of each axis: the paper's score, times the noisy count.
 
-    The noisy count was released before, so it is a constant here, the same for neighbours.
+    It is the paper's score, times the noisy count. The noisy count was released before, so it is a
+    constant here, the same for neighbours.
 
     Args:
-        histograms: int64 [axes, 2 intervals + 2], records below the bounds, in each half of each interval, and above.
+        histograms: int64 [axes, 2 intervals + 2], records below the bounds, in each half of each
+            interval, and above.
         count: the cell's noisy count, >= 1.
         centreness: weight of the nearness to the median.
         emptiness: weight of the interval's emptiness.
@@ -252,32 +264,37 @@ def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, e
 
 
 def score_sensitivity(centreness: float, emptiness: float) -> float:
-    """How far a record that comes, goes or is exchanged moves any of `split_scores`.
+    """Return how far a record that comes, goes or is exchanged moves any of `split_scores`.
 
-    A place's score depends on two numbers of its axis: how many records are below the place, and how many are inside
-    its interval. A record that comes or goes moves each by at most 1. So does an exchanged one: what one of its two
-    positions adds, the other can only keep or take back. Centreness times the count is continuous and piecewise linear
-    in the first number (0 beyond both ends), so it moves by at most its steepest slope; emptiness times the count by at
-    most 1. Both can fall at once: a record inside the interval and below the place, where most are below it already.
+    A place's score depends on two numbers of its axis: how many records are below the place, and
+    how many are inside its interval. A record that comes or goes moves each by at most 1. So does
+    an exchanged one: what one of its two positions adds, the other can only keep or take back.
+    Centreness times the count is continuous and piecewise linear in the first number (0 beyond both
+    ends), so it moves by at most its steepest slope; emptiness times the count by at most 1. Both
+    can fall at once: a record inside the interval and below the place, where most are below it
+    already.
     """
     slope = max(OUTER_CENTRENESS / OUTER, (1 - OUTER_CENTRENESS) / (0.5 - OUTER))
     return centreness * slope + emptiness
 
 
 def _points(vectors: Vectors, radius: float) -> NDArray[np.int32]:
-    """Vectors on the grid, int32 [n, d]."""
+    """Return vectors on the grid, int32 [n, d]."""
     blocks = [on_grid(vectors[start : start + BLOCK], radius) for start in range(0, max(1, len(vectors)), BLOCK)]
     return np.concatenate([block.astype(np.int32) for block in blocks])
 
 
 def _coordinates(points: NDArray[np.int32], projection: Projection) -> Iterator[NDArray[np.float64]]:
-    """Projected points, in radii, block by block: float64 [axes, n]."""
+    """Yield projected points, in radii, block by block: float64 [axes, n]."""
     for start in range(0, max(1, len(points)), BLOCK):
         yield projection.apply(points[start : start + BLOCK].astype(np.float64)).T / RADIUS
 
 
 def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.float64]:
-    """Smallest and largest coordinate along each axis, [axes, 2]; one radius either way where they do not differ."""
+    """Return each axis' smallest and largest coordinate [axes, 2].
+
+    Where these do not differ, they are one radius either way.
+    """
     ends = [
         (block.min(axis=1, initial=math.inf), block.max(axis=1, initial=-math.inf))
         for block in _coordinates(points, projection)
@@ -287,7 +304,10 @@ def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.flo
 
 
 def _bins(coordinates: NDArray[np.float64], bounds: NDArray[np.float64], intervals: int) -> NDArray[np.uint16]:
-    """Which half of which interval each record is in, uint16 [axes, n]: 0 below all, 2 intervals + 1 above all."""
+    """Return each record's half of an interval, uint16 [axes, n].
+
+    Below all is 0, above all 2 intervals + 1.
+    """
     low, high = bounds[:, :1], bounds[:, 1:]
     halves = np.floor((coordinates - low) * (2 * intervals / (high - low)))
     return (np.clip(halves, -1, 2 * intervals) + 1).astype(np.uint16)

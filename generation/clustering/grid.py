@@ -32,9 +32,10 @@ MOST_DIMENSIONS = 1 << 16
 
 
 def on_grid(vectors: NDArray[np.floating], radius: float) -> Doubles:
-    """Vectors of at most `radius` in steps of radius / RADIUS, longer ones pulled back to it: whole numbers [n, d].
+    """Put vectors of at most `radius` on a grid of steps radius / RADIUS: whole numbers [n, d].
 
-    The squares of a row's numbers sum up to at most RADIUS^2, exactly.
+    Longer vectors are pulled back to the radius. The squares of a row's numbers sum up to at most
+    RADIUS^2, exactly.
 
     Args:
         vectors: [n, d].
@@ -54,7 +55,10 @@ def on_grid(vectors: NDArray[np.floating], radius: float) -> Doubles:
 
 
 def within_radius(points: Doubles) -> Doubles:
-    """Cut to whole numbers, and longer rows shortened to RADIUS [n, d]. Both only ever shorten a row."""
+    """Cut to whole numbers, and shorten longer rows to RADIUS [n, d].
+
+    Both only ever shorten a row.
+    """
     whole = np.trunc(points)
     squares = np.einsum("ij,ij->i", whole, whole)[:, None]
     # A little less than RADIUS, by more than the roundings here.
@@ -74,23 +78,23 @@ class Projection:
 
     @classmethod
     def random(cls, dimensions: int, into: int, generator: np.random.Generator) -> Projection:
-        """Onto `into` dimensions, drawn without a look at data; none where that is no less than there are."""
+        """Draw a projection onto `into` dimensions without data; none unless that is fewer."""
         if into >= dimensions:
             return cls(None)
         basis = np.linalg.qr(generator.standard_normal((dimensions, into)))[0].T
         return cls(np.rint(basis * np.sqrt(dimensions / into) * UNIT))
 
     def apply(self, whole: Doubles) -> Doubles:
-        """Rows of `on_grid` [n, d] to such rows again [n, p]."""
+        """Project rows of `on_grid` [n, d] to such rows [n, p]."""
         if self.rows is None:
             return whole
         return within_radius(whole @ self.rows.T / UNIT)
 
     def lift(self, points: Doubles) -> Doubles:
-        """Points [k, p] back in the embeddings' space [k, d], in the subspace.
+        """Return points [k, p] back in the embeddings' space [k, d], in the subspace.
 
-        What of a vector is orthogonal to the subspace lies equally far from all of them, so a vector is nearest to
-        the lifted point whose original is nearest to the vector's projection.
+        A vector's part orthogonal to the subspace lies equally far from all of them, so a vector is
+        nearest to the lifted point whose original is nearest to the vector's projection.
         """
         if self.rows is None:
             return points

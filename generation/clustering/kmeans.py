@@ -1,4 +1,4 @@
-"""k-means: on public texts, whose centres cost nothing, and on private records, for reference only."""
+"""k-means: on public texts, whose centres cost nothing, and on private records, for reference."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ _STARTS = 1
 
 @dataclass(frozen=True)
 class PublicKMeans:
-    """k-means on public texts. It never looks at a private record, so its centres cost nothing (paper, section 4.1).
+    """k-means on public texts.
+
+    It never looks at a private record, so its centres cost nothing (paper, section 4.1).
 
     Attributes:
-        k: centres.
-        seed: where the search starts; no secret, since public texts and it decide the centres. None draws one.
+        k: number of centres.
+        seed: where the search starts; no secret, since public texts and it decide the centres. None
+            draws one.
     """
 
     k: int
@@ -36,16 +39,16 @@ class PublicKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         seed = {} if self.seed is None else {"seed": self.seed}
         return {"k": self.k, "starts": _STARTS, **seed}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing, under either relation."""
+        """Return a cost of nothing, under either relation."""
         return ClusteringCost(0.0)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the public texts: k, or as many as there are distinct ones.
+        """Return centres of the public texts: k, or as many as there are distinct ones.
 
         Raises:
             InputError: there are fewer public texts than centres.
@@ -58,10 +61,10 @@ class PublicKMeans:
 
 @dataclass(frozen=True)
 class PrivateKMeans:
-    """k-means on the private records themselves: no privacy at all. What other methods are compared with.
+    """k-means on private records, without any privacy: the reference for other methods.
 
     Attributes:
-        k: centres.
+        k: number of centres.
     """
 
     k: int
@@ -70,15 +73,15 @@ class PrivateKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         return {"k": self.k, "starts": _STARTS}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing bounds it, under either relation."""
+        """Return an infinite cost: nothing bounds it, under either relation."""
         return ClusteringCost(math.inf)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the records: k, or as many as there are distinct ones; without any, one at the origin."""
+        """Return k centres, or one for each distinct record if fewer; without any, the origin."""
         if not len(private):
             return np.zeros((1, private.shape[1]), dtype=np.float32)
         return kmeans_centers(private, self.k, noise.seed())
@@ -87,11 +90,11 @@ class PrivateKMeans:
 def kmeans_centers(
     points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
-    """Centres by scikit-learn's k-means, as many as there are distinct points where these are fewer than k.
+    """Return k centres by scikit-learn's k-means, or one for each distinct point if fewer.
 
     Args:
         points: float32 or float64 [n, d], n >= 1.
-        k: centres.
+        k: number of centres.
         seed: where the search starts.
         starts: runs, of which the best is taken.
         weights: int64 [n], of each point; None for equal ones.

@@ -32,11 +32,14 @@ class NoisyCounts:
     scale: float
 
     def kept(self, keep: int) -> NDArray[np.int64]:
-        """`dpaudit.accounting.kept_by_counts`: the centres that each label keeps, int64 [labels, keep]."""
+        """Return the centres that each label keeps, int64 [labels, keep], by `kept_by_counts`."""
         return kept_by_counts(self.values, keep)
 
     def batches(self, kept: NDArray[np.int64], records_per_batch: float, most: int, least: int) -> NDArray[np.int64]:
-        """`dpaudit.accounting.batches_by_counts`: how many batches each kept centre has, int64 [labels, keep]."""
+        """Return each kept centre's number of batches, int64 [labels, keep].
+
+        See `dpaudit.accounting.batches_by_counts`.
+        """
         return batches_by_counts(self.values, kept, records_per_batch, most, least)
 
 
@@ -69,15 +72,16 @@ class PrivateCounts:
         self.__values: NDArray[np.int64] | None = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
 
     def noised(self, epsilon: float, relation: Relation, noise: Noise, records_per_unit: int = 1) -> NoisyCounts:
-        """All counts with Laplace noise, the empty ones too (paper, section 4.1, "Public centers with rebalancing").
+        """Return all counts, empty ones included, with Laplace noise.
 
-        A record has one label and one centre. One that comes or goes moves one count by 1; an exchanged one moves two,
-        or one by nothing: L1 sensitivity 1 or 2, for each record of a unit.
+        This is the paper's section 4.1, "Public centers with rebalancing". A record has one label
+        and one centre. One that comes or goes moves one count by 1; an exchanged one moves two, or
+        one by nothing: L1 sensitivity 1 or 2, for each record of a unit.
 
         Args:
             epsilon: of all counts together, for one unit, in nats.
             relation: whether records come and go, or are exchanged.
-            noise: where the noise comes from.
+            noise: the source of the noise.
             records_per_unit: how many records one unit has at most.
 
         Raises:
@@ -93,7 +97,7 @@ class PrivateCounts:
         return NoisyCounts(noisy, scale)
 
     def __repr__(self) -> str:
-        """Nothing of them."""
+        """Show nothing of the counts."""
         return "PrivateCounts(hidden)"
 
     def __getstate__(self) -> NoReturn:

@@ -1,4 +1,6 @@
-"""An encoder fine-tuned to find labels: one training run of the paper's sweep (appendix, "Evaluation hyperparameters").
+"""An encoder fine-tuned to find labels, in one training run of the paper's sweep.
+
+See the paper's appendix, "Evaluation hyperparameters".
 
 The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
 the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
@@ -57,11 +59,12 @@ class Attempt:
 
 
 class Outcome(NamedTuple):
-    """How an attempt ended. Accuracies, and the loss in nats, are of the best checkpoint.
+    """The outcome of an attempt. Accuracies, and the loss in nats, are of the best checkpoint.
 
     Attributes:
-        epochs: that were begun.
-        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then, and mean nothing.
+        epochs: the number that was begun.
+        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then,
+            and mean nothing.
     """
 
     epochs: int
@@ -88,7 +91,7 @@ class Examples:
 
 
 def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
-    """What is fine-tuned: name, digest, and where texts are cut.
+    """Return the encoder to fine-tune: name, digest, and where texts are cut.
 
     Raises:
         InputError: there is no such model, or it is none that can be fine-tuned here.
@@ -127,12 +130,12 @@ def fine_tune(
 
 
 def epochs_of(texts: int, settings: FineTuneSettings) -> int:
-    """The paper's number of epochs for so many texts to train on, those for validation left out."""
+    """Return the paper's number of epochs for `texts` training texts, validation left out."""
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
 def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
-    """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
+    """Return training and validation rows: a share of distinct texts, and at least one of each."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
@@ -185,7 +188,11 @@ class _Classifier:
     def train(
         self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
     ) -> None:
-        """One epoch of the texts at these indices. Raises _DivergedError where a loss is not finite."""
+        """Train for one epoch on the texts at these indices.
+
+        Raises:
+            _DivergedError: a loss is not finite.
+        """
         self.network.train(True)
         for chosen in np.split(order, range(batch_size, len(order), batch_size)):
             optimizer.zero_grad()
@@ -198,7 +205,11 @@ class _Classifier:
 
     @torch.inference_mode()
     def test(self, rows: Rows, labels: Labels, indices: Indices) -> tuple[float, float]:
-        """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
+        """Return accuracy and mean cross-entropy in nats.
+
+        Raises:
+            _DivergedError: the cross-entropy is not finite.
+        """
         self.network.train(False)
         right, loss = 0, 0.0
         of_like_lengths = indices[np.argsort([len(rows[index]) for index in indices], kind="stable")]
@@ -212,7 +223,10 @@ class _Classifier:
         return right / len(indices), loss / len(indices)
 
     def _logits(self, rows: Rows, chosen: Indices) -> torch.Tensor:
-        """Float [chosen, labels]. A text without any token counts as one token of padding."""
+        """Return logits, float [chosen, labels].
+
+        A text without any token counts as one token of padding.
+        """
         texts, device = [rows[row] for row in chosen], self.network.device
         ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
         logits: torch.Tensor = self.network(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
@@ -220,7 +234,7 @@ class _Classifier:
 
 
 def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
-    """A model with a new head for so many labels, and its tokenizer."""
+    """Load a model with a new head for `labels` labels, and its tokenizer."""
     with loading(name, FIELD, _KIND):
         origin = origin_of(name, FIELD)
         network, absent = load_network(

@@ -1,8 +1,9 @@
-"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+"""The likelihood of real texts under a mechanism whose batches have not seen them, and its cost.
 
-Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
-to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
-up. Nothing is drawn or released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of
+their label is given to them token by token, whatever they would have drawn, and every token's
+log-probability under the aggregate is added up. Nothing is drawn or released, and the figures read
+private records without noise.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class HeldOut(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of a text: what is public before it, and its column in the step's support; None where it has none.
+    """A text's token: what is public before it, and its column in the step's support, or None.
 
     `alone`: its log-probability by the public prompt alone, in nats; NaN without a column.
     """
@@ -136,7 +137,10 @@ def measure_run(
 
 @contextmanager
 def _of_the_option(remedy: str) -> Iterator[None]:
-    """Speak of the option where an error speaks of a replay's, or of a config's fields, which a run no longer has."""
+    """Speak of the option in an error about a replay or a config's fields.
+
+    A run no longer has these fields.
+    """
     try:
         yield
     except InputError as error:
@@ -171,12 +175,17 @@ class Measurement:
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
-        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
+        self._accountants: list[ExPostAccountant] = []
+        if bounded:
+            self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
         # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
         self._sums: list[Doubles] = []
 
     def figures(self) -> dict[str, Any]:
-        """Go through all texts. What any result has of them: tokens, and means over the supported ones."""
+        """Measure all texts, and return the figures of any result.
+
+        These are tokens, and means over the supported ones.
+        """
         texts = {label: self._public_side(label) for label in self._chosen}
         passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
         done = 0
@@ -213,7 +222,7 @@ class Measurement:
         }
 
     def _public_side(self, label: str) -> list[_Text]:
-        """Texts of a label with all that is public about them: the same for every batch."""
+        """Return texts of a label with all that is public about them, the same for every batch."""
         public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
@@ -221,7 +230,7 @@ class Measurement:
         ]
 
     def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
-        """What one token adds to a text's sums; it is charged for."""
+        """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
@@ -233,7 +242,7 @@ class Measurement:
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
-        """A step as `dpaudit.generation.worker` aggregates it."""
+        """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
@@ -244,19 +253,24 @@ class Measurement:
 
     @property
     def texts(self) -> int:
-        """How many texts were given to batches."""
+        """The number of texts that were given to batches."""
         return len(self._sums)
 
     @property
     def dearest(self) -> float | None:
-        """The largest ex-post epsilon of a text, in nats, once all were given; None where nothing bounds it."""
+        """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
+
+        All texts must have been given.
+        """
         return max((accountant.epsilon for accountant in self._accountants), default=None)
 
 
 def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
-    """Mean over all tokens of texts, from each text's sum [n] and number of tokens [n], one of them positive.
+    """Return the mean over all tokens of texts.
 
-    The standard error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section 6.4).
+    It is from each text's sum [n] and number of tokens [n], one of them positive. The standard
+    error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section
+    6.4).
     """
     mean, n = float(sums.sum() / tokens.sum()), len(sums)
     if n < 2:
@@ -274,7 +288,9 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     for going, place, _ in _along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
+            part = NOTHING_PUBLIC
+            if manifest.needs_public:
+                part = mechanism.public_part(logits, ruled)
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))
@@ -286,7 +302,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
 
 
 def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
-    """The prompts before each place of a text, the place, and whether its token is one of the text's own."""
+    """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):
         if position:
@@ -296,7 +312,7 @@ def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts,
 
 @contextmanager
 def _usable_logits() -> Iterator[None]:
-    """Raises InputError where the model's logits are no numbers."""
+    """Turn an error for logits that are no numbers into InputError."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Clustering methods side by side: a table, the cluster sizes that each leaves, and a file for spreadsheets."""
+"""Clustering methods side by side: a table, each method's cluster sizes, and a spreadsheet file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _sizes(comparison: ClusterComparison) -> Figure:
 
 
 def _drawing(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
-    """Draw sizes of clusters, descending, in a panel for each method; None where there are no records."""
+    """Draw descending cluster sizes, in a panel for each method; None if there are no records."""
     drawn = [(title, sizes) for title, sizes in methods if sizes]
     if not drawn:
         return None

@@ -1,7 +1,8 @@
-"""Runs a table's rows one after the other: generate, audit, evaluate. Goes on where it stopped, and past what fails.
+"""A table's rows, run one after the other: generated, audited, evaluated.
 
-A run that is whole is not generated again, but it is compared with the row's config and data, audited and evaluated
-every time: nothing that stands in the folder is taken for a result.
+The driver goes on where it stopped, and past what fails. A run that is whole is not generated
+again, but it is compared with the row's config and data, audited and evaluated every time: nothing
+that stands in the folder is taken for a result.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dpaudit.api.audits import Audit, audit
 from dpaudit.api.evaluating import evaluate
 from dpaudit.api.generating import generate, generate_public
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.checks.preflight import Obstacle, obstacles, refuse
 from dpaudit.engines import Engine
 from dpaudit.generation.algorithm import require_made_with
 from dpaudit.generation.config import DataConfig, in_config
@@ -34,7 +36,7 @@ from dpaudit.generation.experiments.table_results import (
     Stage,
     TableResult,
 )
-from dpaudit.generation.obstacles import Obstacle, obstacles, refuse
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Quality, Scores
@@ -50,7 +52,7 @@ Watch = Callable[[int, int, str, str], None]
 
 @dataclass
 class Stages:
-    """What is done with a row: its run is generated, or compared where it is whole, then audited and evaluated.
+    """The work on a row: its run is generated, or compared if whole, then audited and evaluated.
 
     Attributes:
         evaluated: whether MAUVE and accuracy are measured.
@@ -86,7 +88,7 @@ class Stages:
         return found.result
 
     def evaluate(self, row: Row, run: Path, settings: EvaluationConfig) -> Quality:
-        """Measure a run's texts against its private data, beside its public baseline where the row has one."""
+        """Measure a run's texts against its private data, beside the public baseline of its row."""
         baseline = run.parent / BASELINE if row.baseline else None
         if baseline is not None and not baseline.exists():
             generate_public(row.config, baseline, monitor=self.monitor.titled(f"{row.name}, public only"))
@@ -155,7 +157,13 @@ def _named(data: DataConfig) -> str:
 
 
 def _require_possible(table: Table) -> None:
-    """Raise InputError where rows could not pass their audits. What else is wrong with a row it says at its turn."""
+    """Refuse rows that could not pass their audits.
+
+    Other errors of a row are raised at its turn.
+
+    Raises:
+        InputError: a row could not pass.
+    """
 
     @cache
     def read(data: DataConfig) -> Records | None:
@@ -166,7 +174,7 @@ def _require_possible(table: Table) -> None:
     refused: dict[Path, tuple[Obstacle, ...]] = {}
     for row in table.rows:
         with suppress(InputError):
-            found = obstacles(row.config, read(row.config.data))
+            found = obstacles(planned_run(row.config, read(row.config.data)))
             refused |= {row.path: found} if any(not each.meant for each in found) else {}
     if refused:
         path, found = next(iter(refused.items()))

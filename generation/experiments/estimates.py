@@ -1,4 +1,4 @@
-"""What a row costs, from public settings alone: no model, no records, nothing that either would tell."""
+"""A row's cost, from public settings alone: no model, no records, and nothing they would tell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def estimates(table: Table, tokens_per_second: float | None) -> Estimates:
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
-    """Work out what a row takes. Epsilons are those that the run would claim, but from the config alone."""
+    """Work out a row's cost.
+
+    Epsilons are those that the run would claim, but from the config alone.
+    """
     config, records, privacy = row.config, row.records, row.config.privacy
     tokens, paper_delta = config.decoding.most_tokens, row.records**DELTA_EXPONENT
     counts, centers, centers_delta = _clustering_costs(config.clustering)
@@ -99,7 +102,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
 
 
 def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
-    """Work out what a row's run can claim at both levels, in nats, and why these are equal, if they are.
+    """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
     None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
     """
@@ -136,12 +139,12 @@ def _levels(config: Config, delta: float | None) -> tuple[float | None, float | 
 
 
 def unbounded(config: Config) -> bool:
-    """Whether centres are found on records without noise, so that nothing bounds what they tell."""
+    """Return whether centres are found on records without noise: nothing bounds their cost."""
     return math.isinf(_clustering_costs(config.clustering)[1])
 
 
 def stated_throughput(context_tokens_per_second: float) -> Throughput:
-    """A throughput that the user measured."""
+    """Return a throughput that the user measured."""
     return Throughput(
         context_tokens_per_second=context_tokens_per_second,
         source=f"{context_tokens_per_second:g} context tokens/s, as given",
@@ -149,7 +152,9 @@ def stated_throughput(context_tokens_per_second: float) -> Throughput:
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
-    """From results of `python -m benchmarks` (latest.json), in proportion to the parameters of the rows' model.
+    """Read the throughput from results of `python -m benchmarks` (latest.json).
+
+    It is in proportion to the parameters of the rows' model.
 
     Raises:
         InputError: the file has no such figures.
@@ -174,7 +179,7 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
-    """Epsilon of the noisy counts that decide which centres are kept; epsilon and delta of the centres.
+    """Return the cost of the noisy counts that decide on kept centres, and that of the centres.
 
     Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """

@@ -1,4 +1,7 @@
-"""What mechanisms make of held-out texts beside what they cost: a table, and files. Kinds of epsilon stay apart."""
+"""Held-out texts under mechanisms, beside these mechanisms' costs: a table, and files.
+
+Kinds of epsilon stay apart.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from dpaudit.generation.experiments.likelihood_results import Likelihoods, Mecha
 from dpaudit.generation.experiments.table_page import equal_levels
 from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
-from dpaudit.reports.figures import BUDGET_AXES, LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
+from dpaudit.reports.figures import LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
 from dpaudit.results import Kind, Spent
@@ -37,7 +40,7 @@ NOTE = (
 )
 #: What a config claims, and what its dearest held-out text would cost.
 _AXES: dict[Kind, str] = {
-    ExPostClaim.id: BUDGET_AXES[ExPostClaim.id],
+    ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, release level (nats)",
 }
 _NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
@@ -60,7 +63,7 @@ def screen(found: Likelihoods) -> Document:
 
 
 def files(found: Likelihoods) -> dict[str, str | bytes]:
-    """Return likelihood.json, and likelihood.svg and likelihood.png where an epsilon is finite, by their names."""
+    """Return likelihood.json, and its drawing as .svg and .png if an epsilon is finite, by name."""
     written: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
     of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
     labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
@@ -74,7 +77,7 @@ def files(found: Likelihoods) -> dict[str, str | bytes]:
 
 
 def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
-    """Draw epsilon against held-out likelihood, a panel for each kind of epsilon; None without a finite epsilon.
+    """Draw epsilon against held-out likelihood, a panel per kind; None without a finite epsilon.
 
     Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
     """
@@ -126,20 +129,25 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
 
 
 def in_words(row: MechanismLikelihood) -> str:
-    """A mechanism, but for clip and temperature."""
+    """Describe a mechanism, but for clip and temperature."""
     mechanism = row.mechanism
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
     own = {name: value for part in parts for name, value in part.model_dump(exclude={"clip"}).items()}
     said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
     if mechanism.support.size is not None:
-        margin = "" if mechanism.support.margin is None else f" and up to {stated(mechanism.support.margin)} below"
+        margin = ""
+        if mechanism.support.margin is not None:
+            margin = f" and up to {stated(mechanism.support.margin)} below"
         said.append(f"top {mechanism.support.size}{margin}")
     return ", ".join(said)
 
 
 def _figures(row: MechanismLikelihood) -> tuple[str, ...]:
-    """A config's cells under `HEADER`, after its name. What was measured is rounded to the nearest."""
+    """Return a config's cells under `HEADER`, after its name.
+
+    Measured figures are rounded to the nearest.
+    """
     return (
         stated(row.mechanism.clip),
         stated(row.mechanism.temperature),
@@ -163,7 +171,7 @@ def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
 
 
 def _measured_on(row: MechanismLikelihood) -> str:
-    """Texts, batches and neighbours, in a sentence or two."""
+    """Describe texts, batches and neighbours in a sentence or two."""
     left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
     return (
         f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "

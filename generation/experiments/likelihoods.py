@@ -1,6 +1,6 @@
-"""How probable the mechanisms of several configs make the same held-out texts, beside what each costs.
+"""Probability of the same held-out texts under the mechanisms of several configs, and their costs.
 
-The figures look at private records without noise: they are for whoever may see the records.
+The figures read private records without noise: they are for readers who may see the records.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def compare_likelihoods(
 
 
 def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
-    """Choose up to `most` texts of each label from a file by a hash of each: the same ones for every config.
+    """Choose up to `most` texts of each label from a file by their hashes.
 
-    What equals a private record or a public example, up to case and white space, is left out.
+    They are the same for every config. What equals a private record or a public example, up to case
+    and white space, is left out.
 
     Args:
         config: all settings; the file has the columns of its data.
@@ -145,7 +146,10 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
 
 
 def _without_claim(config: Config) -> Config:
-    """Return the config without a claim: its run would state what the settings guarantee, at the same delta."""
+    """Return the config without a claim.
+
+    Its run would state what the settings guarantee, at the same delta.
+    """
     updates: dict[str, object] = {"claim": None}
     if config.claim is not None and config.claim.delta and config.claim_kind.beforehand:
         updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})

@@ -35,10 +35,11 @@ class PublishedQuality(Fields):
 
 
 class PublishedRow(PublishedQuality):
-    """What a paper says of one row.
+    """A paper's figures for one row.
 
     Attributes:
-        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where none is aimed at.
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where
+            none is aimed at.
         clustering_epsilon: of the noisy counts, which the paper adds.
         clusters: labels that share nothing count as clusters; None where the paper does not say.
     """
@@ -49,7 +50,7 @@ class PublishedRow(PublishedQuality):
 
 
 class HeldOutConfig(Fields):
-    """Real texts that no run is made from, with the columns and labels of the row's private data."""
+    """Real texts outside all runs, with the columns and labels of the row's private data."""
 
     path: Name | None = None
     dataset: Name | None = None
@@ -71,7 +72,7 @@ class DatasetConfig(Fields):
 
 
 class RowConfig(Fields):
-    """One row: a config, relative to the table's folder, the data set's name in the table, and the method's.
+    """One row: a config, relative to the table's folder, and the names of data set and method.
 
     Attributes:
         baseline: whether texts of the same prompts without any record are generated, too, and measured beside the run.
@@ -85,15 +86,16 @@ class RowConfig(Fields):
 
     @property
     def folder(self) -> str:
-        """Where its run goes, below the table's: the row's name."""
+        """The folder of its run, below the table's: the row's name."""
         return self.config.removesuffix(".yaml")
 
 
 class EvaluationConfig(Fields):
-    """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
+    """The settings of an evaluation that differ from the defaults of `dpaudit evaluate`.
 
     Attributes:
-        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
+        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no
+            network.
         fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
         classifier: the encoder that is fine-tuned; null for the one that needs no network.
         most_records: real records of a file that are used, private and held-out ones; null for all.
@@ -144,7 +146,7 @@ _RESERVED = (*TABLE_FILES, LOCK)
 
 
 def _is_free(folder: str, taken: Iterable[str]) -> bool:
-    """Whether a row can have this folder, also where capitals make no difference to names."""
+    """Return whether a row can have this folder, even if capitals make no difference to names."""
     parts = folder.casefold().split("/")
     if parts[0] in _RESERVED:
         return False
@@ -185,7 +187,7 @@ class Table:
     rows: tuple[Row, ...]
 
     def only(self, names: tuple[str, ...]) -> Table:
-        """The table with these rows alone, in its own order; with all of them where no name is given.
+        """Return the table with these rows alone, in its order, or with all if no name is given.
 
         Raises:
             InputError: there is no row of a name.
@@ -221,7 +223,7 @@ def load_table(path: Path) -> Table:
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
-    """Held-out texts have the private data's columns, labels and ways of writing them."""
+    """Read held-out texts with the private data's columns, labels and ways of writing them."""
     if held_out is None:
         return None
     same = private.model_dump(include={"text", "label", "labels", "label_values"})

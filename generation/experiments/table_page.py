@@ -1,4 +1,4 @@
-"""A table of runs in the paper's layout, its own figures beside the paper's: for terminals, Markdown and spreadsheets.
+"""A table of runs in the paper's layout, its figures beside the paper's.
 
 The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
 smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
@@ -35,7 +35,10 @@ INFINITE = "∞"
 
 
 class Line(NamedTuple):
-    """A method's figures as text: under each of `HEADINGS` the paper's, and ours, which are of `size` texts."""
+    """A method's figures as text: the paper's and ours under each of `HEADINGS`.
+
+    Ours are of `size` texts.
+    """
 
     dataset: str
     method: str
@@ -101,7 +104,7 @@ _COLUMNS = (
 
 
 def lines(result: TableResult) -> list[Line]:
-    """Real data first, then every row of each data set, in the table's order, each with its public baseline below."""
+    """Return real data first, then each data set's rows in order, each with its public baseline."""
     found: list[Line] = []
     for dataset, real in result.real.items():
         rows = [row for row in result.rows if row.dataset == dataset]
@@ -114,7 +117,7 @@ def lines(result: TableResult) -> list[Line]:
 
 
 def notes(result: TableResult) -> Iterator[str]:
-    """What must be read with the table: failures, warnings, what the columns mean."""
+    """Yield the notes of the table: failures, warnings, meanings of the columns."""
     for row in result.rows:
         yield from _row_notes(row)
     yield from equal_levels((row.audited.equal, row.config) for row in result.rows if row.audited is not None)
@@ -137,7 +140,7 @@ def notes(result: TableResult) -> Iterator[str]:
 
 
 def page(result: TableResult) -> Document:
-    """Return the table as a page and a screen: a row of the paper's figures above each row of ours."""
+    """Return the table as a page and a screen, a row of the paper's figures above each of ours."""
     rows = [(line.dataset, cells) for line in lines(result) for cells in (line.paper, line.ours)]
     shown = _by_dataset(("Method", "", *HEADINGS, "Audit"), rows, (1, 7))
     return Document(result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))])
@@ -223,7 +226,9 @@ def _estimated(each: Estimate) -> tuple[str, ...]:
 
 
 def _below(epsilon: float | None, batch_epsilon: float | None) -> str:
-    return "" if batch_epsilon in (None, epsilon) else f"\n/{up(batch_epsilon or 0.0)}"
+    if batch_epsilon in (None, epsilon):
+        return ""
+    return f"\n/{up(batch_epsilon or 0.0)}"
 
 
 def equal_levels(reasons: Iterable[tuple[Finding | None, str]]) -> Iterator[str]:
@@ -241,8 +246,10 @@ def _two_decimals(amount: float) -> str:
 
 
 def up(epsilon: float) -> str:
-    """An epsilon with two decimals, rounded up: never smaller than what was computed."""
-    return decimals(epsilon, 2, most=math.inf) if math.isfinite(epsilon) else INFINITE
+    """Return an epsilon with two decimals, rounded up."""
+    if math.isfinite(epsilon):
+        return decimals(epsilon, 2, most=math.inf)
+    return INFINITE
 
 
 def _row_notes(row: RowResult) -> Iterator[str]:
@@ -277,18 +284,26 @@ def _line(row: RowResult) -> Line:
 
 
 def _kind(row: RowResult) -> ClaimKind:
-    """Of the epsilon that was audited; of the one that the row's config asks for where there is none."""
+    """Return the audited epsilon's kind.
+
+    Without an audit it is the kind that the row's config asks for.
+    """
     claim = None if row.audited is None else row.audited.claim
     return row.kind if claim is None else claim.kind
 
 
 def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Value]:
     """Return a figure in the column of what is fixed beforehand, or of what is ex-post."""
-    return (figure, absent) if CLAIM_KINDS[kind].beforehand else (absent, figure)
+    if CLAIM_KINDS[kind].beforehand:
+        return (figure, absent)
+    return (absent, figure)
 
 
 def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
-    """What real texts reach, once for each number of texts that rows have; the paper's figures stand in the first."""
+    """Yield real texts' results for each number of texts that rows have.
+
+    The paper's figures stand in the first line.
+    """
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(
         (_size(each.n, each.real_trained), _measured(each.real_mauve), _measured(each.real_accuracy))
@@ -302,7 +317,7 @@ def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowR
 
 
 def _public_line(row: RowResult) -> Iterator[Line]:
-    """What the prompts of the row above reach without any record, where that was measured."""
+    """Yield the figures of the row's prompts without any record, if they were measured."""
     found = row.evaluated
     if found is None or (found.public_mauve is None and found.public_accuracy is None):
         return
@@ -316,16 +331,20 @@ def _size(n: int | None, trained: int | None) -> str:
     if n is None and trained is None:
         return ""
     sides = ABSENT if n is None else str(n)
-    return f"n = {sides}" if trained in (None, n) else f"n = {sides}/{trained}"
+    if trained in (None, n):
+        return f"n = {sides}"
+    return f"n = {sides}/{trained}"
 
 
 def _published_epsilon(paper: PublishedRow | None) -> str:
-    """As the paper writes it: what the noisy counts cost is added to what the tokens do."""
+    """Return epsilon as the paper writes it: noisy counts plus tokens."""
     if paper is None:
         return ABSENT
     if math.isinf(paper.epsilon):
         return INFINITE
-    return f"{paper.epsilon:g}" + (f"+{paper.clustering_epsilon:g}" if paper.clustering_epsilon else "")
+    if paper.clustering_epsilon:
+        return f"{paper.epsilon:g}+{paper.clustering_epsilon:g}"
+    return f"{paper.epsilon:g}"
 
 
 def _claimed(row: RowResult) -> str:
@@ -337,16 +356,22 @@ def _claimed(row: RowResult) -> str:
     claimed = _promised(claim)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
-    return f"{claimed} ({up(theorem1)})" if _kind(row) == ExPostClaim.id and theorem1 is not None else claimed
+    if _kind(row) == ExPostClaim.id and theorem1 is not None:
+        return f"{claimed} ({up(theorem1)})"
+    return claimed
 
 
 def _promised(claim: ClaimResult) -> str:
     """Return the figure that a claim promises, with its symbol where that is no epsilon."""
-    return up(claim.stated) if claim.epsilon is not None else f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
+    if claim.epsilon is not None:
+        return up(claim.stated)
+    return f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
 
 
 def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:
-    return ABSENT if paper is None else _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
+    if paper is None:
+        return ABSENT
+    return _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
 
 
 def _measured(figure: Measured | None) -> str:
@@ -354,13 +379,13 @@ def _measured(figure: Measured | None) -> str:
 
 
 def _spread(mean: float, std: float | None) -> str:
-    """As the paper writes shares of 1: without the zero before the point."""
+    """Return shares of 1 as the paper writes them: without the zero before the point."""
     shown = (f"{value:.3f}".removeprefix("0") for value in (mean, std) if value is not None)
     return "±".join(shown)
 
 
 def _figures(row: RowResult) -> tuple[object, ...]:
-    """A row's cells under `_COLUMNS`."""
+    """Return a row's cells under `_COLUMNS`."""
     paper, audited, found = row.paper, row.audited, row.evaluated
     claim = None if audited is None else audited.claim
     return (
@@ -391,7 +416,7 @@ def _mean_and_std(figure: Measured | None) -> tuple[float | None, float | None]:
 
 
 def _value(value: object) -> object:
-    """A cell of a spreadsheet: numbers as they are, and text that is no formula."""
+    """Return a cell of a spreadsheet: a number unchanged, or text that is no formula."""
     if not isinstance(value, str):
         return value
     line = one_line(value)

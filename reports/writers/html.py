@@ -112,7 +112,7 @@ def _spans(text: str) -> Markup:
 
 
 def _options(command: str) -> Markup:
-    """Return escaped text whose short words with a hyphen stay whole, and so do options with their values."""
+    """Return escaped text with unbroken short hyphened words, and options with their values."""
     parts = _HYPHENED.split(command)
     whole = Markup('<span class="whole">{}</span>')
     return Markup().join(whole.format(part) if at % 2 else part for at, part in enumerate(parts))
@@ -126,7 +126,10 @@ def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text
 
 
 def _marked(pieces: Iterable[Piece]) -> Markup:
-    """Return pieces of a text. One with a row leads to it; what is said of one is shown where it is pointed at."""
+    """Return pieces of a text.
+
+    One with a row leads to it; what is said of one is shown where it is pointed at.
+    """
     shown = [piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces]
     first = shown[0].words.lstrip("\n")
     breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down

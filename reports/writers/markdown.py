@@ -1,4 +1,4 @@
-"""Documents as GitHub Markdown, for pull requests and chat: nothing in them can be used as markup."""
+"""Documents as GitHub Markdown, for pull requests and chat: no content works as markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def render(document: d.Document) -> str:
 
 
 def escaped(text: object) -> str:
-    """One line of Markdown that renders as `text`, whatever it holds: no tags, links, mentions, markup or cells."""
+    """Return a line that renders as `text`, without tags, links, mentions, markup or cells."""
     line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
     # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
@@ -37,7 +37,10 @@ def escaped(text: object) -> str:
 
 
 def code(text: object, limit: int = LABEL_LENGTH) -> str:
-    """A code span that renders as `text`; plain text where it holds a bar, which tables split even in code."""
+    """Return a code span that renders as `text`, or plain text if it holds a bar.
+
+    Tables split at a bar even in code.
+    """
     line = one_line(text, limit) or " "
     if "|" in line:
         return escaped(line)
@@ -47,18 +50,24 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()) -> str:
-    """A table of cells that are Markdown already; the columns named in `figures` align right."""
+    """Return a table of cells that are Markdown already.
+
+    The columns named in `figures` align right.
+    """
     rule = ["---:" if name in figures else "---" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list of lines that are Markdown already."""
+    """Return a list of lines that are Markdown already."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def inline(words: d.Words) -> str:
-    """Words in a line, with what stands between backticks as code. Links to places on a page are words alone here."""
+    """Return words in a line, with code between backticks.
+
+    Links to places on a page are words alone here.
+    """
     return _START_OF_BLOCK.sub(r"\1\\\2", "".join(map(_part, d.parts_of(words))).strip())
 
 
@@ -77,7 +86,7 @@ def _spans(text: str) -> str:
 
 
 def _within(text: str) -> str:
-    """Escaped, where it stands within a line, with the blanks at its ends."""
+    """Escape text that stands within a line, with the blanks at its ends."""
     return escaped(f"x{text}x")[1:-1]
 
 
@@ -87,7 +96,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _longest_run(text: str) -> int:
-    """Length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 

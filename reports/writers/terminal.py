@@ -46,7 +46,7 @@ def print_blocks(blocks: Iterable[d.Block], console: Console) -> None:
 
 
 def print_paragraph(said: Text, console: Console) -> None:
-    """Wrapped, with all lines but the first indented."""
+    """Print wrapped text, with all lines but the first indented."""
     for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
         line.rstrip()
         console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
@@ -55,9 +55,10 @@ def print_paragraph(said: Text, console: Console) -> None:
 def print_pair(
     label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
 ) -> None:
-    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks.
+    """Print `said` behind its label, wrapped in a column of its own.
 
-    The label's column has this `width`; what does not fit into `most` lines is left out, where that is given.
+    There is no padding, so that copies hold no blanks. The label's column has this `width`; what
+    does not fit into `most` lines is left out, where that is given.
     """
     wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
     if most is not None and len(wrapped) > most:
@@ -66,7 +67,7 @@ def print_pair(
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
+        console.print(Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True)
 
 
 def _plain(words: d.Words) -> str:
@@ -107,7 +108,7 @@ def _key_figures(found: d.KeyFigures, console: Console) -> None:
 
 
 def _table(table: d.Table, console: Console) -> None:
-    """Print a table in as many pieces, one below the other, as it takes for no word of a column to be cut.
+    """Print a table in pieces, one below the other, so that no column cuts a word.
 
     A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
     """
@@ -156,7 +157,7 @@ def _widest(texts: Iterable[str]) -> int:
 
 
 def _pieces(needed: Sequence[int], gap: int, width: int) -> list[list[int]]:
-    """Return columns of each piece: the first one of the table, and as many more as the width holds."""
+    """Return each piece's columns: the table's first, and as many more as the width holds."""
     pieces: list[list[int]] = [[0]]
     for column in range(1, len(needed)):
         if len(pieces[-1]) > 1 and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap:

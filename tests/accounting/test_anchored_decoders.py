@@ -1,4 +1,4 @@
-"""All texts of toy decoders with anchored contributions, against the claimed (epsilon, delta) and ex-post costs.
+"""Texts of toy decoders with anchored contributions, against claimed (epsilon, delta) and costs.
 
 Logits depend on the prefix, as a model's do, and the adversary's contexts take another side at every prefix.
 """
@@ -34,7 +34,7 @@ Prefix = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Context:
-    """A private prompt: made-up logits of its own, or an adversary's, for or against one token at each prefix."""
+    """A private prompt of made-up logits, or an adversary's, for or against a token per prefix."""
 
     seed: int
     crafted: bool = False
@@ -112,7 +112,7 @@ class Decoder:
 
 
 def decoders(**mechanism: Any) -> Iterator[Decoder]:
-    """Of few contexts and of none, with the whole vocabulary and with supports of another size at every prefix."""
+    """Decoders of few and no contexts, with the whole vocabulary or another support per prefix."""
     flat = {"contribution": "differences", "clip": CLIP, **mechanism}
     top = Mechanism.model_validate({**flat, "support": {"kind": "public-top-k", "size": 2, "margin": 0.5}})
     yield Decoder(Mechanism.model_validate(flat), (Context(1), Context(2)), balanced=True)
@@ -122,7 +122,7 @@ def decoders(**mechanism: Any) -> Iterator[Decoder]:
 
 
 def delta(epsilon: float, one: dict[Prefix, float], other: dict[Prefix, float]) -> float:
-    """The hockey-stick divergence of two distributions over all texts, the larger of both directions."""
+    """The hockey-stick divergence of two laws of all texts, the larger of both directions."""
     first, second = (np.exp([found[text] for text in one]) for found in (one, other))
     factor = np.exp(epsilon)
     ways = (np.maximum(first - factor * second, 0), np.maximum(second - factor * first, 0))

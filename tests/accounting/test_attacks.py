@@ -1,4 +1,4 @@
-"""Lower bounds from samples of mechanisms whose privacy profile is known, and what no sample may do to them."""
+"""Attacks' lower bounds on mechanisms of known privacy profile, and what no sample may change."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_many_outputs_come_close_to_the_true_epsilon(outputs: int) -> None:
 
 
 def brute_force(sides: list[Doubles], delta: float, error: float) -> float:
-    """The bound's definition, a term at a time: quantiles by bisection, then epsilon by bisection."""
+    """The bound by its definition, term by term: bisection for quantiles, then for epsilon."""
 
     def quantile(k: int, n: int) -> float:
         low, high = 0.0, 1.0

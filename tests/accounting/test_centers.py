@@ -1,4 +1,4 @@
-"""What noised centres cost agrees with other ways of working it out, and nothing that a run records breaks it."""
+"""The cost of noised centres agrees with other derivations, and no recorded value breaks it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ PRECISE = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
-    """Probabilities of losses -epsilon .. epsilon in 2 * cells + 1 places, each loss between two moved to one of them.
+    """Probabilities of losses -epsilon .. epsilon in 2 * cells + 1 places.
 
-    Both ends have an atom, and between them the density is exp((loss - epsilon) / 2) / 4.
+    A loss between two places is moved to one of them. Both ends have an atom, and between them the
+    density is exp((loss - epsilon) / 2) / 4.
     """
     masses = np.zeros(2 * cells + 1)
     edges = np.linspace(-epsilon, epsilon, 2 * cells + 1)
@@ -52,7 +53,9 @@ def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
 
 
 def independent_epsilon(scales: ChangScales, change: Change, delta: float, up: bool, cells: int = 300) -> float:
-    """epsilon of the same noise: losses of counts convolved, then the Gaussian's own profile (Balle and Wang, 2018).
+    """epsilon of the same noise: convolved losses of counts, then the Gaussian's own profile.
+
+    The profile is that of Balle and Wang (2018).
 
     Nothing but rounding of losses, up or down, parts it from the truth.
     """
@@ -197,7 +200,7 @@ def test_laplace_divergence_is_dp_accountings() -> None:
 
 
 def test_small_epsilons_are_certified() -> None:
-    """By Renyi divergences and their conversion in 60 digits; an epsilon of 0 by cancellation is none."""
+    """By Renyi divergences, converted in 60 digits: no epsilon is 0 through cancellation."""
     for epsilon, delta in [(1e-3, 1e-8), (1e-3, 1e-10), (1e-6, 1e-8), (1e-2, 1e-6)]:
         scales = Dpm(epsilon, delta, depth=3).scales
         stated = scales.epsilon(delta, "add_remove")

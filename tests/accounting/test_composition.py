@@ -1,4 +1,4 @@
-"""Optimal composition: against brute force, a naive recursion, other accountants, and adversaries that play it."""
+"""Optimal composition against brute force, a naive recursion, other accountants and adversaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import composition, zcdp_epsilon
 from dpaudit.accounting import exponential_mechanism_epsilon as epsilon_of
-from dpaudit.accounting.composition import epsilons_by_steps
 
 AG_NEWS = 108_000**-1.1
 Doubles = NDArray[np.float64]
@@ -130,7 +129,7 @@ def test_the_order_of_segments_is_kept() -> None:
 
 
 def test_a_single_draw_has_its_closed_form() -> None:
-    """The maximum over real t, (e^(eta/2) - e^(e/2))^2 / (e^eta - 1), holds to the last digit of delta."""
+    """The maximum over real t, (e^(eta/2) - e^(e/2))^2 / (e^eta - 1), to delta's last digit."""
     for grid, eta in itertools.product([1, 2, 3, 7], [0.1, 1.0, 4.0]):
         for place in range(grid):
             e = place * eta / grid
@@ -160,7 +159,10 @@ def test_one_segment_in_two_parts() -> None:
 
 
 def naive_profile(eta: float, places: int, inflated: bool) -> Callable[[int, int], float]:
-    """delta(k, j) at j steps of h = eta / places on all integers; a range of (places + 1) h where inflated."""
+    """delta(k, j) at j steps of h = eta / places, on all integers.
+
+    Where inflated, the range is (places + 1) h.
+    """
     h, m = eta / places, places + inflated
     p = [(math.exp(m * h) - math.exp(i * h)) / (math.exp(m * h) - 1) for i in range(m + 1)]
 
@@ -194,7 +196,7 @@ ETA, STEPS, DELTA, PLACES = 0.4, 25, 5e-3, 20
 
 
 def deltas_of(choose: Callable[[int, Doubles], Doubles], epsilon: float, seed: int) -> tuple[float, float]:
-    """(delta, its standard error) of an adversary that chooses t from the draws left and the epsilon left."""
+    """(delta, standard error) of an adversary who picks t by the draws and the epsilon left."""
     rng = np.random.default_rng(seed)
     left = np.full(400_000, epsilon)
     for draws_left in range(STEPS, 0, -1):
@@ -243,7 +245,10 @@ def test_no_adversary_exceeds_the_bound_and_the_best_one_almost_reaches_it() -> 
 
 
 def test_the_formula_for_draws_fixed_beforehand_is_no_bound() -> None:
-    """Dong, Durfee and Rogers: one t for all draws, known beforehand. An adaptive adversary exceeds it."""
+    """An adaptive adversary exceeds the formula of Dong, Durfee and Rogers.
+
+    It holds for one t for all draws, known beforehand.
+    """
     i = np.arange(STEPS + 1)
     choices = np.array([math.comb(STEPS, n) for n in i], dtype=float)
 
@@ -412,32 +417,3 @@ def test_more_costs_more(eta: float, steps: int, delta: float, more: float, extr
         assert base.epsilon_lower != 0, "nothing known is None"
         assert (base.epsilon_lower or 0.0) <= min(base.epsilon, other.epsilon)
         assert base.epsilon <= other.epsilon + eta * more / 16
-
-
-def test_many_numbers_of_draws_at_once_cost_what_each_costs_alone() -> None:
-    for laplace, method in itertools.product([(), (0.3,)], ["rdp", "optimal"]):
-        steps = (1, 2, 7, 40)
-        found = epsilons_by_steps(0.2, steps, 1e-5, method=method, laplace=laplace)
-        alone = [epsilon_of(0.2, count, 1e-5, method=method, laplace=laplace) for count in steps]
-        for together, each in zip(found, alone, strict=True):
-            assert together is not None
-            # Sound: not below what an adversary reaches; and close to what a grid of its own gives.
-            assert together >= (each.epsilon_lower or 0.0)
-            assert together == pytest.approx(each.epsilon, rel=0.03)
-
-
-def test_a_curve_goes_on_beyond_one_recursion() -> None:
-    steps = (10, *range(1000, 60_000, 1000), 10**7)
-    found = epsilons_by_steps(0.05, steps, 1e-5)
-    assert found[0] == pytest.approx(epsilon_of(0.05, 10, 1e-5).epsilon, rel=0.03)
-    known = [epsilon for epsilon in found if epsilon is not None]
-    assert known == sorted(known) and 10 < len(known) < 30
-    assert found[-1] == epsilon_of(0.05, 10**7, 1e-5).epsilon
-    assert epsilons_by_steps(math.inf, (1, 2), 1e-5) == [math.inf, math.inf]
-    assert epsilons_by_steps(math.inf, (1, 2), 1e-5, method="rdp") == [math.inf, math.inf]
-
-
-def test_numbers_of_draws_ascend() -> None:
-    for steps in [(0, 1), (2, 2), (3, 1)]:
-        with pytest.raises(ValueError, match="positive and ascending"):
-            epsilons_by_steps(0.1, steps, 1e-5)

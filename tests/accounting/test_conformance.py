@@ -80,7 +80,10 @@ def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
         return float(getattr(accountant.cost, measure))
 
     def cost(steps: int, _: float, clip: float, temperature: float) -> float:
-        """The steps in one batch, whose sums are read from the curve by tokens once it is closed."""
+        """The steps of one batch.
+
+        Their sums are read from the curve by tokens once the batch is closed.
+        """
         accountant, step = new(clip, temperature)
         for _step in range(10):
             accountant.charge(0, step)

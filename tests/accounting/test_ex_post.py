@@ -95,8 +95,11 @@ def test_five_contexts_by_hand() -> None:
 
 
 def test_exact_costs_by_hand() -> None:
-    """The boxes above. Token 1 of FOUR: p = (2 * 4 / 25). It rises to 4 / (4 + 4 + 1/4) (upper at 1, lower at 0 and 2),
-    a factor (16/33) / (8/25) = 50/33, and falls to 1 / (4 + 1 + 1/4), a factor (8/25) / (4/21) = 42/25.
+    """The boxes above, by hand.
+
+    Token 1 of FOUR: p = (2 * 4 / 25). It rises to 4 / (4 + 4 + 1/4) (upper at 1, lower at 0 and 2),
+    a factor (16/33) / (8/25) = 50/33, and falls to 1 / (4 + 1 + 1/4), a factor (8/25) / (4/21) =
+    42/25.
     """
     rise, fall = exact_cost(*median_bounds(FOUR, "add_remove", clip=CLIP), 1, 1.0)
     assert rise == pytest.approx(math.log(50 / 33), rel=1e-14)
@@ -132,7 +135,7 @@ STEPS = [(values, token) for values in (FOUR, FIVE) for token in (0, 1, 2)]
 
 
 def every_spread(accountant: MedianAccountant, boxes: dict[int, list[tuple]], contexts: int) -> tuple[float, float]:  # type: ignore[type-arg]
-    """Naively: the largest rise and fall over all ways of spreading so many contexts over the batches."""
+    """The largest rise and fall over all ways to spread the contexts over the batches, naively."""
     totals = []
     for split in itertools.product(range(contexts + 1), repeat=len(boxes)):
         if sum(split) <= contexts:
@@ -203,7 +206,7 @@ def test_a_closed_batch_takes_no_more_steps() -> None:
 
 
 def test_a_mean_step_costs_what_its_neighbours_can_do() -> None:
-    """The box of a mean is reached by the contexts (c at x, -c elsewhere) and (-c at x, c elsewhere) that come."""
+    """A mean's box is reached by the arriving contexts (c at x, -c elsewhere) and (-c at x, c)."""
     values, divisor = FIVE, 4.0
     aggregate = values.sum(axis=0) / divisor
     for token in range(3):
@@ -294,7 +297,10 @@ def decimal_costs(bounds: list[list[float]], token: int, temperature: float) -> 
 @given(logits.filter(len), st.sampled_from([0.3, 1.0, 1.7]), st.sampled_from(["float64", "float32", "bfloat16"]))
 @settings(max_examples=120)
 def test_rounding_never_lowers_a_cost(values: np.ndarray, temperature: float, dtype: str) -> None:  # type: ignore[type-arg]
-    """Records of every precision against 60 digits; bounds are rounded as the mechanism rounds its medians."""
+    """Records of every precision against 60 digits.
+
+    Bounds are rounded as the mechanism rounds its medians.
+    """
     values = values.astype(np.float64 if dtype == "float64" else np.float32)
     if dtype == "bfloat16":  # as float32, the way a model's bfloat16 logits are recorded
         values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -313,7 +319,10 @@ def test_rounding_never_lowers_a_cost(values: np.ndarray, temperature: float, dt
 @given(logits.filter(len), logits.filter(len), st.sampled_from([0.5, 1.0]), st.sampled_from(["float32", "bfloat16"]))
 @settings(max_examples=100)
 def test_rounded_medians_of_neighbours_stay_within_rounded_bounds(values, others, temperature, dtype) -> None:  # type: ignore[no-untyped-def]
-    """The mechanism takes midpoints in the record's precision. The reference is in float64 and rounds nothing else."""
+    """Midpoints are taken in the record's precision.
+
+    The reference is in float64 and rounds nothing else.
+    """
 
     def rounded(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         array = array.astype(np.float32)
@@ -340,7 +349,7 @@ def test_a_large_vocabulary_with_values_at_both_ends_of_the_clip() -> None:
 
 
 def check_large_vocabulary(temperature: float) -> None:
-    """V = 256,000: sums of exponentials in float64 against exact sums of the same few distinct values."""
+    """V = 256,000: float64 sums of exponentials, against exact sums of a few distinct values."""
     clip, size = 20.0, 256_000
     low, mid, high = np.full(size, -clip), np.full(size, -clip), np.full(size, -clip)
     mid[:1000], high[:1000] = clip, clip
@@ -389,7 +398,10 @@ GAPS = [
 
 
 def test_gaps_beyond_the_exponents_of_float64_lose_nothing() -> None:
-    """A token that falls from far above all others: their exponentials must not vanish beside its old one."""
+    """A token falls from far above all others.
+
+    Their exponentials must not vanish beside its old one.
+    """
     for box, temperature in itertools.product(GAPS, (0.05, 0.0257, 0.0122, 0.012, 0.01, 0.001)):
         for token in range(len(box[0])):
             theorem1, rise, fall = (float(cost) for cost in decimal_costs(list(box), token, temperature))
@@ -420,7 +432,10 @@ def test_sums_of_many_steps_are_never_below_the_exact_sum() -> None:
 
 
 def test_the_allowance_covers_sampler_and_sums_of_any_size() -> None:
-    """A distribution function of S weights, and scaled logits of size R, are off by so many units in the last place."""
+    """Rounding of sampler and sums is covered, in units in the last place.
+
+    They are of a distribution function of S weights, and of scaled logits of size R.
+    """
     ulp = 2.0**-53
     for size in (1, 1000, 1_000_000):
         assert rounding_allowance(np.zeros(size), np.zeros(size), 1.0) >= 12 * size * ulp

@@ -1,6 +1,7 @@
-"""All texts of toy decoders whose contexts have budgets of their own, and every neighbour's: Renyi divergences.
+"""Toy decoders whose contexts have budgets of their own: Renyi divergences of all texts.
 
-Contributions depend on the prefix, as a model's do, so that who takes part depends on what came out so far.
+Every neighbour is tried. Contributions depend on the prefix, as a model's do, so that who takes
+part depends on what came out so far.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Decoder:
-    """Contexts by their seeds; one that is a pair takes the side of a token, or of all others, as far as the clip."""
+    """A decoder of contexts, given by their seeds.
+
+    A context that is a pair takes the side of a token, or of all others, as far as the clip.
+    """
 
     mechanism: Mechanism
     contexts: tuple[int | tuple[int, int], ...]
@@ -97,7 +101,7 @@ def some_decoder(random: np.random.Generator, spend: Spend = Mechanism.spend) ->
 
 
 def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
-    """Of all neighbours by a context that goes, of one where it is replaced, and of one where two go."""
+    """The shares of all neighbours by one context removed, by one replaced, and by two removed."""
     mechanism, contexts = decoder.mechanism, decoder.contexts
     found = []
     for change, others in (
@@ -113,8 +117,8 @@ def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
 
 def test_no_text_of_any_neighbour_costs_more_than_the_budget() -> None:
     random = np.random.default_rng(22)
-    found = [share for _ in range(700) for share in shares(some_decoder(random), random)]
-    assert len(found) > 1500
+    found = [share for _ in range(300) for share in shares(some_decoder(random), random)]
+    assert len(found) > 600
     assert max(found) <= 1 + SLACK
     assert max(found) > 0.99, "a bound that nobody comes near is not tried"
 
@@ -136,9 +140,10 @@ Shares = Callable[[Sequence[Assigned], float], Mapping[int, tuple[float, ...]]]
 def releases(
     owned: Sequence[Owned], mechanisms: Sequence[Mechanism], tokens: int, shared: Shares, spent: Mapping[int, float]
 ) -> list[float]:
-    """Log-probabilities of all that runs can release one after the other, each going on from what those before spent.
+    """Log-probabilities of all releases of runs, one after the other.
 
-    Every run has two batches, of the same users' contexts.
+    Each run goes on from what those before spent. Every run has two batches, of the same users'
+    contexts.
     """
     if not mechanisms:
         return [0.0]
@@ -157,7 +162,7 @@ def releases(
 def _ends(
     owned: Sequence[Owned], mechanism: Mechanism, tokens: int, budgets: Sequence[float] | None
 ) -> list[tuple[float, dict[int, float]]]:
-    """A batch's texts: each one's log-probability, and what users have spent by its end (`spent_by`)."""
+    """A batch's texts: the log-probability of each, and users' spending by its end (`spent_by`)."""
     decoder = Decoder(mechanism, tuple(context for *_, context in owned), tokens)
     limits, found = np.array(budgets or ()), []
 
@@ -181,7 +186,10 @@ def _ends(
 
 
 def shares_of_users(random: np.random.Generator, shared: Shares = allowances) -> list[float]:
-    """Of a user who goes, of one whose contexts are replaced by others, and of one record, in up to three runs."""
+    """The shares of neighbours by one user, by one user's replaced contexts, and by one record.
+
+    There are up to three runs.
+    """
     divisor, tokens = float(random.choice([0.7, 2.0])), int(random.integers(1, 4))
     cost = float(zcdp_of_draw(2 * CLIP / divisor))
     budget = cost * float(random.choice([0.3, 1, 1.5, 2, 4, 8])) * (1 + 1e-6)
@@ -230,7 +238,7 @@ def test_no_releases_of_many_more_users_cost_more_than_one_budget() -> None:
 
 
 def rows_with_equal_texts(random: np.random.Generator) -> list[Owned]:
-    """Rows of three users, whose few texts are often the same; the texts of a batch take sides together."""
+    """Rows of three users with many equal texts; a batch's texts take sides together."""
     plain = int(random.integers(2**32))
     texts: list[tuple[int, int | tuple[int, int]]] = [(0, (0, 1)), (0, (1, -1)), (1, (0, 1)), (0, plain)]
     rows = [(int(random.integers(3)), *texts[int(random.integers(4))]) for _ in range(random.integers(2, 6))]
@@ -246,9 +254,10 @@ def one_of_equal_rows(rows: Sequence[Owned], last: bool) -> list[Owned]:
 def shares_of_raw_users(
     rows: Sequence[Owned], divisor: float, draws: int, tokens: int, *, last: bool
 ) -> tuple[list[float], list[float]]:
-    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where a most is declared.
+    """The shares of each user removed from the raw rows, by shared and by declared budgets.
 
-    Declared are the most records that any user may have; then a text that two users have stays while one of them does.
+    Rows are either cleaned and share budgets, or a most is declared. Declared are the most records
+    that any user may have; then a text that two users have stays while one of them does.
     """
     budget = float(zcdp_of_draw(2 * CLIP / divisor)) * draws * (1 + 1e-6)
     run = [mean(budget, divisor)]
@@ -274,7 +283,7 @@ def shares_of_raw_users(
 
 @pytest.mark.parametrize("last", [True, False])
 def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_does_not(last: bool) -> None:
-    """Over raw neighbours: what is kept of equal rows follows from all users, and so do the shares of the others."""
+    """Over raw neighbours, the rows kept of equal ones, and others' shares, depend on all users."""
     random = np.random.default_rng(29)
     settings = [(2.0, 1, 1), (10.0, 1, 1), (2.0, 2, 2), (10.0, 1, 2)]
     some = [(rows_with_equal_texts(random), *settings[int(random.integers(4))]) for _ in range(120)]
@@ -288,7 +297,7 @@ def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_doe
 @pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
 def test_shares_that_are_none_are_seen_to(shared: Shares) -> None:
     random = np.random.default_rng(28)
-    assert max(share for _ in range(60) for share in shares_of_users(random, shared)) > 1.2
+    assert any(share > 1.2 for _ in range(60) for share in shares_of_users(random, shared))
 
 
 def by_the_aggregate(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
@@ -310,12 +319,12 @@ def half_price(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles
 @pytest.mark.parametrize("spend", [by_the_aggregate, a_token_too_long, half_price])
 def test_decoders_that_break_the_rule_are_seen_to(spend: Spend) -> None:
     random = np.random.default_rng(24)
-    found = [share for _ in range(150) for share in shares(some_decoder(random, spend), random)]
-    assert max(found) > 1.05
+    decoders = (some_decoder(random, spend) for _ in range(150))
+    assert any(share > 1.05 for decoder in decoders for share in shares(decoder, random))
 
 
 def test_a_draw_costs_what_the_worst_of_its_range_does() -> None:
-    """Two outcomes at the ends of an interval of losses are the worst; all of them, and all orders."""
+    """Outcomes at both ends of an interval of losses are the worst of all, at all orders."""
     for eta in (0.01, 0.1, 0.5, 0.999, 1.001, 2.0, 6.0, 30.0):
         upper = np.linspace(0, eta, 4001)
         with np.errstate(divide="ignore"):

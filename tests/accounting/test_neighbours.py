@@ -1,4 +1,7 @@
-"""Release-level curves against exact laws of all texts of small decoders: no neighbour is above, what voids them is."""
+"""Release-level curves against exact laws of small decoders.
+
+No neighbour is above the curve, and whatever voids it is.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def test_no_neighbour_is_above_when_the_others_places_are_drawn_too(decoders: in
 @pytest.mark.parametrize("decoders", SIZES)
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
 def test_the_worst_pairs_come_close(steps: int, batches: int, generated: int, decoders: int) -> None:
-    """Batches that play the recursion's own pairs, climbing: little is given away, next to nothing where g is 1."""
+    """Climbing batches that play the recursion's own pairs come near the curve, nearest at g 1."""
     eta, rng = 1.0, np.random.default_rng(3)
     bound, best = at_losses(of_release(eta, steps, batches, generated)), 0.0
     for _ in range(max(1, decoders // 2400)):
@@ -169,7 +172,7 @@ def pairs_of(batches: int, eta: float = 2.0, t: float = 1.5) -> tuple[list[Doubl
 
 
 def place_given_the_others(texts: list[str], hers: str, batches: int) -> Doubles:
-    """Where the library's hash puts her text [batches], for whoever knows that others are in batches 0, 1, 0, ..."""
+    """Where the hash puts her text [batches], given that others are in batches 0, 1, 0, ..."""
     found = np.zeros(batches)
     for number in range(6000):
         hashing = KeyedHash(number.to_bytes(32, "big")).of_round(0)
@@ -180,7 +183,10 @@ def place_given_the_others(texts: list[str], hers: str, batches: int) -> Doubles
 
 
 def times_above(weights: Doubles, steps: int, eta: float) -> tuple[float, float]:
-    """How many times above the release level's and one batch's curve a mean is, she placed so, the others given."""
+    """Ratios of a release to the release level's curve and to one batch's, others given.
+
+    `weights` is the probability that she is in each batch.
+    """
     batches = len(weights)
     toys = Toys(np.random.default_rng(12), 240, steps, eta)
     without = toys.placed(batches, 2)
@@ -193,7 +199,7 @@ def times_above(weights: Doubles, steps: int, eta: float) -> tuple[float, float]
 
 
 def test_a_row_kept_beside_its_equal_is_above_and_one_of_its_own_is_not() -> None:
-    """Equal rows are hashed alike: whoever knows where one is knows where the other goes. So records are a set."""
+    """Equal rows are hashed alike, so one's place gives away the other's: records are a set."""
     alone = place_given_the_others(["a", "b"], "c", 4)
     assert alone == pytest.approx([0.25] * 4, abs=0.1)
     assert times_above(np.full(4, 0.25), 2, 1.5)[0] <= 1
@@ -243,7 +249,10 @@ def slices(records: int, size: int, hers: int) -> list[tuple[int, ...]]:
 
 
 def test_slices_of_a_fixed_size_are_above() -> None:
-    """She moves all later records to another batch; with places drawn by hashes nobody else moves."""
+    """She moves all later records to another batch.
+
+    With places drawn by hashes nobody else moves.
+    """
     toys = Toys(np.random.default_rng(9), 400, 2, 1.0)
     base, contributions = toys.base(2), toys.records(5)
 
@@ -270,7 +279,10 @@ def test_the_direction_of_an_added_record_alone_is_below_that_of_a_removed_one()
 
 
 def test_noisy_counts_are_not_allocated() -> None:
-    """A count that is noised shows a record whichever batch it is in: allocated like the texts, it is too small."""
+    """A noised count shows a record in any batch.
+
+    Allocated like the texts, its figure is too small.
+    """
     laplace = privacy_profile(0.0, 0, LEAST, laplace=(1.0,))
     assert laplace is not None
     wrong = allocated(laplace, 4, 4, LEAST)
@@ -284,7 +296,7 @@ def test_noisy_counts_are_not_allocated() -> None:
 
 
 def test_a_gaussian_of_the_same_rho_is_no_bound() -> None:
-    """The tempting shortcut is below what a pair of draws reaches, behind secret batches as well."""
+    """The tempting shortcut is below what a pair of draws reaches, even behind secret batches."""
     rho = zcdp_of_range(2.0, 1)
     mu, points = math.sqrt(2 * rho), np.arange(4000) * 0.002
     cdf = np.vectorize(lambda z: 0.5 * math.erfc(-z / math.sqrt(2)))

@@ -84,11 +84,12 @@ def test_randomised_response_is_right_no_more_often(m, epsilon, delta):
 
 
 def most_right(epsilon: float, delta: float, m: int) -> list[float]:
-    """The most probability of v or more right guesses of m, for v from 0 to m, under any (epsilon, delta) mechanism.
+    """The most probability of v or more right guesses of m under any (epsilon, delta) mechanism.
 
-    Averaging a mechanism over all permutations and exchanges of coins keeps its guarantee and its number of right
-    guesses, so the probability a_k of one output with k right ones is all there is. A coin that turns takes an output
-    with k right ones to k + 1 or k - 1.
+    It is given for v from 0 to m. Averaging a mechanism over all permutations and exchanges of
+    coins keeps its guarantee and its number of right guesses, so the probability a_k of one output
+    with k right ones is all there is. A coin that turns takes an output with k right ones to k + 1
+    or k - 1.
     """
     pairs = [(k, k + 1) for k in range(m)] + [(k + 1, k) for k in range(m)]
     counts = [math.comb(m, k) for k in range(m + 1)]

@@ -1,4 +1,4 @@
-"""Rebalancing: Laplace noise on counts of records, against actual changes of counts and loss distributions."""
+"""Rebalancing: Laplace noise on record counts, against actual changes and loss distributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_epsilon_and_scale_are_inverse_and_rounded_up(epsilon: float, relation: 
 
 
 def test_events_cover_every_change_of_the_counts() -> None:
-    """Whichever of three clusters the records leave and enter, exact loss distributions are below the events'."""
+    """However records leave and enter three clusters, exact losses are below the events'."""
     for records, relation in itertools.product([1, 2], ["add_remove", "replace"]):
         scale, delta = 2.0, 0.01
         epsilon = rebalancing_epsilon(scale, relation, records)

@@ -59,15 +59,15 @@ def release(
 TABLE = [
     (2 * 2 / (32 * 0.7), 48, 1e-5, (14, 2), 1, 1, 2.53, 0.48),
     (0.1875, 367, NEWS, (1687, 1687), 1, 1, 9.26, 1.98),
-    (0.1875, 367, NEWS, (421, 421), 1, 1, 9.26, 3.25),
-    (0.046875, 689, NEWS, (421, 421), 1, 1, 2.70, 0.115),
+    pytest.param(0.1875, 367, NEWS, (421, 421), 1, 1, 9.26, 3.25, marks=pytest.mark.slow),
+    pytest.param(0.046875, 689, NEWS, (421, 421), 1, 1, 2.70, 0.115, marks=pytest.mark.slow),
     (0.046875, 689, NEWS, (105, 105), 1, 1, 2.70, 0.245),
     (0.125, 64, 1e-5, (38, 38), 1, 1, 2.00, 0.2974),
-    (0.125, 64, 1e-5, (337, 337), 1, 1, 2.00, 0.09),
+    pytest.param(0.125, 64, 1e-5, (337, 337), 1, 1, 2.00, 0.09, marks=pytest.mark.slow),
     (0.125, 64, 1e-5, (38, 38), 33, 1, 15.78, 2.00),
     pytest.param(0.125, 64, 1e-5, (337, 337), 290, 1, 71.86, 1.99, marks=pytest.mark.slow),
     (0.125, 64, 1e-5, (38, 38), 1, 5, 13.09, 1.75),
-    (0.125, 64, 1e-5, (38, 38), 1, 2, 4.37, 0.64),
+    pytest.param(0.125, 64, 1e-5, (38, 38), 1, 2, 4.37, 0.64, marks=pytest.mark.slow),
 ]
 
 
@@ -343,7 +343,10 @@ def test_rejects_what_no_release_is() -> None:
 
 @pytest.mark.parametrize("rho", [1e-40, 1e-19, 1e-9, 1e-4, 0.03, 1.0, 9.0])
 def test_the_region_of_zcdp_is_no_smaller_than_what_its_mechanisms_reach(rho: float) -> None:
-    """Randomised response that is rho-zCDP attains delta(0); normal noise and single draws lie below everywhere."""
+    """Randomised response that is rho-zCDP attains delta(0).
+
+    Normal noise and single draws lie below everywhere.
+    """
     found, losses = zcdp_profile(rho, 1e-6), np.linspace(0, 2 * math.sqrt(rho), 9)
     assert found.deltas[0] == pytest.approx(most_variation(rho), rel=1e-3)
     epsilon = 2 * math.atanh(most_variation(rho) * (1 - 1e-9))

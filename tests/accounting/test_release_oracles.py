@@ -1,4 +1,4 @@
-"""Release-level curves against samples of the release's likelihood ratio, and against another accountant's bounds."""
+"""Release-level curves against sampled likelihood ratios and another accountant's bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEWS = 108_000**-1.1
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair with a profile that is given at grid points, chords in exp(e) between them; alike in both directions.
+    """A pair with its profile at grid points, chords in exp(e) between; alike in both directions.
 
     Attributes:
         step: of its losses, in nats.
@@ -71,7 +71,10 @@ SAMPLED = [
 
 @pytest.mark.slow
 def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> None:
-    """38 batches, eta 0.125, 64 tokens: the larger direction within 4 standard errors, the other one not above."""
+    """38 batches, eta 0.125, 64 tokens.
+
+    The larger direction is within 4 standard errors; the other one is not above.
+    """
     batches, draws = 38, 2_000_000
     profile = batch_profile(0.125, 64, 1e-5)
     claimed = deltas_at(allocated(profile, batches, batches, 1e-5), np.array([e for e, *_ in SAMPLED]))
@@ -116,7 +119,7 @@ THEIRS = [
 def test_another_accountants_bounds_enclose_ours(
     eta: float, tokens: int, delta: float, batches: int, grid: float, theirs: float
 ) -> None:
-    """Random allocation of PLD_accounting, by geometric convolutions of its own, from above and from below."""
+    """PLD_accounting's random allocation, by its own geometric convolutions, from both sides."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImportWarning)  # that numba is not there
         them = pytest.importorskip("PLD_accounting", reason="pip install PLD-accounting")

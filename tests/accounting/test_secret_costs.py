@@ -1,4 +1,4 @@
-"""Release-level ex-post costs: no record tells more of the texts that came out to whoever knows all else."""
+"""Release-level ex-post costs bound what the texts tell about a record when all else is known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = json.loads((Path(__file__).parent / "data" / "bbc_median_costs.json").rea
 
 @dataclass
 class Drawn:
-    """One round of many toys whose texts were drawn: costs [n, g, 2], log-ratios of hers and another's text [n, g]."""
+    """One round of many toys: costs [n, g, 2], log-ratios of hers and another's text [n, g]."""
 
     costs: Doubles
     hers: Doubles
@@ -32,7 +32,10 @@ class Drawn:
 
 
 def drawn(toys: Toys, batches: int, generated: int, hers: Doubles, another: Doubles, own: np.ndarray) -> Drawn:
-    """Draw texts with her in batch `own` [n], -1 where she is not in the data; ratios are to the data without her."""
+    """Draw texts with her in batch `own` [n], or -1 without her.
+
+    Ratios are to the data without her.
+    """
     n = toys.decoders
     without = toys.placed(batches, 2)[:, :generated]
     actual = without.copy()
@@ -78,7 +81,7 @@ SHAPES = [(1, 1, 1), (1, 2, 2), (2, 3, 3), (3, 4, 2), (2, 4, 1), (3, 2, 2)]
 
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
 def test_no_record_tells_more_than_the_release_level_cost(steps: int, batches: int, generated: int) -> None:
-    """Who knows all other records and their batches, over two rounds: with her in the data, and with her to come."""
+    """Someone knows all other records and batches, over two rounds: she is in, or is to come."""
     best = 0.0
     for eta in (0.5, 2.0, 8.0):
         toys = Toys(np.random.default_rng(8), 200, steps, eta)
@@ -112,7 +115,10 @@ def median(contexts: Doubles) -> Doubles:
 
 
 def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
-    """The second record's box belongs around the data without the first: `replace` stays at the batch level."""
+    """The second record's box belongs around the data without the first.
+
+    So `replace` stays at the batch level.
+    """
     rng, n, steps, clip = np.random.default_rng(10), 3000, 3, 4.0
     # Two batches of one context each, one of which she equals where she is: it has no cost, and with another it has.
     rest, another = (np.sign(rng.uniform(-1, 1, (n, k, steps, 1, VOCABULARY))) * clip for k in (2, 1))
@@ -138,7 +144,7 @@ def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
 
 
 def test_real_costs_are_what_the_issue_says() -> None:
-    """2.01 nats for whoever knows the batches, .62 for who does not; 1.97 if a label had the two alone."""
+    """2.01 nats if the batches are known, 0.62 if not; 1.97 if a label had the two alone."""
     costs = {(0, group): np.array(known) for group, known in enumerate(REAL["costs"].values())}
     groups = range(len(costs))
     assert 2.00 < max(known.max() for known in costs.values()) <= 2.01

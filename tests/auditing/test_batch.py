@@ -1,4 +1,7 @@
-"""An audit says the same wherever its batches are read, keeps nothing of a step, and tells of workers that die."""
+"""An audit is the same wherever its batches are read.
+
+It keeps nothing of a step, and tells of workers that die.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ KINDS = [
 
 
 class Shuffled:
-    """An engine whose batches are read in another order, by workers that share nothing, and travel as bytes."""
+    """An engine that reads batches in another order.
+
+    Its workers share nothing, and batches travel as bytes.
+    """
 
     def map(self, make_worker: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any]) -> Generator[Any, None, None]:
         listed = list(tasks)

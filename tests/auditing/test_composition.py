@@ -1,4 +1,4 @@
-"""What releases of the same records cost together: totals by kind, what is refused, and what is shown."""
+"""The joint cost of releases of the same records: totals by kind, refusals, and displays."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any
 
 
 def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
-    """Equal ones are no sign of one draw: where noise leaves no leaf, every draw gives the origin."""
+    """Equal centres are no sign of one draw.
+
+    Where noise leaves no leaf, every draw gives the origin.
+    """
     own = np.random.default_rng(3).normal(size=(40, 6))
     private = own / np.linalg.norm(own, axis=1, keepdims=True)
     method = Chang(5, 0.1, 1e-6, 4)
@@ -255,7 +258,10 @@ def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
 
 
 def test_releases_by_one_key_are_composed_in_the_batch(make_run: Any) -> None:
-    """Dearer than two keys', and cheaper than for whoever knows the batch; of other batches by that key, as dear."""
+    """Same-key releases cost more than two keys', and less than for someone who knows the batch.
+
+    A release of other batches by that key costs as much.
+    """
     one = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1))
     two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key=THIRD_KEY))
     assert one.approximate.figure and two.approximate.figure and one.batch_approximate.figure

@@ -1,4 +1,4 @@
-"""Figures combine with their own kind only, and a node's value is what its rule makes of its children."""
+"""Figures combine with their own kind only, and a rule gets a node's value from its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audit recomputes is a bound on actual neighbours, for the relation and the unit of the claim."""
+"""Recomputed figures bound actual neighbours, for the claim's relation and unit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_probabilities(values, tau):
 
 
 def losses(steps, tokens, tau, neighbour):
-    """log p(x) - log p'(x) of the whole sequence, where `neighbour` changes each step's contexts."""
+    """log p(x) - log p'(x) of the whole sequence; `neighbour` changes each step's contexts."""
     return math.fsum(
         log_probabilities(values, tau)[x] - log_probabilities(neighbour(values, x), tau)[x]
         for values, x in zip(steps, tokens, strict=True)
@@ -126,7 +126,7 @@ def bound(values, x, relation):
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
-    """The trap in the paper's bound for even n: shown, so that nobody takes one figure for the other."""
+    """The trap in the paper's bound for even n: nobody should take one figure for the other."""
     values = np.array([[6.0, 6.0], [6.0, -6.0], [5.0, 6.0], [4.0, 6.0]])
     against = replace(2, 1, seed=0)
     loss = abs(losses([values], [1], 1.0, against))
@@ -326,7 +326,7 @@ def test_a_failed_claim_gives_both_numbers(make_run):
 
 
 def test_says_why_secret_batches_gain_nothing(make_run):
-    """At a delta beyond the bound's precision both levels have one figure, and the accountant's reason stands there."""
+    """Beyond the bound's precision both levels have one figure, with the accountant's reason."""
     run = make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean")
     run.edit_manifest({"claim.delta": 1e-40})
     found = audit_run(run.path).guarantees.approximate

@@ -40,7 +40,7 @@ def band_of(batches: list[list[float]]) -> TokenBand:
 
 
 def at_or_below(bound: float, value: float) -> bool:
-    """Whether a bound is at most the value, and at most a bin away from it where bins have a width."""
+    """Return whether a bound is at most the value, and at most one bin (if wide) away from it."""
     return bound <= value and (bound >= value / WIDTH or value > 2.0**12 or value <= 2.0**-30)
 
 

@@ -35,7 +35,10 @@ def failed(folder: Path) -> AuditResult:
 
 
 def hostile(folder: Path) -> AuditResult:
-    """A run whose maker controls every text that a report shows; released texts have come through an audit."""
+    """A run whose maker controls every text of a report.
+
+    Released texts have come through an audit.
+    """
     run, texts = hostile_run(), [HOSTILE + long for long in LONG] * 3
     released = changed(folder / "bbc-hostile", [{"text": text, "label": text} for text in texts])
     labels = zip(run.batches, LONG, strict=False)

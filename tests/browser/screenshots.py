@@ -1,4 +1,4 @@
-"""The first screen of a report that passes and of one that fails, as pictures for the documentation.
+"""The first screens of a passing and a failing report, as pictures for the documentation.
 
 python -m tests.browser.screenshots
 """

@@ -1,4 +1,4 @@
-"""Every page as a reader has it: in a browser without network, on a phone, in the dark, by keyboard, on paper."""
+"""Pages as readers have them: in an offline browser, on a phone, dark, by keyboard, on paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets are held to the last bit: whatever lies between may be decided by somebody else's records."""
+"""Budgets hold to the last bit: other people's records may decide on anything in between."""
 
 from __future__ import annotations
 

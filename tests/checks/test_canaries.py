@@ -1,4 +1,4 @@
-"""How often honest coins raise an alarm, when a check of them could not fail, and what a report says of them."""
+"""Honest coins' alarm rate, checks of coins that could not fail, and a report's words on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check(result, check_id="canaries.lower-bound"):
 
 
 def test_a_check_that_could_not_fail_is_not_applicable(make_run):
-    """Sixteen coins that are nearly told by their own log-ratios: all guesses right are no surprise."""
+    """Guesses that are all right are no surprise for 16 coins that their log-ratios nearly tell."""
     kind = {"aggregator": "mean", "sizes": (1,) * 16, "canaries": 16, "divisor": 1.0, "max_tokens": 6}
     found = check(make_run(**kind).audit())
     assert (found.status, found.applicable) == ("skip", False)
@@ -39,7 +39,10 @@ def test_without_canaries_neither_check_is_about_the_run(make_run):
 
 
 def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
-    """The claim is held against the coins even where the record is right: here it is another than the run's."""
+    """The coins refute a claim even where the record is right.
+
+    The claim is another than the run's.
+    """
     run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
     assert check(run.audit()).status == "pass"
     run.edit_manifest({"claim.epsilon": 1e-3, "claim.delta": 1e-9})
@@ -75,7 +78,7 @@ def test_nothing_of_them_is_in_a_public_report(make_run):
 
 @pytest.mark.parametrize(("games", "draws"), [(20, 4_000), pytest.param(200, 50_000, marks=pytest.mark.slow)])
 def test_honest_coins_raise_an_alarm_once_in_ten_thousand_runs_at_most(games, draws):
-    """Log-ratios of any size, and coins drawn as these ratios say: both tests together have twice ALARM_AT to share."""
+    """Log-ratios of any size, and coins drawn by them: both tests together share 2 * ALARM_AT."""
     generator, alarms = np.random.default_rng(5), 0
     for _ in range(games):
         coins = int(generator.integers(LEAST_CANARIES, 120))

@@ -264,7 +264,7 @@ def test_result_lists_every_check_of_the_catalogue_once(make_run):
 
 
 def test_all_ways_to_stop_are_covered(make_run):
-    """The runs above hold sequences of every ending, else release.text would be tested on one only."""
+    """The runs above hold sequences of every ending, so that release.text is tested on each."""
     run = make_run(sizes=ALL_SIZES, seed=0)
     lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     assert {line["stop"] for line in lines} == {"end-token", "max-tokens"}
@@ -278,7 +278,7 @@ def test_evidence_is_on_the_scale(make_run):
 
 
 def test_rules_that_a_run_happens_to_keep_pass(make_run, failed):
-    """What is declared afterwards and was nearly broken: by a token less, a longer word, another order."""
+    """Rules declared afterwards, nearly broken by a token less, a longer word or another order."""
     for seed, rules in (
         (1, {"decoding.least_tokens": 0, "decoding.banned_words": ["w55"]}),
         (5, {"decoding.least_tokens": 1}),

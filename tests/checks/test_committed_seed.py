@@ -58,7 +58,7 @@ def interval(scores: np.ndarray, temperature: float, token: int) -> tuple[float,
 def test_the_sampler_draws_the_token_whose_interval_holds_the_number(
     seed, size, spread, levels, double, temperature, where
 ):
-    """Ties, values at the floor, far tails and both precisions: the audit's line is the sampler's."""
+    """Ties, values at the floor, far tails and both precisions: audit and sampler draw one line."""
     random = np.random.default_rng(seed)
     scores = np.round(random.normal(size=size) * levels) / levels * spread
     scores = np.maximum(scores, np.quantile(scores, random.random())).astype(np.float64 if double else np.float32)

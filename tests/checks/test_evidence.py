@@ -148,7 +148,10 @@ MEANS = (
 
 
 def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
-    """Without them nothing does: by n or by 4, four contexts give one mean, and a weight shows nowhere."""
+    """Without contexts nothing shows: over n or over 4, four contexts give one mean.
+
+    A weight shows nowhere either.
+    """
     for kind in MEANS:
         shown, hidden = (make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False))
         check = check_of(shown, "mechanism.divisor")
@@ -160,7 +163,10 @@ def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
 
 
 def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
-    """Its sums have no terms, so they are shown: 0. One batch that has some is enough to leave the run open."""
+    """Sums without terms are shown to be 0.
+
+    One batch that has some is enough to leave the run open.
+    """
     result = make_run(aggregator="mean", sizes=(0, 0), contexts=False).audit()
     assert (check_of(result, "mechanism.divisor").status, result.verdict) == ("pass", "pass")
     result = make_run(aggregator="mean", sizes=(0, 3), contexts=False, max_tokens=1).audit()
@@ -170,7 +176,10 @@ def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
 
 
 def test_few_contexts_that_agree_are_no_other_divisor(make_run):
-    """Six contexts that favour six tokens, over 4: the mean of the others is -c, as if it were over 6."""
+    """Six contexts favour six tokens, over 4.
+
+    The mean of the others is -c, as if it were over 6.
+    """
     run = make_run(aggregator="mean", sizes=(6, 6), divisor=4.0, max_tokens=1)
 
     def favouring(draft):
@@ -201,7 +210,10 @@ STEP = ReplayedStep(batch=0, position=1, difference=0.0, tolerance=1.0)
 
 
 def test_a_replay_shows_what_the_record_leaves_open(make_run):
-    """As far as it went, which the check says. A replay that shows nothing, or other values, shows nothing here."""
+    """The check says how far a replay went.
+
+    A replay that shows nothing, or other values, shows nothing here.
+    """
     coarse = dataclasses.replace(STEP, difference=0.5)
     wrong = dataclasses.replace(STEP, difference=2.0)
     run = make_run(aggregator="mean", contexts=False)
@@ -231,7 +243,10 @@ def test_the_model_alone_shows_what_is_public(make_run):
 
 
 def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run):
-    """Two batches part at the second token: a support, or an anchor, of private logits from there on."""
+    """Two batches part at the second token.
+
+    From there on, a support or an anchor has private logits.
+    """
     for start, status in ((0, "fail"), (1, "skip")):
         run = make_run(
             aggregator="mean",
@@ -298,7 +313,10 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
 
 
 def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
-    """An ex-post claim is about one output: what all outputs together show is no objection to it."""
+    """An ex-post claim is about one output.
+
+    Figures for all outputs together cannot refute it.
+    """
     for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
         attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None)
         result = audit_run(make_run(aggregator=aggregator).path, replay=replayed(attack=attack))
@@ -313,7 +331,10 @@ def test_a_maximum_over_some_batches_is_not_judged(make_run):
 
 
 def test_who_a_user_is_stays_the_runs_word(make_run):
-    """A column of the rows' numbers counts one record each: readers outside are told what the count rests on, too."""
+    """A column of row numbers gives each user one record.
+
+    Readers outside are told what the count rests on, too.
+    """
     run = make_run(unit="user", records_per_user=2, width=3)
     run.edit_manifest({"data.user": "row"})
     run.rehash()

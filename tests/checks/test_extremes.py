@@ -1,4 +1,4 @@
-"""Honest runs whose clip is very many temperatures: scores of 10^8 nats and more, and ties among the highest."""
+"""Honest runs whose clip is very many temperatures: scores of 10^8 nats and more, and top ties."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def test_honest_runs_pass_at_any_temperature(make_run, temperature, kind):
 @pytest.mark.parametrize("ratio", [1e6, 1e7, 3e8, 1e9, 1e12, 1e200])
 @pytest.mark.parametrize(("contexts", "tied"), [(8, 2), (9, 3), (20, 7)])
 def test_fixed_columns_that_tie_for_the_first_place_have_their_probability(make_run, ratio, contexts, tied):
-    """Contexts agree on some tokens, all at the clip. Their score is far above what its logarithm may be off by."""
+    """Contexts agree on some tokens at the clip.
+
+    Their score is far above the possible error of its logarithm.
+    """
     spec = make_run.generator(temperature=6.0 / ratio).spec
     values = np.random.default_rng(0).integers(-6, 6, (contexts, 12)).astype(np.float32)
     values[:, :tied] = 6.0

@@ -491,7 +491,10 @@ def records_of_two_batches_swapped(run):
 
 
 def of_cell(change: Callable[[list[list[str]], list[list[str]]], None], cell: int) -> Callable[[Any], None]:
-    """Change the lines of a cell of batch 0; `change` gets all lines and the cell's. Their digest and number follow."""
+    """Change the lines of a cell of batch 0; their digest and number follow.
+
+    `change` gets all lines and the cell's.
+    """
 
     def plant(run):
         assigned(lambda lines: change(lines, [line for line in lines if line[1:] == ["0", str(cell)]]))(run)
@@ -1020,7 +1023,7 @@ plain("noisy_counts_of_half_the_records", grouped(noisy_counts=[[80, -3, 150, 24
 
 @fault("rebalancing.noise", clusters="public-centers-rebalanced", sizes=(3, 4, 230, 230))
 def noisy_counts_of_fewer_records_than_a_label_has_in_its_batches(run):
-    """460 records in batches of the second label, and 240 by its counts, with which all else agrees."""
+    """The second label has 460 records in batches, but 240 by its counts; all else agrees."""
     run.edit_clusters(noisy_counts=[[80, -3, 680, 3], [0, 120, 0, 120]])
     run.edit_manifest({"clustering.records_per_batch": 20.0, "clustering.most_batches": 8})
 
@@ -1077,7 +1080,10 @@ plain("other_key_of_clusters", manifest(batching__key="ab" * 32), "partition.sta
 
 @fault("partition.disjoint", "partition.stable", **REBALANCED)
 def record_in_another_clusters_batch(run):
-    """Of cluster 0 and hashed to its batch, which is another number among the eight of cluster 2."""
+    """A record of cluster 0 hashes to its batch.
+
+    Among the eight batches of cluster 2, that batch has another number.
+    """
     keyed, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
     hashing = keyed.of_round(0)
 
@@ -1262,7 +1268,7 @@ plain("divided_by_the_larger_number", become(divide_by="larger"), "mechanism.div
 
 
 def summed(change: Callable[[Any], Any], *steps: int) -> Callable[[Any], None]:
-    """What steps of batch 0, or all of them, make of their contexts; everything else follows as it should.
+    """Change the aggregates of batch 0's given steps, or of all; everything else follows.
 
     `change` gives the mean from contexts [n, S]. It is kept within what the divisor allows.
     """
@@ -1820,7 +1826,10 @@ plain("one_key_in_every_round", become(one_key=True), "partition.disjoint", **RO
 
 @fault("partition.disjoint", **ROUNDS)
 def record_of_another_group_in_every_round(run):
-    """Of a record that some round shows: where all its batches are left out, nobody can see its group."""
+    """Change the group of a record that some round shows.
+
+    Nobody can see the group of a record whose batches are all left out.
+    """
     batching = RunReader(run.path).manifest.batching
     keys = [KeyedHash(bytes.fromhex(batching.key)).of_round(number) for number in range(batching.rounds)]
 
@@ -1852,7 +1861,7 @@ plain(
 
 @fault("partition.disjoint", **ROUNDS, **MEAN)
 def record_twice_in_a_round(run):
-    """Its line is there once, and a batch of the second round has one context more than the rule sends there."""
+    """The line is there once, and a second-round batch has one context more than the rule sends."""
 
     def drop(lines):
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)).of_round(1)
@@ -1994,7 +2003,7 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
 
 
 def failing_replay(make_run, name: str) -> tuple[Any, Path]:
-    """The audit of a clean run with what a replay found of it, which fails exactly the finding's checks; its path."""
+    """A clean run's audit with a replay, which fails exactly its finding's checks, and the path."""
     found, kind, fails = FINDINGS[name]
     path = make_run(**kind).path
     assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass", name
@@ -2095,7 +2104,10 @@ DIGESTS = {
 
 
 def failing(make_run, name: str) -> tuple[Any, Path]:
-    """The audit of a run with this fault, which passed before and then fails exactly the fault's checks; its path."""
+    """A faulty run's audit, which fails exactly the fault's checks, and the run's path.
+
+    Without the fault it passed.
+    """
     planted = FAULTS[name]
     run = make_run(**planted.kind)
     if run.spec not in CLEAN_KINDS:

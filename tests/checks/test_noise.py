@@ -1,4 +1,4 @@
-"""Noise on record: how rarely honest noise alarms, whenever one looks, and how surely half of it does."""
+"""Recorded noise: honest noise rarely alarms, whenever one looks, and half of it surely does."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sampled(*quantiles: np.ndarray, width: int = 1) -> Repeats:
 
 
 def test_a_bound_on_repetitions_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of draws of 64 values each, how many come again is what a walk over the numbers of distinct ones says."""
+    """A walk over numbers of distinct values tells the repetitions in draws of 64 values."""
     bits, most = 6, 40
     distinct = np.zeros(most + 2)
     distinct[0] = 1.0
@@ -103,7 +103,7 @@ def test_what_is_kept_of_a_long_run_is_bounded_and_still_tells() -> None:
 
 
 def test_honest_noise_alarms_in_no_view() -> None:
-    """Among some thousand steps of a few numbers and of one, and no pattern that is looked for is there by chance."""
+    """No pattern appears by chance among a thousand or so steps of few numbers, or of one."""
     random = np.random.default_rng(6)
     for size in (1, 2, 9):
         found, before = NoiseEvidence(), None
@@ -136,7 +136,11 @@ def test_each_view_tells_its_pattern() -> None:
 
 
 def test_what_tests_say_is_held_against_their_chances() -> None:
-    """By Ville's inequality honest ones seldom have evidence; ones that mostly say the likelier have it soon."""
+    """Chances bound the tests' evidence.
+
+    By Ville's inequality honest tests seldom have evidence; tests that mostly say the likelier
+    outcome have it soon.
+    """
     random = np.random.default_rng(8)
     honest, agreeing, never = NoiseEvidence(), NoiseEvidence(), NoiseEvidence()
     for chance in random.random(1000):

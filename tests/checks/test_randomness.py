@@ -1,4 +1,4 @@
-"""The test of independence: its bets by their definition, how often it alarms on honest runs, and what it detects."""
+"""The independence test: its bets by definition, its alarms on honest runs, and what it detects."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_honest_draws_pass(runs: int) -> None:
 
 @pytest.mark.parametrize("kind", ["texts", "distances", "across", "along"])
 def test_no_bet_expects_more_than_one(kind: str) -> None:
-    """The premise of Markov's inequality: whatever went before, the ratio's mean over the next draw is 1 at most."""
+    """The premise of Markov's inequality: after any past, the next ratio's mean is at most 1."""
     random = np.random.default_rng(4)
     for chances in (distribution(random, 2), distribution(random, 30), distribution(random, 300, 8.0)):
         expected = 0.0

@@ -123,7 +123,10 @@ def test_with_a_delta_of_the_centres_an_ex_post_claim_is_about_sets_of_outcomes(
 
 @given(data=st.data())
 def test_sets_of_outcomes_are_covered_and_single_ones_are_not(data):
-    """Two stages by brute force: (epsilon, delta)-DP centres, then texts with ratios of their own for each centre."""
+    """Two stages by brute force.
+
+    (epsilon, delta)-DP centres, then texts with ratios of their own for each centre.
+    """
     weights = st.lists(st.floats(0.01, 1), min_size=6, max_size=6)
     centers, centers_of_neighbour = (np.array(data.draw(weights)) for _ in range(2))
     texts, texts_of_neighbour = (np.array(data.draw(st.tuples(*[weights] * 6))) for _ in range(2))
@@ -137,7 +140,7 @@ def test_sets_of_outcomes_are_covered_and_single_ones_are_not(data):
 
 
 def test_another_relation_is_worked_out_from_the_scale(make_run):
-    """An honest run can be asked about neighbours that it did not declare: it costs more, and is no contradiction."""
+    """An honest run can be asked about an undeclared relation: a higher cost, no contradiction."""
     path = make_run(**REBALANCED).path
     result = audit_run(path, Question(epsilon=100.0, relation="replace"))
     assert result.guarantees.ex_post.rebalancing == pytest.approx(0.25, rel=EXACT)

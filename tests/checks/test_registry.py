@@ -1,4 +1,4 @@
-"""Every check says what harm its failure does and how to mend it, in words that are the same for every run."""
+"""Every check states its failure's harm and its remedy, in the same words for every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTEXT = {"run", "question"}
 
 
 def templates() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each template of the catalogue, where it stands, and the values beside it that readers outside may see."""
+    """The catalogue's templates: where each stands, and the values that readers outside may see."""
     found = catalogue()
     for code, sentence in found.sentence.items():
         yield code, sentence.text, sentence.public

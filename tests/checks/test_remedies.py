@@ -1,4 +1,4 @@
-"""A remedy that has rows, records or users' data changed keeps the claim true of the data before that change.
+"""A remedy that changes rows, records or users' data keeps the claim true of the data before it.
 
 A rule that looks at one row, or at one user's rows, alone is sound; one
 that looks at other people's is not (docs/sharp-edges.md, "Cleaning across users").

@@ -46,7 +46,7 @@ def nucleus(share: float) -> Draw:
 
 
 def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
-    """Like a language model's medians: a few tokens stand out, and most lie at the floor of the clip."""
+    """Aggregates like a model's medians: few tokens stand out; most are at the clip's floor."""
     random = np.random.default_rng(seed)
     values = np.full((steps, size), -9.0)
     likely = min(size, 400)
@@ -98,7 +98,10 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
 
 @pytest.mark.parametrize("runs", [100, pytest.param(660, marks=pytest.mark.slow)])
 def test_honest_runs_pass(runs: int) -> None:
-    """At most FALSE_ALARMS of honest runs alarm: of 1,980 in all none is to be expected, two would be a finding."""
+    """At most FALSE_ALARMS of honest runs alarm.
+
+    Of all 1,980 none is to be expected; two would be a finding.
+    """
     for size in (2, 30, 2000):
         alarmed = sum(
             bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms()) for seed in range(runs)
@@ -159,7 +162,10 @@ def chances(family: Family, place: int, values: NDArray[np.float64], before: lis
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
 @pytest.mark.parametrize(("size", "dtype"), [(1, "f8"), (2, "f4"), (40, "f4"), (900, "f8")])
 def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: str) -> None:
-    """Every alternative's distribution over all tokens, written out; and no ratio expects more than 1 as declared."""
+    """Every alternative's law over all tokens, written out.
+
+    No ratio's mean exceeds 1 under the declared law.
+    """
     random = np.random.default_rng(5)
     before = random.integers(size, size=12).tolist()
     # Penalties on all tokens alike leave the rest that is set aside, and push the others down to it.
@@ -200,7 +206,10 @@ def test_no_ratio_expects_more_than_one(size: int) -> None:
 
 
 def test_penalties_at_scores_that_leave_nothing_to_others() -> None:
-    """All probability lies on a token that the text has: to push it down is no evidence beyond float64's rounding."""
+    """A token in the text has all probability.
+
+    To push it down is no evidence beyond float64's rounding.
+    """
     step = drawn(np.array([1e9, 1e9, -1e9]), 0, [0, 1])
     found = np.concatenate([family.ratios(step).found for family in FAMILIES])
     assert not np.isnan(found).any()

@@ -1,4 +1,4 @@
-"""Tokens that a seed tells are found, wherever its stream begins; honest draws are never taken for such."""
+"""Tokens that a seed tells are found, wherever its stream begins, and honest draws are not."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def test_numbers_that_rounding_puts_beside_an_edge_hide_nothing():
 
 
 def test_honest_draws_are_not_taken_for_a_seeds():
-    """Markov bounds the alarms; among some hundred runs the evidence of the best seed stays far below one."""
+    """Markov bounds the alarms.
+
+    Among some hundred runs the evidence of the best seed stays far below one.
+    """
     noise = np.random.default_rng(UNKNOWN)
     for number in range(150):
         test = SeedTest(HONEST if number % 2 else Sampling(generator="mt19937", seed=number))

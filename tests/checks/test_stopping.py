@@ -1,4 +1,4 @@
-"""Where texts and batches end: the audit's rule against a naive one, over every way to cut a batch's tokens."""
+"""Ends of texts and batches: the audit's rule against a naive one, over every cut of the tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASONS: tuple[StopReason, ...] = ("end-token", "max-tokens", "budget")
 
 
 def ended(tokens: Sequence[int], stopping: Stopping) -> list[Text] | None:
-    """The texts that a generator would have written with these tokens, by length and reason; None for no whole batch.
+    """The texts a generator would write, by length and reason, or None for an incomplete batch.
 
     A token at a time, as generation goes.
     """

@@ -1,4 +1,7 @@
-"""Which groups of tests .ci/run leaves out, in small repositories; whatever is not known makes all of them run."""
+"""Groups of tests that .ci/run leaves out, in small repositories.
+
+Anything unknown makes all of them run.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 import dpaudit
 from dpaudit.catalogue import catalogue
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, KIND_MEANINGS, ClaimKind, Kind, kind_of_accountant
+from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, KIND_MEANINGS, ClaimKind, Kind
 from dpaudit.results import Guarantees
 from dpaudit.runs import Claim
 
@@ -34,7 +34,6 @@ def test_every_kind_is_registered_with_what_is_asked_of_it() -> None:
         assert kind.id == name and kind.risk in catalogue().sentence
         assert {kind.guarantee, kind.epsilons} <= Guarantees.model_fields.keys()
         assert {*kind.figures} <= Claim.model_fields.keys()
-        assert all(kind_of_accountant(accountant) is kind for accountant in kind.accountants)
 
 
 def test_nothing_covers_what_is_no_number() -> None:

@@ -23,7 +23,7 @@ def cells(notebook: Path) -> list[dict[str, object]]:
 
 
 def program(notebook: Path) -> str:
-    """The cells as one program, which shows the value of each cell's last line as a notebook does."""
+    """The cells as one program that shows the value of each cell's last line, as notebooks do."""
     lines = []
     for cell in cells(notebook):
         tree = ast.parse("".join(cell["source"]))

@@ -1,4 +1,4 @@
-"""The documentation's site builds without a warning, has all that the code has, and needs no network."""
+"""The documentation's site builds without a warning, has all the code, and needs no network."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def public_names(module: ModuleType) -> set[str]:
-    """Functions and classes that a module defines, or that a package exports; aliases of types have no docstring."""
+    """Functions and classes of a module's own, or a package's exports; no aliases of types.
+
+    Aliases have no docstring.
+    """
     names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
     things = {name: getattr(module, name) for name in names}
     own = {name: thing for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}

@@ -1,4 +1,4 @@
-"""The local engine: every result once and in order, whatever becomes of its workers, and no process left behind."""
+"""The local engine: each result once and in order, for any fate of workers, and no process left."""
 
 from __future__ import annotations
 
@@ -259,7 +259,10 @@ def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp
 
 
 def test_no_worker_outlives_a_caller_that_lets_go(workers: ModuleType, tmp_path: Path) -> None:
-    """A generator that is dropped ends its workers, and a process that one of them left does not hold up the end."""
+    """A dropped generator ends its workers.
+
+    A process that one of them left does not hold up the end.
+    """
     results = LocalEngine(2).map(partial(workers.Forking, tmp_path), range(100))
     assert next(results) == 0
     let_go = time.monotonic()

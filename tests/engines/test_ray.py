@@ -1,4 +1,4 @@
-"""The Ray engine, on a cluster of two workers: what the local engine finds, whatever becomes of its actors."""
+"""The Ray engine, on two workers: it finds what the local one does, for any fate of its actors."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_no_more_tasks_are_taken_than_can_soon_run(engine: RayEngine, workers: M
 
 def test_tasks_do_not_wait_for_actors_that_find_no_room(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
     assert list(RayEngine(workers=5).map(partial(workers.Square, tmp_path), range(30))) == [n * n for n in range(30)]
-    assert len(processes(tmp_path)) == 2
+    assert len(processes(tmp_path)) in (1, 2)  # on a busy machine the first may be done before the second is there
 
 
 def test_node_with_another_version_is_refused(
@@ -259,7 +259,10 @@ def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_
 
 
 class StubbornRay(ModuleType):
-    """Does not start the first times, as Ray on a busy machine: it raises a bare Exception, and prints."""
+    """Ray that does not start the first times, as on a busy machine.
+
+    It raises a bare Exception, and prints.
+    """
 
     def __init__(self, failures: int) -> None:
         super().__init__("ray")

@@ -1,4 +1,4 @@
-"""Tiny randomly initialised models with a byte-level tokenizer, and small private data that holds a canary."""
+"""Tiny random models with a byte-level tokenizer, and small private data that holds a canary."""
 
 from __future__ import annotations
 
@@ -107,7 +107,10 @@ def make_config(settings: Callable[..., dict[str, Any]]) -> Callable[..., Config
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]) -> Callable[..., Path]:
-    """Finished runs, to be read and never changed: each config's is made once. Arguments as for `make_config`."""
+    """Finished runs, made once per config: read them, never change them.
+
+    Arguments as for `make_config`.
+    """
     folder = tmp_path_factory.mktemp("generated")
     runs: dict[str, Path] = {}
 
@@ -132,7 +135,7 @@ def own_run(tmp_path: Path, generated: Callable[..., Path]) -> Callable[..., Pat
 
 @pytest.fixture
 def masked_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
+    """Mask a token with the least finite number, which rounds unlike the logits that count."""
     own = passes.forward
 
     def masked(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The GitHub Action's whole way: a config in, a release folder out, with the audit that replays all of it."""
+"""The GitHub Action's whole way: a config in, a release folder with a full replay's audit out."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def plainly_clipped(logits: Floats, support: Support, mechanism: Mechanism) -> F
 
 
 def plainly(logits: Floats, support: Support, mechanism: Mechanism, width: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     values, c = plainly_clipped(logits, support, mechanism), np.float32(mechanism.clip)
     n, size = values.shape
     central = np.empty((2 * width + n % 2, size), dtype=np.float32)
@@ -158,7 +158,7 @@ def test_many_contexts_with_ties_are_ranked_alike() -> None:
 
 
 def test_blocks_of_their_usual_size_give_what_the_definition_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A common row makes most columns lie at the floor, so that blocks are gathered; the last two are not."""
+    """A common row puts most columns at the floor, so blocks are gathered; the last two are not."""
     monkeypatch.setattr(aggregation, "MOST_COLUMNS", 1000)
     for n in (63, 64):
         random = np.random.default_rng(n)
@@ -197,7 +197,10 @@ def test_a_gpu_gives_the_same_numbers() -> None:
 
 
 def test_the_network_puts_the_rows_that_are_asked_for_into_place() -> None:
-    """Of zeros and ones, which suffices for a network (Knuth, theorem Z): all columns of few rows, some of many."""
+    """Zeros and ones suffice for a network (Knuth, theorem Z).
+
+    All columns of few rows are tried, and some of many.
+    """
     random = np.random.default_rng(0)
     for n in (*range(1, 10), 23, 40, 64):
         columns = np.arange(1 << n) >> np.arange(n)[:, None] & 1 if n < 10 else random.integers(0, 2, (n, 500))

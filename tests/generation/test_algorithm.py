@@ -1,4 +1,4 @@
-"""Runs as a whole: what they record and claim, however they are interrupted and whoever shares their passes."""
+"""Whole runs: what they record and claim, however interrupted, and whatever shares their passes."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ generate(load_config(Path("config.yaml")), Path("broken"), progress)
 
 
 def test_batches_are_the_same_whoever_shares_their_passes(generated: MakeRun) -> None:
-    """Bit for bit: a context's logits depend on its own tokens, in whichever row and beside whomever it sits."""
+    """A context's logits depend on its own tokens, bit for bit, in any row and any company."""
     for mechanism, all_rows in (({}, (2, 5, 64)), (MEAN, (5,)), (TOP, (2, 64))):
         alone = generated(mechanism=mechanism, model=ONE_BY_ONE)
         for rows in all_rows:
@@ -306,7 +306,7 @@ class Scarce:
 
 
 def assert_half_as_many_rows(config: Config, run: Path, whole: Path) -> None:
-    """That a run in which memory runs out once goes on with half of its 64 rows, and ends as another did."""
+    """A run out of memory once goes on with half of its 64 rows, and ends as another did."""
     events: list[Event] = []
     generate(config, run, events.append)
     assert [event.rows for event in events if isinstance(event, MemoryRanOut)] == [32]
@@ -328,7 +328,10 @@ def test_where_memory_runs_out_half_as_many_share_a_pass(
 def test_memory_may_run_out_before_a_draw_too(
     tmp_path: Path, make_config: MakeConfig, generated: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step that was not drawn yet is taken again; one that was, is not: there are batches in turns before it."""
+    """An undrawn step is taken again, and a drawn one is not.
+
+    There are batches in turns before it.
+    """
     sections: Sections = {"mechanism": TOP, "record": {"contexts": True}}
     whole, error = generated(**sections), torch.OutOfMemoryError("CUDA out of memory")
     places = itertools.cycle([(name, getattr(worker, name)) for name in ("aggregated", "contributions")])
@@ -514,7 +517,7 @@ def test_a_claim_per_user_covers_all_records_of_one(tmp_path: Path, make_config:
 
 
 def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature: float) -> None:
-    """Sides and central values against taking each context out of the recorded contexts; and the audit's figures."""
+    """Sides and central values against removing each recorded context, and the audit's figures."""
     sums: dict[int, np.ndarray] = {}
 
     def log_softmax(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Runs of anchored contributions: what is public is, records move nothing else, and the audit recomputes all of it."""
+"""Runs of anchored contributions: records move nothing public, and the audit recomputes all."""
 
 from __future__ import annotations
 
@@ -169,7 +169,10 @@ def test_mistakes_in_public_examples_are_told_by_their_place(make_config: MakeCo
 def test_a_token_beyond_the_margin_fails(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that private rows favour, say. After the first step no other batch's support has to agree."""
+    """A token that private rows favour, say.
+
+    After the first step no other batch's support has to agree.
+    """
     own = Mechanism.public_part
 
     def widened(self: Mechanism, logits: Any, ruled: bool) -> PublicPart:
@@ -194,7 +197,7 @@ def test_a_token_beyond_the_margin_fails(
 def test_an_anchor_that_rounding_excuses_is_no_pass(
     make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Off in the same way in all batches, by less than bfloat16 may be off: only an equal one has nothing to hide."""
+    """All batches are off alike, by less than bfloat16 may be: only an equal one hides nothing."""
     config = make_config(**RUNS[0] | {"model": {"dtype": "bfloat16"}})
     own, off = Mechanism.public_part, 0.02
 
@@ -233,6 +236,6 @@ def test_empty_slots_are_terms_of_an_anchored_mean(generated: MakeRun) -> None:
 
 @pytest.mark.usefixtures("masked_token")
 def test_masked_tokens_of_the_whole_vocabulary_are_refused(make_config: MakeConfig, tmp_path: Path) -> None:
-    """Beside the least finite number float32 tells no differences apart, and no bound would say anything."""
+    """Beside the least finite number float32 tells no differences, and bounds would say nothing."""
     with pytest.raises(InputError, match="masked logits: take"):
         generate(make_config(mechanism=DIFFERENCES), tmp_path / "run")

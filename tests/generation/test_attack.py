@@ -35,9 +35,10 @@ EITHER[:2] = np.log(0.5)
 
 @dataclass
 class ToyModel:
-    """Contexts whose logits are a hash of the text so far: alike in shape, apart in height, as a model's are.
+    """Contexts whose logits are a hash of the text so far.
 
-    With `public` it is the public prompt, whose logits they share.
+    They are alike in shape and apart in height, as a model's are. With `public` it is the public
+    prompt, whose logits they share.
     """
 
     contexts: int
@@ -115,7 +116,7 @@ def loudest_context(logits: Floats, public: PublicPart) -> Doubles:
 
 
 def told_by_number(eight: Doubles, other: Doubles) -> StepMechanism:
-    """Gives away whether there are eight contexts, which is `attacked`'s number, or another number of them."""
+    """A mechanism that gives away if there are eight contexts, `attacked`'s number, or another."""
     return lambda logits, public: eight if len(logits) == 8 else other
 
 

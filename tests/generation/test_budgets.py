@@ -1,4 +1,4 @@
-"""Runs whose contexts have budgets of their own: from an epsilon to texts, through kills and memory that runs out."""
+"""Runs whose contexts have budgets: from an epsilon to texts, through kills and lack of memory."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def per_user(owned_file: Path, **sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(run: Path) -> dict[str, float]:
-    """What each user may spend at most, if all of their contexts do: m times the sum of m contexts of a batch."""
+    """Each user's most spending with all of their contexts: m times a batch's sum of m contexts."""
     reader, found = RunReader(run), defaultdict[str, float](float)
     places = [place for place in reader.assignment() if place.batch is not None]
     for batch in reader.batches:
@@ -383,7 +383,10 @@ def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_th
 def test_only_the_model_shows_that_an_earlier_run_passes(
     settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., Any]
 ) -> None:
-    """One batch a label has no other to be held against: the config's model is asked, and nothing is waved through."""
+    """One batch a label has no other to compare with.
+
+    The config's model is asked, and nothing is waved through.
+    """
     one = {"key": None, "batches_per_label": 1, "generate_per_label": 1}
     (tmp_path / "own.yaml").write_text(
         yaml.safe_dump(settings(**BUDGETS | {"batching": one, "decoding": {**DECODING, "test_seed": None}}))

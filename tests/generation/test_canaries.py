@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_contexts_that_are_in(generated):
 
 
 def test_canaries_that_are_out_change_nothing(tmp_path, make_config, monkeypatch):
-    """With all coins out, texts and records are those of a run that has no canaries, bit for bit."""
+    """With all coins out, texts and records are those of a run without canaries, bit for bit."""
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: 0)
     plain = {"batching": BATCHES, "record": {"contexts": True}}
     runs = {name: tmp_path / name for name in ("with", "without")}
@@ -126,7 +126,7 @@ def test_one_that_is_in_changes_its_own_batch_alone(tmp_path, make_config, monke
 
 
 def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypatch):
-    """What the audit works out beside the run, with a canary out, is what a run with it in gives, for these tokens."""
+    """The audit's figures for a canary that is out equal a run's with it in, for these tokens."""
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: 0)
     config = make_config(**ASKED)
     generate(config, tmp_path / "run")

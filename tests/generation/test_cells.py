@@ -1,4 +1,4 @@
-"""Exactly-k cells: what one record, or one user, does to the contexts of actual data sets, and what that costs."""
+"""Exactly-k cells: a record's or a user's effect on actual data sets' contexts, and its cost."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ def most_of(unit: Unit, relation: Relation, records: int) -> int:
 
 
 def exchanged(records: frozenset[Record]) -> Iterator[frozenset[Record]]:
-    """The data set with one record in another's place; with one that is there already, that is one fewer."""
+    """Data sets with one record replaced.
+
+    A replacement that is already there leaves one fewer.
+    """
     for gone, come in itertools.product(sorted(records), POOL):
         yield (records - {gone}) | {come}
 
@@ -113,7 +116,10 @@ def test_a_record_changes_no_more_contexts_than_declared(records: frozenset[Reco
 
 
 def test_an_exchange_changes_contexts_in_every_way_that_the_bound_allows() -> None:
-    """No smaller one holds: two go, two come, or one of each, in one batch and in two. By (gone, come) of a batch."""
+    """No smaller bound holds: two go, two come, or one of each, in one batch and in two.
+
+    Changes are by (gone, come) of a batch.
+    """
     random, seen = np.random.default_rng(0), Counter[tuple[tuple[int, int], ...]]()
     for key in range(40):
         batching = cells_of(2 + key % 2, key=key)
@@ -160,7 +166,7 @@ Doubles = NDArray[np.float64]
 
 
 def values(batch_contexts: Sequence[tuple[Record, ...]], position: int, dtype: str) -> Doubles:
-    """Contributions [n, tokens] that follow from each context's records alone: many for token 0, or against it."""
+    """Contributions [n, tokens] by each context's records alone, many for or against token 0."""
     rows = []
     for context in batch_contexts:
         name = "/".join(f"{record.label}{record.text}" for record in context)
@@ -268,7 +274,10 @@ def test_a_run_that_shows_another_cell_is_caught(
     instead: int,
     without_data: bool,
 ) -> None:
-    """Its first two records make a context more, or the place of one; the latter nobody sees without the data."""
+    """The cell's first two records make one context more, or replace one.
+
+    The latter nobody sees without the data.
+    """
 
     def faulty(batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any) -> Partition:
         parts = partition(batching, clusters, records, centers)

@@ -1,4 +1,4 @@
-"""Runs that commit to a seed, from the config to the gate: as one party, as two, killed, and spread over processes."""
+"""Runs that commit to a seed, from config to gate: one party, two, killed, in several processes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def failure(path: Path) -> InputError:
 
 
 def assert_told(folder: Path, values: dict[str, Any], field: str, given: str, allowed: str) -> None:
-    """That reading these values fails over this field, and says what was given and what is allowed."""
+    """Reading these values fails over this field, and names what was given and what is allowed."""
     path = write(folder, yaml.safe_dump(values))
     error = failure(path)
     assert error.where == f"{path}: {field}"
@@ -450,7 +450,7 @@ def test_configs_are_read_without_pytorch() -> None:
 
 
 def test_contexts_are_recorded_where_a_mean_over_few_tokens_needs_them(settings: Settings) -> None:
-    """Over the whole vocabulary they are too large; medians are held against their central values."""
+    """Over the whole vocabulary contexts are too large; medians have their central values."""
     top = {"support": {"kind": "public-top-k", "size": 5}}
     for mechanism, asked, recorded in (
         ({**MEAN, **top}, None, True),

@@ -93,7 +93,7 @@ def test_the_soak_notices_a_batch_that_is_written_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def first_writer(tmp_path: Path) -> Iterator[tuple[Run, ForkServerProcess]]:
-    """`dpaudit generate`, stopped in the middle of its run and therefore alive for as long as the test wants."""
+    """`dpaudit generate`, stopped in the middle of its run so that it lives as long as the test."""
     run = Run(write_config(tmp_path), tmp_path / "run")
     process = run.start()
     deadline = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""Runs whose texts may not hold something: what comes out, resumed, audited, replayed and attacked."""
+"""Runs whose texts may not hold something: output, resumption, audit, replay and attack."""
 
 from __future__ import annotations
 

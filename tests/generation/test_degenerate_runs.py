@@ -1,4 +1,4 @@
-"""Honest runs of next to nothing pass every check that is about them, at every level of evidence."""
+"""Honest runs of next to nothing pass every check that applies, at every level of evidence."""
 
 from __future__ import annotations
 

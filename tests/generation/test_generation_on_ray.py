@@ -1,4 +1,4 @@
-"""Generation on a Ray cluster of two workers: the run that one process makes, though a worker is killed on the way."""
+"""Generation on two Ray workers makes one process's run, though a worker is killed on the way."""
 
 from __future__ import annotations
 

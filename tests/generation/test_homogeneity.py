@@ -1,4 +1,4 @@
-"""The experiment on homogeneous batches: two runs that differ in nothing else, and ratios that are what they say."""
+"""The experiment on homogeneous batches: two runs that differ in nothing else, and their ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpaudit init`: what it writes is a config that generates, and it reads no label off private data."""
+"""`dpaudit init` writes a config that generates, and reads no label off private data."""
 
 from __future__ import annotations
 
@@ -533,7 +533,7 @@ def test_init_reads_records_in_an_encoding_of_their_own(dpaudit: Dpaudit, tmp_pa
 
 @pytest.mark.parametrize("row", ["two,west", "two,"], ids=["another", "none"])
 def test_labels_that_were_not_named_leave_a_way_on(dpaudit: Dpaudit, tmp_path: Path, row: str) -> None:
-    """There is no config yet that could say that such rows are skipped: the remedy has to do without one."""
+    """No config yet could skip such rows, so the remedy has to do without one."""
     (tmp_path / "own.csv").write_text(f"text,label\none,north\n{row}\nthree,south\n")
     code, _, err = dpaudit("init", "own.yaml", "--data", "own.csv", *DIRECTIONS)
     assert code == 2 and "row 2, column 'label'" in err and "west" not in err

@@ -1,4 +1,4 @@
-"""What a model is told at load: that it cannot generate, or that its contexts move each other's bits."""
+"""Refusals of models at load: one cannot generate, or its contexts move each other's bits."""
 
 import json
 import shutil

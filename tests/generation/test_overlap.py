@@ -1,4 +1,4 @@
-"""Records in texts that are declared public, changed as somebody would who hides them; and texts that are nobody's."""
+"""Records hidden in texts that are declared public, and texts that are nobody's."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
 
 
 def test_a_form_that_many_records_have_is_told_and_is_no_copy() -> None:
-    """And a record that is in the text for the rest of it, or but for little, is a copy all the same."""
+    """A record that is in the text beyond the form, or nearly whole, is a copy all the same."""
     form = "The insured called to report a loss at the premises. An adjuster was sent out on the same day. Outcome: "
     records = [form + some_text(seed, 12) for seed in range(100, 100 + 2 * FORM_RECORDS)]
     (found,) = PublicTexts(examples=[form + some_text(99, 12)]).shared_with(records)

@@ -1,4 +1,4 @@
-"""Runs with a template of the user's own, with and without labels: recorded, replayed, resumed, and compared."""
+"""Runs with the user's own template, with and without labels: record, replay, resume, compare."""
 
 from __future__ import annotations
 

@@ -200,7 +200,10 @@ def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
 
 
 def test_rejects_recorded_places_that_no_batch_has() -> None:
-    """Read back, a number from a file is no index before it is within bounds: a record would be left out, or moved."""
+    """A number read back from a file is no index before its bounds are checked.
+
+    Otherwise a record would be left out, or moved.
+    """
     records = {Record(label, str(number)) for label in LABELS for number in range(20)}
     parts = partition(IN_ROUNDS[3], CLUSTERS, records, {record: center_of(record) for record in records})
     first = parts.assignment[0]
@@ -237,7 +240,10 @@ def centers_of(settings: Batching, records: set[Record]) -> tuple[Clusters, dict
 
 @given(record_sets, st.data())
 def test_each_round_places_all_records_anew(records: set[Record], data: st.DataObject) -> None:
-    """By the round's own key; a record that comes or goes changes one context of each round at most."""
+    """Each round has its own key.
+
+    A record that comes or goes changes one context of each round at most.
+    """
     removed = data.draw(st.sampled_from(sorted(records)))
     for settings in IN_ROUNDS:
         clusters, centers = centers_of(settings, records)

@@ -1,4 +1,4 @@
-"""Shared forward passes against the model's own way, against each other, and for architectures of other kinds."""
+"""Shared forward passes against the model's own way, each other, and other architectures."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def assert_independent(model: LanguageModel) -> None:
 
 
 def test_no_bit_of_a_contexts_logits_depends_on_other_contexts(tiny: LanguageModel) -> None:
-    """The accounting takes each context's logits to depend on that context alone, rounding included."""
+    """The accounting takes a context's logits to depend on it alone, rounding included."""
     assert_independent(tiny)
 
 
@@ -252,7 +252,7 @@ def test_prompts_together_give_the_logits_of_each_alone(tiny: LanguageModel) -> 
 
 @pytest.mark.model
 def test_prompts_together_give_the_logits_of_each_alone_with_smollm2(smollm2: LanguageModel) -> None:
-    """And another prompt moves no bit: the accounting takes a context's logits to depend on that context alone."""
+    """Other prompts move no bit: the accounting takes a context's logits to depend on it alone."""
     assert difference_alone(smollm2) < 1e-3
     longest, shortest = [40] * (PLACES - 1), [41]
     before, after = (all_logits(smollm2, [*PADDED, other]) for other in (longest, shortest))

@@ -10,7 +10,7 @@ STEPS = 48
 
 
 def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
-    """(tokens, of so many) after each batch of four, the first of which was there already; and the screen."""
+    """(tokens, total) after each batch of four, the first of which existed; and the screen."""
     screen = io.StringIO()
     monkeypatch.setattr(terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -31,7 +31,10 @@ def byte_level() -> PreTrainedTokenizerBase:
 
 
 def sentence_pieces(kind: str) -> PreTrainedTokenizerBase:
-    """As Llama 2's and Gemma's: blanks are pieces' own, unknown letters fall back to bytes, a text begins with <s>."""
+    """Tokenizers like Llama 2's and Gemma's.
+
+    Blanks are pieces' own, unknown letters fall back to bytes, a text begins with <s>.
+    """
     letters = [*"▁abcdefghijklmnopqrstuvwxyzS:.\n-|_<>/", *(f"<0x{byte:02X}>" for byte in range(256))]
     if kind == "unigram":  # whose vocabulary holds the controls, so that it may choose them by itself
         pieces = [(piece, -8.0) for piece in ["<unk>", "<s>", "</s>", "<|im_end|>", *letters]]

@@ -1,4 +1,4 @@
-"""Public-only texts: what a run's prompts give without records, in a directory that nobody takes for a run."""
+"""Public-only texts: a run's prompts without records, in a directory that is no run's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]
 def test_each_token_is_drawn_from_the_public_prompt_alone(
     public: MakeRun, tiny: LanguageModel, size: int | None, margin: float | None, temperature: float
 ) -> None:
-    """Naively: softmax over the support of the template with the public examples, divided by the temperature."""
+    """Softmax of the template's logits over the support, with public examples and temperature."""
     wording = template("pt", tiny.tokenizer)
     support = {"kind": "full"} if size is None else {"kind": "public-top-k", "size": size, "margin": margin}
     mechanism = {"support": support, "temperature": temperature}

@@ -318,7 +318,10 @@ def test_one_user_is_one_name_in_nfc_without_idle_white_space(tmp_path: Path) ->
 
 
 def test_rows_are_counted_for_each_user_who_has_them(tmp_path: Path) -> None:
-    """Equal rows of one user are one record; of two users they count for both, whoever comes first."""
+    """Equal rows of one user are one record.
+
+    Those of two users count for both, whoever comes first.
+    """
     path = tmp_path / "x.csv"
     path.write_text("text,label,who\n" + "same,a,max\n" * 5 + "same,a,zoe\nother,a,zoe\n")
     assert read_records(data(path, user="who")).most_per_user == 2

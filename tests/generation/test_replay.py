@@ -1,4 +1,4 @@
-"""Replays of real runs: clean ones pass, and whatever was changed in the record, the data or the model is found."""
+"""Replays of real runs: clean ones pass, and any change to record, data or model is found."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CHECKED = (
 
 
 def rewrite(run: Path, batch: int, change: Callable[[Steps], None], text: str | None = None) -> None:
-    """Change one batch's steps on disk, and its text where one is given; forge samples.jsonl and `hashes`."""
+    """Change a batch's steps on disk, and its text if given; forge samples.jsonl and `hashes`."""
     reader = RunReader(run)
     with reader.batch(batch) as opened:
         steps, header, samples = list(opened.steps()), opened.header, list(opened.samples())
@@ -286,7 +286,7 @@ def test_the_attack_is_for_the_claims_delta_or_the_one_asked_for(generated: Make
 def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
     generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mechanism that gives away whether the contexts are many: nothing follows where one takes another's place."""
+    """A mechanism that gives away whether the contexts are many shows nothing of a replacement."""
 
     def parity(logits: Floats, public: PublicPart) -> Doubles:
         result = np.full(logits.shape[1], -np.inf)
@@ -312,7 +312,10 @@ def test_the_attack_is_for_the_claims_relation_and_unit_or_those_asked_for(
 def test_the_attacks_texts_are_no_longer_than_the_runs(
     generated: MakeRun, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim covers no more tokens. So few cost so much here that it says what no text's log-ratio can exceed."""
+    """The claim covers no more tokens.
+
+    So few cost so much here that it says what no text's log-ratio can exceed.
+    """
     appended: list[int] = []
     append = RuledPrompt.append
     monkeypatch.setattr(RuledPrompt, "append", lambda self, token: (appended.append(token), append(self, token)))
@@ -360,7 +363,10 @@ def with_center(step: Step, central: np.ndarray) -> Step:
 
 
 def altered_center(steps: Steps) -> None:
-    """Another median for the drawn token, with all that the record says of it kept in line. The clip is 4."""
+    """Move the drawn token's median, and keep the record's other values in line.
+
+    The clip is 4.
+    """
     central = steps[1].arrays["central"].copy()
     token = steps[1].token
     central[:, token] += np.where(central[:, token] > 3.9, np.float32(-0.01), np.float32(0.01))
@@ -536,7 +542,7 @@ def test_a_masked_logit_hides_no_other(tmp_path: Path, make_config: Callable[...
 
 
 def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: MakeRun, data_file: Path) -> None:
-    """The recorded tokenizer writes other letters, and all texts are as it writes them: only the model tells."""
+    """The recorded tokenizer writes other letters, and so are all texts: only the model tells."""
     run = own_run()
     place = run / "tokenizer.json"
     recorded = json.loads(place.read_text())
@@ -554,7 +560,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
 
 
 def test_a_record_of_other_contexts_fails(own_run: MakeRun, data_file: Path) -> None:
-    """A batch whose header says another number of contexts than the rule gives, or another label."""
+    """A batch's header gives another number of contexts than the rule, or another label."""
     run = own_run(mechanism=MEAN)
     reader = RunReader(run)
     for fields, code in (({"contexts": 9}, "replay.other-contexts"), ({"label": "south"}, "replay.no-such-batch")):
@@ -643,7 +649,7 @@ def test_only_the_data_of_a_run_from_the_hub_is_sought_there(
 def test_a_replay_loads_the_folder_that_the_run_named_as_its_data_set(
     own_run: MakeRun, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `data.dataset` said is also the name of a folder here, which is no folder of LABEL/*.txt."""
+    """`data.dataset` is here the name of a folder, too, but not of a folder of LABEL/*.txt."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "set"

@@ -1,4 +1,4 @@
-"""`dpaudit replay`, and the replays of `report` and `verify`: what is passed on, exit codes, and what is loaded."""
+"""`dpaudit replay`, and replays of `report` and `verify`: arguments, exit codes, what is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replayed steps of runs whose clipped logits are rounded to a grid: rounding is told from forgery, however coarse."""
+"""Replayed steps of runs with clipped logits on a grid: however coarse, rounding is no forgery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of several rounds: whole, interrupted, stopped early, in workers; and what nobody is told of drawn sizes."""
+"""Runs of several rounds: whole, interrupted, stopped early, in workers; and secret drawn sizes."""
 
 from __future__ import annotations
 

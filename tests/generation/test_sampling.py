@@ -33,7 +33,7 @@ def exact_share(aggregate: list[float], index: int) -> float:
 
 
 def test_unlikely_tokens_have_their_exact_share_of_the_line() -> None:
-    """The unlikely token comes first on the line, so uniforms around its probability decide for or against it."""
+    """The unlikely token is first on the line, so uniforms near its probability decide on it."""
     aggregate = [0.0] * 1000 + [-60.0]
     share = exact_share(aggregate, 1000)
     values = np.array(aggregate)

@@ -1,4 +1,4 @@
-"""Several texts from a batch: what is recorded, that texts begin from the prompts anew, and that a replay follows."""
+"""Several texts from a batch: their record, that each begins from the prompts, and their replay."""
 
 from __future__ import annotations
 

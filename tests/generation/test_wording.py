@@ -1,4 +1,4 @@
-"""A template of the user's own: what it is made of, and that nothing of a record is ever taken for a part of it."""
+"""A user's own template: its parts, and that nothing of a record is ever taken for one of them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_an_own_template_for_a_tokenizer(tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def joining() -> PreTrainedTokenizerBase:
-    """A tokenizer that joins a line break with a full stop before it, as some do, and that knows no capitals."""
+    """A tokenizer that joins a full stop to a line break behind it, and that knows no capitals."""
     vocabulary = {"<unk>": 0, "x": 1, ".\n": 2, "\n": 3, " \n": 4, "\n\n": 5, "e": 6, "n": 7, "d": 8, ".": 9}
     made = Tokenizer(models.WordLevel(vocabulary, "<unk>"))
     made.normalizer = normalizers.Lowercase()

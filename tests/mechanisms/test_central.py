@@ -1,4 +1,4 @@
-"""The central mean by its definition, as an integral; against every kind of neighbour; as the median; and as a run."""
+"""The central mean as an integral, against every kind of neighbour, as the median, and in a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of(m: int, temperature: float = 1.0, **fields: Any) -> Mechanism:
 
 
 def integral(values: list[float], m: int, shift: Fraction = Fraction(0)) -> Fraction:
-    """1/m of the integral over [n/2 - m/2 + shift, n/2 + m/2 + shift] of the sorted values as a step function."""
+    """1/m of the sorted values' (a step function's) integral on [n/2 - m/2, n/2 + m/2] + shift."""
     n, ordered = len(values), sorted(values)
     begin = Fraction(n - m, 2) + shift
     total = Fraction(0)
@@ -64,7 +64,10 @@ def test_aggregate_and_box_are_the_integrals(n: int, m: int, seed: int, on_grid:
 
 
 def test_places_beyond_all_contexts_are_sentinels() -> None:
-    """Without contexts every token is as probable as any other, and one context says little among many places."""
+    """Without contexts all tokens are equally probable.
+
+    One context says little among many places.
+    """
     for m in (1, 2, 3, 8):
         aggregator = of(m).aggregator
         assert (aggregator.aggregate(aggregator.step(np.zeros((0, 3)), CLIP, 2)) == 0).all()
@@ -120,7 +123,10 @@ LAST = int(2 * CLIP)  # the clip in steps of a half
 
 
 def whole(values: Integers, m: int) -> Integers:
-    """2m times the central mean of whole numbers [n, columns] from -LAST to LAST: sums of halves, as integers."""
+    """2m times the central mean, as integers: sums of halves.
+
+    Values are whole numbers [n, columns] from -LAST to LAST.
+    """
     ends = np.full((m, values.shape[1]), LAST)
     halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0)
     window: Integers = halves[len(values) + m : len(values) + 3 * m].sum(axis=0)
@@ -128,7 +134,7 @@ def whole(values: Integers, m: int) -> Integers:
 
 
 def neighbours(values: Integers, relation: Relation, most: int, random: np.random.Generator) -> Iterator[Integers]:
-    """Batches side by side in which up to `most` contexts come and go, or are exchanged for others."""
+    """Batches side by side, with up to `most` contexts arriving, leaving or being exchanged."""
     (n, columns), eye = values.shape, 2 * np.eye(TOKENS, dtype=np.int64) - 1
     rows = [*LAST * eye, *-LAST * eye, np.full(TOKENS, LAST), np.full(TOKENS, -LAST)]
     newcomers = [np.tile(row, columns // TOKENS) for row in rows] + [random.integers(-LAST, LAST + 1, columns)]
@@ -174,7 +180,10 @@ def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cos
 @given(st.integers(0, 8), st.integers(1, 9), st.sampled_from(["float32", "float64"]), st.integers(0))
 @settings(max_examples=200)
 def test_rounding_puts_no_neighbour_outside(n: int, m: int, dtype: str, seed: int) -> None:
-    """Values of all magnitudes, whose sums round in every way: the box holds to the last bit, for smaller ones too."""
+    """Sums of values of all magnitudes round in every way, and the box holds to the last bit.
+
+    The boxes of smaller groups lie within those of larger ones.
+    """
     random, aggregator = np.random.default_rng(seed), of(m).aggregator
     shape = (n + 3, 40)
     values = (CLIP * random.choice([-1, 1], shape) * 10.0 ** random.uniform(-20, 0, shape)).astype(dtype)

@@ -78,7 +78,7 @@ class Case:
 
 
 def median(values: Floats) -> Floats:
-    """The middle value, or the midpoint of the two middle ones in the values' own precision; 0 of none."""
+    """The middle value, the midpoint of two in the values' own precision, or 0 for no value."""
     ordered, n = np.sort(values, axis=0), len(values)
     if n % 2:
         return ordered[n // 2]
@@ -86,7 +86,7 @@ def median(values: Floats) -> Floats:
 
 
 def median_record(values: Floats, clip: float, width: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     n, size = values.shape
     central = np.empty((2 * width + n % 2, size), dtype=values.dtype)
     below, holder = np.zeros((n, size), dtype=np.bool_), np.zeros(size, dtype=np.uint32)
@@ -106,9 +106,10 @@ def median_record(values: Floats, clip: float, width: int) -> Arrays:
 
 
 def central_mean(values: Floats, m: int) -> Floats:
-    """Every sorted value as two halves, between sentinels: the 2m halves in the middle, pairs of which are added up.
+    """The mean of the 2m middle halves of the sorted values between sentinels, summed as it sums.
 
-    They are added in the mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
+    Every sorted value counts as two halves, and pairs of halves are added up. They are added in the
+    mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
     """
     n, ends = len(values), np.full_like(values, CLIP, shape=(m, values.shape[1]))
     halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(np.float64)
@@ -120,7 +121,7 @@ def central_mean(values: Floats, m: int) -> Floats:
 
 
 def central_record(values: Floats, clip: float, width: int, m: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     (n, size), kept = values.shape, width + m // 2
     held = min(m if (n - m) % 2 == 0 else m - 1, n)
     first, central = (n - held) // 2, np.empty((2 * kept + n % 2, size), dtype=values.dtype)
@@ -230,7 +231,7 @@ class Block:
         return np.concatenate(parts, axis=1)
 
     def newcomers(self) -> Iterator[Floats]:
-        """[1, batches * size] contexts that may come: towards each token, against it, indifferent, and at random."""
+        """Possible new contexts [1, batches * size]: for and against tokens, flat, and random."""
         for token in range(self.size):
             towards = np.where(np.arange(self.size) == token, CLIP, -CLIP).astype(self.dtype)
             yield np.tile(towards, self.batches)[None]
@@ -243,7 +244,7 @@ class Block:
             yield np.delete(self.values, places, axis=0)
 
     def neighbours(self) -> Iterator[Floats]:
-        """Batches that differ by at most the change: removals, extreme and random additions, exchanges."""
+        """Batches within the change: removals, extreme and random additions, exchanges."""
         most = self.change.contexts
         removals = [kept for gone in range(1, min(most, self.n) + 1) for kept in self.kept(gone)]
         chosen = [removals[i] for i in self.random.permutation(len(removals))[:3]]
@@ -265,7 +266,7 @@ class Block:
         return found
 
     def check(self) -> None:
-        """Every neighbour lies in the box and costs no more than the exact cost, and added contexts reach it."""
+        """Every neighbour is in the box and within the exact cost; added contexts reach it."""
         lower, center, upper = self.box
         own = with_anchor(self.arrays, self.case.aggregate(self.values))
         np.testing.assert_allclose(center, own, rtol=0, atol=self.case.rounding)
@@ -296,7 +297,10 @@ class Block:
 
 
 def check_neighbours(case: Case, seed: int = 0, batches: int = 24) -> int:
-    """Every contribution, relation, number of contexts, group, precision and grid; how many batches a relation."""
+    """Check all contributions, relations, sizes, groups, precisions and grids; count the batches.
+
+    The count is that of batches per relation.
+    """
     checked = 0
     settings = itertools.product(CONTRIBUTIONS, SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
     for contribution, n, relation, group, dtype, grid in settings:
@@ -336,7 +340,10 @@ def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monk
 
 
 def check_width(case: Case) -> None:
-    """A record that is too narrow bounds nothing, and says so; for an odd number a little less may do."""
+    """A record that is too narrow bounds nothing, and says so.
+
+    For an odd number of contexts a little less may do.
+    """
     mechanism, random = case.mechanism(), np.random.default_rng(0)
     for relation, group, width, n in itertools.product(RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)):
         change = ContextChange(relation, group)
@@ -374,7 +381,7 @@ def same(one: Arrays, other: Arrays) -> bool:
 
 
 def check_definition(case: Case) -> None:
-    """Arrays are those of the definition, in the declared shapes; blocks of columns and other devices give the same."""
+    """Arrays have the defined values and shapes; column blocks and other devices change nothing."""
     try:
         import torch
     except ImportError:  # the auditor alone is installed
@@ -410,7 +417,7 @@ def check_definition(case: Case) -> None:
 
 
 def check_reduced(case: Case) -> None:
-    """A step less what cannot move costs what the whole step does, and losses are those of leaving a context out."""
+    """A step without its fixed columns costs the same; losses are those of removing a context."""
 
     def log_probability(values: Floats, token: int, temperature: float) -> float:
         scaled = values.astype(np.float64) / temperature
@@ -478,7 +485,7 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
 
 
 def check_round_trip(case: Case, folder: Path) -> None:
-    """What a step records comes back bit for bit, for a batch of every size, with supports of several sizes."""
+    """Recorded steps come back bit for bit, for all batch sizes and supports of several sizes."""
     random, aggregator = np.random.default_rng(0), AGGREGATORS[case.name]
     dtypes = [dtype for dtype in DTYPES if dtype >= aggregator.dtype]
     some = itertools.cycle(itertools.product(CONTRIBUTIONS, ({}, {"margin": 0.5})))
@@ -518,7 +525,7 @@ def problems(mechanism: Mechanism, arrays: Arrays, values: Floats) -> list[Probl
 
 
 def check_problems(case: Case) -> None:
-    """Nothing is said against honest records, and something against each altered entry of each array."""
+    """No problem is found in honest records, and one in each altered entry of each array."""
     random = np.random.default_rng(0)
     for n, grid in itertools.product(SIZES, (None, GRID)):
         mechanism, values = case.mechanism(grid=grid), contexts(random, n, 40, grid=grid)
@@ -637,7 +644,7 @@ def clipped(logits: Floats, grid: float | None) -> Floats:
 
 
 def differences(logits: Floats, anchor: Floats, grid: float | None) -> Floats:
-    """The anchored contribution by its definition: float64 log-probabilities, float32 differences."""
+    """The anchored contribution defined: float64 log-probabilities, float32 differences."""
     wide = logits.astype(np.float64)
     largest = logits.max(axis=1, keepdims=True)
     sums = np.log(np.exp(wide - largest).sum(axis=1, keepdims=True)).astype(np.float32)
@@ -741,7 +748,10 @@ def test_a_raw_anchor_is_no_larger_than_float64_adds_to() -> None:
 
 
 def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() -> None:
-    """Raw logits in either place show, and so does a difference that was taken before or without the clip."""
+    """Raw logits in either place show.
+
+    So does a difference that was taken before or without the clip.
+    """
     contribution, random = CONTRIBUTIONS["differences"](clip=CLIP), np.random.default_rng(0)
     public, logits = (random.normal(5, 0.6, shape).astype(np.float32) for shape in (40, (6, 40)))
     anchor = contribution.anchor(public)
@@ -825,7 +835,10 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
 
 
 def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
-    """Ids ascend, and ties go to lower ids; a margin takes in what is less than that below, but not endlessly many."""
+    """Ids ascend, and ties go to lower ids.
+
+    A margin adds tokens less than that below, up to a limit.
+    """
     logits = np.array([1.0, 5.0, 1.0, 7.0, 4.5, 4.0, 6.9], dtype=np.float32)
     for fields, wanted in (
         ({"kind": "full"}, None),
@@ -843,7 +856,7 @@ def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
 
 
 def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
-    """A neighbour's anchored sums, rounded as float64 may round them, stay within eta down to the least clip."""
+    """A neighbour's anchored sums, rounded in float64, stay within eta down to the least clip."""
     temperature, divisor = 0.8, 1024.0
     flat = {"aggregator": "mean", "contribution": "differences", "temperature": temperature, "divisor": divisor}
     least = divisor * (1 + temperature) * 2**-16

@@ -86,7 +86,7 @@ def test_every_bound_is_reached_by_some_neighbour() -> None:
 
 
 def test_midpoints_are_rounded_as_the_mechanism_rounds_them() -> None:
-    """In float32 the bound is the very number that a neighbour samples from, not its float64 value."""
+    """The float32 bound is the very number that a neighbour samples from, not its float64 value."""
     values = np.array([[-0.1], [0.7], [1.3]], dtype=np.float32)
     lower, center, upper = median_bounds(values, "add_remove", clip=CLIP)
     assert {lower.dtype, center.dtype, upper.dtype} == {np.dtype(np.float32)}

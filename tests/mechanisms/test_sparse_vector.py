@@ -1,4 +1,7 @@
-"""The sparse vector technique: all outcomes of toy decoders, tests and tokens, against what accountants say of them."""
+"""The sparse vector technique: all toy decoders' outcomes, against what accountants say of them.
+
+Outcomes are tests and tokens.
+"""
 
 from __future__ import annotations
 

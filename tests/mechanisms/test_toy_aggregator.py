@@ -1,5 +1,8 @@
-"""A new aggregator is a plug-in: this one, of a package that is not part of dpaudit, is generated with, audited,
-replayed, attacked, compared and reported without any change in the product."""
+"""A new aggregator is a plug-in.
+
+This one, of a package that is not part of dpaudit, is generated with, audited, replayed, attacked,
+compared and reported without any change in the product.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,7 @@ def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_pat
 
 
 def replanted(run: Path, out: Path, fault: Callable[[Step], Step]) -> Path:
-    """The run written anew, with a fault in the first step of each batch that the digest of its vector follows."""
+    """The run rewritten with a fault in each batch's first step; its vector's digest follows."""
     reader = RunReader(run)
     with RunWriter.create(
         out, reader.manifest.model_copy(update={"claim": None}),

@@ -1,4 +1,4 @@
-"""Plant faults in a package and list those that no test notices: `python -m tests.mutants --package accounting`.
+"""Plant faults in a package and list the unnoticed: `python -m tests.mutants --package accounting`.
 
 Every fault is planted in a copy of the repository. There those of the package's tests run that can tell of its file,
 until one fails (likeliest_first.py). In the end the tests that failed run once without a fault: a kill is the mutant's
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def copy_repository(root: Path, to: Path) -> None:
-    """Copy the checkout, with the entry points of its egg-info. Its byte code is known by the source's digest."""
+    """Copy the checkout, with the egg-info's entry points; byte code goes by source digests."""
     ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "site")
     shutil.copytree(root, to, symlinks=True, ignore=ignored)
     compile_dir(to, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
@@ -89,7 +89,10 @@ def judged(mutant: Mutant, tests: Sequence[str], copy: Path, until: float) -> Ve
 
 
 def verdicts(found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: int, until: float) -> Iterator[Verdict]:
-    """Yield each mutant's verdict as it comes; leave with an error where a killer fails without a fault."""
+    """Yield each mutant's verdict as it comes.
+
+    Leave with an error where a killer fails without a fault.
+    """
     copies: SimpleQueue[Path] = SimpleQueue()
 
     def judge(mutant: Mutant) -> Verdict:

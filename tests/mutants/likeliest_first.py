@@ -24,7 +24,7 @@ ALWAYS = ("test_conformance", "test_clean_runs")
 
 
 def _failing(planted: Any) -> dict[str, Collection[str]]:
-    """Return the checks that each planted fault fails, those that only a replay finds among them."""
+    """Return the checks that each planted fault fails, including those only a replay finds."""
     if planted is None:
         return {}
     recorded = {name: fault.fails for name, fault in planted.FAULTS.items()}
@@ -32,7 +32,7 @@ def _failing(planted: Any) -> dict[str, Collection[str]]:
 
 
 def _rank(item: Any) -> int | None:
-    """Return 0 for the likeliest tests to notice, then 1; None for those that have nothing to do with it."""
+    """Return 0 for the likeliest tests to notice, 1 for others, None for those that cannot tell."""
     failing = _failing(getattr(item.module, "FAULTS", None))
     name = item.callspec.params.get("name") if hasattr(item, "callspec") else None
     if name in failing:

@@ -84,7 +84,7 @@ def _mutant(place: _Place, root: Path) -> Mutant | None:
 
 
 def mutants(package: str, root: Path, sample: int, seed: int) -> list[Mutant]:
-    """Return a sample of faults in a package of dpaudit, of each operator as many where it has so many.
+    """Return a sample of faults in a package of dpaudit, equally many of each operator if possible.
 
     Operators take turns: a bound or a direction is tried as often as an argument, of which code has far more.
     """

@@ -1,4 +1,4 @@
-"""A package that is not part of dpaudit, installed into a fresh environment: its run, its check, its report."""
+"""A package beside dpaudit, installed into a fresh environment: its run, its check, its report."""
 
 from __future__ import annotations
 

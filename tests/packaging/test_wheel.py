@@ -1,4 +1,4 @@
-"""`python -m build` gives a wheel that holds all that it needs, and runs where only its dependencies are installed."""
+"""`python -m build` gives a complete wheel, which runs with only its dependencies installed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print(dpaudit.reports.__file__, *map(find_spec, {NOT_FOUND}), sep="\\n")
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """A wheel and the source distribution that it is built from, of a copy: building writes into its folder."""
+    """A wheel, and the source distribution it is built from, of a copy: building writes there."""
     source = folder / "source"
     for name in ("dpaudit", "generation", "reports", *NOT_INSTALLED):
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -91,7 +91,10 @@ def required(lines: list[str]) -> dict[str, importlib.metadata.Distribution]:
 
 
 def clean_environment(folder: Path, wheel: Path, requirements: list[str]) -> Path:
-    """A virtual environment with the wheel and its dependencies alone, these as links to what the tests run with."""
+    """A virtual environment of the wheel and its dependencies alone.
+
+    The dependencies are links to those that the tests run with.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     for distribution in required(requirements).values():

@@ -1,4 +1,4 @@
-"""What other programs make of the outputs, by their own validators: a schema says only half of what they ask."""
+"""Other programs' own validators accept the outputs; a schema says only half of their demands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ CLUSTERED = {"clusters": "chang", "sizes": (3, 4, 5, 4)}
 
 
 def results(make_run: Callable[..., Run]) -> Iterator[AuditResult]:
-    """Of each outcome that formats tell apart: pass, fail, warnings, skips, hostile texts, withheld figures."""
+    """Yield each outcome that formats tell apart.
+
+    They are pass, fail, warnings, skips, hostile texts and withheld figures.
+    """
     failed = make_run()
     failed.edit_manifest({"claim.epsilon": failed.exact * 0.99})
     failed.rehash()
@@ -124,7 +127,7 @@ NO_ADDRESS = {"SARIF2005"}
 
 
 def sarif_problems(logs: Sequence[str], folder: Path) -> list[tuple[str, str]]:
-    """Errors and warnings by Microsoft's validator, with GitHub's rules: each rule, and what it is about."""
+    """Errors and warnings by Microsoft's validator, with GitHub's rules: each with its subject."""
     part = npm_part("@microsoft/sarif-multitool-linux")
     needed(part.exists(), "no SARIF validator here: `make setup` gets it where npm is installed")
     program = part / "Sarif.Multitool"
@@ -210,7 +213,7 @@ def places(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> None:
-    """What its tests ask beyond its schema (tests/releasing/opendp): order, quoting, and an address that follows."""
+    """The rules beyond the schema (tests/releasing/opendp): order, quoting, a working address."""
     schema = yaml.safe_load((ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8"))
     order = list(places(schema))
     for kind in ({"aggregator": "mean"}, {}, {"aggregator": "mean", "budget": 1.0}):

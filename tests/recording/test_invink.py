@@ -1,4 +1,4 @@
-"""The recorder of invink: on a stand-in that calls the same names in the same order, and on the package where it is.
+"""The recorder of invink: on a stand-in with the same calls, and on the package where installed.
 
 The stand-in is written from what a recorder meets, not from the package's text, and makes the same mistakes.
 """
@@ -41,7 +41,7 @@ DELTA, EPSILON, TOKENS = 1e-5, 10.0, 8
 
 
 def stand_in(folder: str) -> types.ModuleType:
-    """A module with the names that the recorder wraps. Its model and tokenizer are those of `folder`."""
+    """A module with the names that the recorder wraps; `folder` has its model and tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     module = types.ModuleType("invink.generate")
@@ -199,7 +199,10 @@ def mended(*mend: Mend) -> dict[str, Any]:
 
 
 def renyi_epsilon(eta: float, tokens: int) -> float:
-    """Of draws of a bounded range, by the two-point pairs of losses t and t - eta, on a grid of t and of orders."""
+    """Renyi epsilon of bounded-range draws.
+
+    It is taken over the two-point pairs of losses t and t - eta, on a grid of t and of orders.
+    """
     t, above = np.linspace(0, eta, 2001)[:, None], np.logspace(-3, 2.5, 1200)
     share = np.expm1(eta - t) / (np.exp(eta - t) - np.exp(-t))
     with np.errstate(divide="ignore"):
@@ -209,7 +212,10 @@ def renyi_epsilon(eta: float, tokens: int) -> float:
 
 
 def assert_between(found: Any, by_pairs: float) -> None:
-    """Any sound bound is above the tight figure; that of pairs is near it, and below the paper's eta^2 / 8."""
+    """Any sound bound is above the tight figure.
+
+    The bound of pairs is near it, and below the paper's eta^2 / 8.
+    """
     assert found.epsilon * (1 - 1e-3) <= by_pairs <= found.rdp
     assert math.isclose(found.epsilon, by_pairs, rel_tol=0.03)
 
@@ -248,7 +254,7 @@ def test_its_run_by_default_fails_with_its_faults_by_name(invink, tmp_path):
 
 
 def test_its_epsilon_by_ours_under_both_relations(invink, tmp_path):
-    """Per context, against the Renyi divergences of bounded range, worked out here; nothing bounds a record's."""
+    """Contexts' epsilon against Renyi divergences of bounded range; records have no bound."""
     recorded(invink, tmp_path / "run", num=2, max_toks=TOKENS)
     manifest, found = RunReader(tmp_path / "run").manifest, audit_run(tmp_path / "run").guarantees.approximate
     mechanism = manifest.mechanism
@@ -342,7 +348,7 @@ def test_what_it_says_it_spent_is_a_part(invink, tmp_path):
 
 @pytest.mark.parametrize("mend", [(), ALL], ids=["own", "mended"])
 def test_run_again_without_a_record_with_frozen_outputs(invink, tmp_path, monkeypatch, mend):
-    """As it is a record moves batches and rows, and what follows from lengths; as mended nothing but its own row."""
+    """As it is, a record moves batches, rows and lengths; as mended, nothing but its own row."""
     asked = mended(*mend)
     (tmp_path / "notes.txt").write_text("\n".join(TEXTS) + "\n")
 
@@ -407,7 +413,7 @@ invink.generate(texts, sys.argv[1], "short notes", **options)
 @pytest.mark.model
 @pytest.mark.skipif(find_spec("invink") is None, reason="invink, which needs Python 3.12, is not installed here")
 def test_the_package_itself(tmp_path):
-    """Unmodified, by the command, on SmolLM2: as it is it fails with its faults by name, as mended it passes."""
+    """Unmodified on SmolLM2, by the command: it fails with named faults; the mended one passes."""
     from dpaudit.generation.config import ModelConfig
     from dpaudit.generation.model_loading import load_model
 

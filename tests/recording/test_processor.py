@@ -1,4 +1,4 @@
-"""`generate` of transformers itself under the recorder: what it drew is what audits, whatever its defaults are."""
+"""The recorder in transformers' own `generate`: drawn tokens audit, whatever its defaults are."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_real_model_passes(example, tmp_path):
 
 
 def generated(example, folder, path, aggregation, behind=(), *, ends=True, **arguments):
-    """The example's run with another aggregation, processors behind the recorder, other arguments of `generate`.
+    """The example's run with another aggregation, later processors, other arguments of `generate`.
 
     It has no token that `ends` a text, where the test needs one of a certain length.
     """
@@ -154,7 +154,7 @@ def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
 
 
 def test_a_text_is_written_in_one_call(tmp_path):
-    """Rows that begin anew have not seen the text so far, and their tokens were no continuation of it."""
+    """Rows that begin anew have not seen the text, and their tokens would not continue it."""
     batch = SimpleNamespace(tokens=[], draw=lambda contexts, aggregate, support, anchor: batch.tokens.append(5) or 5)
     prompts = torch.tensor([[1, 2], [3, 4]])
 

@@ -1,4 +1,4 @@
-"""Arrays that a generator hands over become a run that audits: what is misshapen is refused, what is wrong fails."""
+"""A generator's arrays become a run that audits: misshapen ones are refused, wrong ones fail."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def failing(path: Any) -> set[str]:
 
 
 def by_key(key: bytes) -> Any:
-    """Records placed as `hashed_records` does, by a key of the caller's, who says that it is secret."""
+    """Records placed as by `hashed_records`, with the caller's key, which is said to be secret."""
     placed, keyed = hashed_records(RECORDS, batches=4, generated=3), KeyedHash(key)
     where = {text: keyed.of_round(0).batch(keyed.digest("", text), 4) for text in RECORDS}
     lines = [Assigned(keyed.digest("", text), number if number < 3 else None, None) for text, number in where.items()]
@@ -477,7 +477,10 @@ def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
 
 
 def test_nothing_is_claimed_where_nothing_bounds_the_cost(tmp_path):
-    """Slices move when a record comes or goes; per record no figure holds, and the recorder makes none up."""
+    """Slices move when a record comes or goes.
+
+    Per record no figure holds, and the recorder makes none up.
+    """
     placed = hashed_records(RECORDS, batches=4, generated=1)
     sliced = placed.batching.model_copy(update={"rule": "paper-slices", "slots": 64, "batches_per_label": None})
     assignment = [place.__class__(place.digest, None, None) for place in placed.assignment]

@@ -1,4 +1,4 @@
-"""A recorded generator is run again without a record, its outputs frozen: each way that private data takes shows.
+"""A recorded generator reruns without a record, outputs frozen: all ways of private data show.
 
 The generators are a few lines of numpy each. One is run as a script by the command; the others in this process.
 """
@@ -39,7 +39,7 @@ def honest(given: dict[str, Any], texts: list[str], everything: list[str]) -> di
 
 @dataclass(frozen=True)
 class Generator:
-    """What a script does: fields of the mechanism, what it hands over, and how settings follow from the records."""
+    """A script's behaviour: mechanism fields, what it hands over, and settings from the records."""
 
     fields: dict[str, Any]
     spoilt: Spoilt = honest
@@ -101,7 +101,7 @@ class InProcess(Script):
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A run of a generator, made again without a record that is in a batch: the kinds of what moved."""
+    """The kinds of what moved when a generator's run was remade without a record of a batch."""
 
     def make(generator: Any, *, again: Any = None, shown: bool = True, most: int = 1) -> Any:
         data = tmp_path / "notes.txt"
@@ -213,7 +213,7 @@ def test_what_else_a_record_moves_has_a_name(made, kind, tmp_path):
 
 
 def private_settings(records: list[str]) -> dict[str, Any]:
-    """All texts, among them the one that goes, in a setting, in a mapping's keys and in a list; and how many."""
+    """All texts in a setting, in a mapping's keys and in a list, and the number of texts."""
     return {
         "prompt": Prompt(template=" ".join(records), public_examples={text: (text,) for text in records}),
         "software": dict.fromkeys(records, "1"),

@@ -137,7 +137,7 @@ def test_what_is_no_attestation_is_refused(content: bytes) -> None:
 
 
 def test_others_read_and_verify_it(passed: AuditResult, tmp_path: Path) -> None:
-    """By the bindings of in-toto's own attestations, and by securesystemslib, from the files alone."""
+    """in-toto's own bindings and securesystemslib verify the attestations from the files alone."""
     parser = pytest.importorskip("google.protobuf.json_format")
     protos = pytest.importorskip("in_toto_attestation.v1.statement_pb2")
     results = pytest.importorskip("in_toto_attestation.predicates.test_result.v0.test_result_pb2")

@@ -1,4 +1,4 @@
-"""A policy is a gate of its own: every rule can be met and missed by name, and what it does not know it refuses."""
+"""A policy is a gate: every rule can be met and missed by name, and unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -126,7 +126,10 @@ def test_quality_is_held_against_the_public_baseline(
 
 
 def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(make_run: Callable[..., Run]) -> None:
-    """It looks at private records, which choose a key then; a claim that holds at the batch level rests on no key."""
+    """Quality looks at private records, which then choose a key.
+
+    A claim that holds at the batch level rests on no key.
+    """
     run, measured = (
         make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean"),
         quality_that(difference=0.1, spread=0.01),

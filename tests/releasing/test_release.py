@@ -1,4 +1,4 @@
-"""A release folder: read by the tools around it, without anything private, and written for a pass alone."""
+"""A release folder: read by common tools, without anything private, and written only for a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release folder verifies as it was written, and no other does: whatever was changed is said in a sentence."""
+"""A release folder verifies exactly as it was written; every change is told in a sentence."""
 
 from __future__ import annotations
 

@@ -377,7 +377,7 @@ def approximate_ledger() -> LedgerEntry:
 
 
 def mean_run(**changes: Any) -> AuditResult:
-    """A mean run: an approximate guarantee that is claimed, beside an ex-post figure that is not."""
+    """A mean run that claims an approximate guarantee; its ex-post figure is not claimed."""
     rows = batches(12)
     found = ex_post(rows, rebalancing=0.25)
     return median_run(
@@ -395,7 +395,7 @@ def mean_run(**changes: Any) -> AuditResult:
 
 
 def secret_run(**changes: Any) -> AuditResult:
-    """A mean run of three rounds, whose batches are secret: its levels differ, as claimed and as recomputed."""
+    """A mean run of three rounds with secret batches; its levels differ, claimed and recomputed."""
     run = mean_run()
     assert run.claim is not None and run.guarantees.ex_post is not None
     apart = {"epsilon": 0.47612345, "batch_epsilon": 2.31987654, "amplification": SECRET}

@@ -1,4 +1,4 @@
-"""What a report says of canaries: apart from other figures, in all private formats, and in no public one."""
+"""Canaries in reports: apart from other figures, in all private formats, and in no public one."""
 
 from __future__ import annotations
 

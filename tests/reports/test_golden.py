@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpaudit.auditing.comparison import batch_spread, compare_runs
+from dpaudit.auditing.comparison import compare_runs
 from dpaudit.checks import registry
 from dpaudit.reports import compare
 from dpaudit.reports.audit_document import render_markdown
@@ -110,7 +110,7 @@ def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
 
 def test_captions(results: Results, golden: Golden) -> None:
     drawn = {name: results[name] for name in ("median", "mean", "budgets", "failed", "infinite", "hostile")}
-    runs = [FigureRun(name, f"runs/{name}", result, batch_spread(name, result)) for name, result in drawn.items()]
+    runs = [FigureRun(name, f"runs/{name}", result) for name, result in drawn.items()]
     captions = figure_files(runs, (), "dpaudit compare runs/* --figures figures")[CAPTIONS].decode()
     golden(CAPTIONS, captions.replace(version("matplotlib"), "VERSION"))
 

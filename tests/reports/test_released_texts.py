@@ -1,4 +1,4 @@
-"""Texts are shown whole, with every dear token marked, told of and reachable; none of it outside."""
+"""Whole texts with every expensive token marked, told of and reachable; none of it outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a file of a run declares has a bound: no number, text or list of a manifest goes without one."""
+"""Every value that a run's file declares has a bound: every number, text and list of a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file `clusters`: places of batches against a naive listing, centres bit for bit, and what it may not hold."""
+"""The file `clusters`: places of batches against a naive listing, exact centres, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commitment is over all that is settled before the first token, keeps over all that follows, and tells nothing."""
+"""A commitment covers all that is settled before the first token, outlasts the rest, is secret."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_it_is_there_before_the_first_batch_and_stays(make_run, tmp_path):
 
 
 def test_equal_runs_have_unlike_commitments(make_run, tmp_path):
-    """Else whoever is given one could test a guess of the records by making the run that they would give."""
+    """Otherwise someone could test a guess of the records by making the run they would give."""
     generator = make_run.generator(sizes=(3, 4))
     found = set()
     for name in ("one", "other"):

@@ -1,4 +1,4 @@
-"""Codes of clipped logits: every bit pattern comes back, and honest values become small integers."""
+"""Codes of clipped logits: all bit patterns come back, and honest values become small integers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DTYPES = st.sampled_from(["<f4", "<f8"])
 
 @st.composite
 def any_floats(draw):
-    """Arrays [rows, S] of arbitrary bit patterns: NaN payloads, infinities and both zeros among them."""
+    """Arrays [rows, S] of any bit patterns: NaN payloads, infinities and both zeros among them."""
     dtype = draw(DTYPES)
     shape = draw(st.tuples(st.integers(1, 6), st.integers(1, 9)))
     integers = dtype.replace("f", "u")

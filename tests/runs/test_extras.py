@@ -1,4 +1,7 @@
-"""What installs an optional part: dpaudit is on no index, so the command names what it was installed from."""
+"""The command that installs an optional part.
+
+dpaudit is on no index, so the command names what it was installed from.
+"""
 
 import json
 import re

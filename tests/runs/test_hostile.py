@@ -1,4 +1,4 @@
-"""Run directories made to harm whoever audits them, through the command line and in a process of limited means.
+"""Hostile run directories, audited by the command line in a process of limited means.
 
 Every one is refused (exit code 2) or fails a check (1), within a minute and 4 GB of address space, without a
 traceback. What they lure the reader to is a pipe that nobody writes to: following it would last for ever. One process
@@ -57,7 +57,7 @@ for number, path in enumerate(json.load(sys.stdin)):
 
 
 def verified(runs, place):
-    """What `dpaudit verify` makes of run directories: (exit code, all it printed, megabytes it grew by) by name."""
+    """`dpaudit verify` of run directories by name: (exit code, all output, megabytes of growth)."""
     environment = {**os.environ, "COLUMNS": "200", "KNOWN": " ".join(KNOWN_TOKENIZERS)}
     paths = json.dumps([str(run) for run in runs.values()])
     done = subprocess.run(
@@ -197,7 +197,7 @@ def many_entries(run):
 
 
 def same_label(text):
-    """One text for a batch's label, in manifest and header, and for the model's and the template's names."""
+    """Use one text for a batch's label and the names of model and template."""
 
     def plant(run):
         labels = [text, "b"]
@@ -300,7 +300,10 @@ def sparse_under_a_recorded_name(run):
 
 
 def large_directory_behind_a_small_one(run):
-    """An ordinary end of a zip that says little, and a large file's that says two gigabytes, which readers believe."""
+    """An ordinary zip's end says little, and a large file's two gigabytes.
+
+    Readers believe the latter.
+    """
     path, size = run.steps_file(0), 1 << 31
     with open(path, "wb") as file:
         file.truncate(size)
@@ -320,7 +323,7 @@ def many_digests(run):
 
 
 def long_assignment(run):
-    """Half a million records in no batch: as objects they would be larger than what is allowed here."""
+    """Half a million records in no batch: as objects they would exceed what is allowed here."""
     with open(run / "assignment", "w") as file:
         file.writelines(f"{number:064x}\t-\t-\n" for number in range(500_000))
 

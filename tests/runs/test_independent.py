@@ -19,7 +19,7 @@ from dpaudit.runs import RunReader
 
 
 def read_chunks(path):
-    """Every array of a batch file as it is stored, as {name: [T, ...]}, and its number of contexts."""
+    """Every array of a batch file as stored, {name: [T, ...]}, and its number of contexts."""
     with zipfile.ZipFile(path) as archive:
         contexts = json.loads(archive.read("zarr.json"))["attributes"]["header"]["contexts"]
         chunks = {}
@@ -40,7 +40,7 @@ def read_chunks(path):
 
 
 def float_of(code, mechanism, dtype):
-    """A value from its code, number by number: a multiple of the grid, or the float of that rank."""
+    """A value from its code, one at a time: a multiple of the grid, or the float of that rank."""
     if mechanism["grid"] is not None:
         return code * mechanism["grid"]
     size, letter = (4, "f") if dtype == "float32" else (8, "d")
@@ -183,7 +183,7 @@ def run_costs(folder):
 
 
 def largest_loss(folder):
-    """The largest absolute leave-one-out loss of a median run, from central values, sides and holders."""
+    """A median run's largest absolute leave-one-out loss, from central values, sides, holders."""
     mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
     largest = 0.0
     for path in sorted((folder / "steps").iterdir()):

@@ -1,4 +1,4 @@
-"""A finished batch is not drawn again in silence: neither after a deletion, nor after the journal was edited."""
+"""A finished batch is never silently redrawn: not after a deletion, nor an edit of the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RunWriter writes, RunReader gives back bit for bit; what does not fit the manifest is refused."""
+"""RunReader gives back RunWriter's data bit for bit; data unlike the manifest are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def flat(step: Step) -> dict[str, Any]:
 
 
 def edited(step: Step, **changes: Any) -> Step:
-    """The step with other fields or arrays; None takes an array away, and an unknown name is an array more."""
+    """The step with other fields or arrays.
+
+    None takes an array away, and an unknown name is an array more.
+    """
     own = {name: changes.pop(name) for name in flat(replace(step, arrays={})).keys() & changes.keys()}
     arrays = {name: array for name, array in {**step.arrays, **changes}.items() if array is not None}
     return replace(step, arrays=arrays, **own)
@@ -126,7 +129,10 @@ def test_a_text_has_a_step(make_run, tmp_path):
 
 
 def test_arbitrary_bits_come_back(make_run, tmp_path):
-    """Also NaN payloads, infinities and signed zeros: a reader that mends values would hide faults."""
+    """NaN payloads, infinities and signed zeros come back.
+
+    A reader that mends values would hide faults.
+    """
     count = iter(range(10_000))
 
     @given(

@@ -1,4 +1,4 @@
-"""What the decoding rules forbid, against texts that are decoded and searched, and with hostile numbers."""
+"""The decoding rules' bans against texts decoded and searched, and with hostile numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PHRASES = ("zebra", "sea", "the s", "été", "t", "a z", "«")
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
-    """A small one, trained here, in the manner of known models: GPT-2's, Llama's or Gemma's, and one of words."""
+    """A small tokenizer like GPT-2's, Llama's or Gemma's, or one of words, trained here."""
     if kind == "words":
         words = ["zebra", "sea", "the", "s", "line\nbreak", "«", "<end>"]
         made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="s"))
@@ -62,7 +62,7 @@ tokens = st.lists(st.integers(0, VOCABULARY - 1), max_size=12)
 
 
 def in_letters(data: bytes | str) -> str:
-    """Without what stands for broken letters, and without the blank that some decoders take off a beginning."""
+    """Drop signs for broken letters, and the blank that some decoders take off a beginning."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     return text.replace("\ufffd", "").strip(" ")
 

@@ -14,7 +14,7 @@ SECRET = Allocation(kind="hashed", secret=True)
 
 @pytest.fixture
 def changed(make_run):
-    """The manifest of a run with secret batches, of which fields are changed, by their sections, and its clusters."""
+    """The manifest of a run with secret batches and changed sections' fields, and its clusters."""
 
     def change(spec: dict[str, Any] | None = None, **sections: dict[str, Any]) -> tuple[Manifest, Clusters]:
         made = make_run.generator(**{"aggregator": "mean", "sizes": (4, 5, 4, 5)} | (spec or {})).spec

@@ -1,4 +1,4 @@
-"""Run directories in folders and in stores: the same files, whole or absent, with one writer and clear refusals."""
+"""Run directories in folders and in stores: the same files, whole or absent, and one writer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ fsspec.register_implementation("shared", SharedFiles, clobber=True)
 
 @pytest.fixture
 def urls(make_run, tmp_path):
-    """Places that only fsspec reaches, each with a generator that has not begun, for runs of a name."""
+    """Places that only fsspec reaches, each with a fresh generator, for runs of a name."""
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
@@ -94,7 +94,7 @@ def write(generator, location):
 
 
 def contents(location):
-    """Every file of the record and its digest; of run.json what it says, less the nonce, which is the run's own."""
+    """Every recorded file with its digest; run.json's content without the nonce, the run's own."""
     reader = RunReader(location)
     digests = {name: reader.digest(name) for name in reader.files()}
     assert digests == reader.hashes().digests
@@ -356,7 +356,7 @@ class TestReading:
             assert os.listdir(temporary) == []
 
     def test_downloads_are_private(self, urls, monkeypatch):
-        """Nobody else can look into the folder that they are written to, and none has a name once it is there."""
+        """Nobody else can look into the folder of downloads, and no file has a name in it."""
         modes, usage = [], shutil.disk_usage
         for generator, url in urls():
             write(generator, url)
@@ -423,7 +423,10 @@ class TestReading:
             assert os.listdir(temporary) == []
 
     def test_file_of_another_size_than_stated_is_no_batch(self, urls, monkeypatch):
-        """The store says one size and sends another: what is missing is noticed, what is too much is not read."""
+        """A store that states one size sends another.
+
+        What is missing is noticed, and what is too much is not read.
+        """
         for generator, url in urls():
             with monkeypatch.context() as patch:
                 write(generator, url)
@@ -485,7 +488,7 @@ def replace(location, name, data):
 
 
 class file_size_limit:  # noqa: N801  (reads like a function)
-    """Within the block no file can grow beyond a size: as on a full disk, with EFBIG in ENOSPC's place."""
+    """Within the block no file grows beyond a size, as on a full disk, with EFBIG for ENOSPC."""
 
     def __init__(self, size):
         self.size = size
@@ -500,7 +503,7 @@ class file_size_limit:  # noqa: N801  (reads like a function)
 
 class TestWritingThatFails:
     def test_full_disk_leaves_a_run_that_can_be_resumed(self, make_run, places):
-        """Wherever in a batch the room ends: at its first byte, in a step, or in what ends the file."""
+        """The room ends anywhere in a batch: at its first byte, in a step, or in the file's end."""
         kind = {"sizes": (3, 4), "vocabulary": 2000, "text": False}
         whole = make_run(**kind).steps_file(0).stat().st_size
         for share in (0, 0.03, 0.5, 0.9, 0.999):
@@ -566,7 +569,7 @@ class TestWritingThatFails:
             assert audit(url).verdict == "pass"
 
     def test_upload_that_breaks_off_leaves_no_batch(self, generator, tmp_path, monkeypatch):
-        """A file system without atomic uploads: half a file under another name, never under the batch's."""
+        """Without atomic uploads, half a file has another name, but never the batch's."""
         url = f"shared://{tmp_path}/run"
         half(generator, url)
 
@@ -601,7 +604,7 @@ class TestWritingThatFails:
             one_step(generator, store, before_end=lambda: one_step(generator, store))
 
     def test_data_is_on_disk_before_its_name(self, generator, tmp_path, monkeypatch):
-        """Otherwise a power cut can leave a name with nothing behind it, or an entry of a batch that is not there."""
+        """Otherwise a power cut can leave a name without data, or an entry without its batch."""
         done, fsync, link = [], os.fsync, os.link
         monkeypatch.setattr(os, "fsync", lambda fd: (done.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
         monkeypatch.setattr(os, "link", lambda *a, **k: (done.append("named"), link(*a, **k)))
@@ -652,7 +655,7 @@ class TestCommands:
             local = f"file://{make_run(aggregator='mean').path}"
             code, out, _ = dpaudit("compare", url, local, "--json")
             assert code == 0
-            assert [run["name"] for run in json.loads(out)["runs"]] == [url, local.removeprefix("file://")]
+            assert list(json.loads(out)["runs"]) == [url, local.removeprefix("file://")]
 
     def test_run_under_a_files_url_keeps_its_reports(self, generator, dpaudit, tmp_path):
         write(generator, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""A run directory is private, appears a whole batch at a time, has one writer, and can be gone on with."""
+"""A run directory is private, grows by whole batches, has one writer, and can be continued."""
 
 from __future__ import annotations
 

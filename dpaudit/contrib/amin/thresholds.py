@@ -1,7 +1,8 @@
-"""Tests that choose between private and public tokens: is each of what it should be, and is the threshold kept?
+"""Checks of noisy tests that choose between private and public tokens.
 
-Only a private token is paid for, and with it all tests before it: they share one noisy threshold. One that is drawn
-anew at another moment is another mechanism, and so is a test that looks at something else.
+Only a private token is paid for, and with it all tests before it: they share one noisy threshold. A
+threshold drawn anew at another moment is another mechanism, and so is a test that reads something
+else.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def _needs_contexts(run: AuditedRun, shown: int) -> Outcome:
     unshown=_needs_contexts,
 )
 def distance_is_of_the_contexts(view: StepView) -> Finding | None:
-    """Hold each recorded distance against that of the recorded contexts from the anchor."""
+    """Compare each recorded distance with that of the recorded contexts from the anchor."""
     assert view.contributions is not None, "else nothing is shown"
     mechanism = view.mechanism
     return finding_of(mechanism.draw.test_problem(view.arrays, view.contributions, mechanism.aggregator))
 
 
 class _BatchTests(BatchEvidence):
-    """One batch's tests, and what contradicts their order first."""
+    """One batch's tests, and the first contradiction in their order."""
 
     def __init__(self, draw: SparseVector) -> None:
         self._rounds = Rounds(draw)
@@ -60,7 +61,7 @@ class _BatchTests(BatchEvidence):
 
 
 class Thresholds(Evidence):
-    """What contradicts the order of a batch's tests first, by batch, of those in which something does."""
+    """The first contradiction in the order of a batch's tests, by batch."""
 
     @override
     @classmethod
@@ -71,7 +72,7 @@ class Thresholds(Evidence):
 
 @RunCheck(id="sampling.threshold", gathers=(Thresholds,))
 def thresholds_are_kept(run: AuditedRun) -> Outcome:
-    """Hold each batch's tests, in order, against the thresholds and private tokens that the mechanism allows."""
+    """Compare each batch's tests with the thresholds and private tokens of the mechanism."""
     if not _has_tests(run.manifest):
         return inapplicable(_NO_TESTS)
     if misplaced := list(run[Thresholds].by_batch.values()):

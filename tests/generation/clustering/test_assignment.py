@@ -1,4 +1,4 @@
-"""Nearest centres are those of a plain search in float64, whoever else is searched for at the same time."""
+"""Nearest centres are those of a plain float64 search, whatever else is searched for at once."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_averages_are_within_the_radius_and_weighted_by_noisy_counts() -> None:
 def test_no_neighbours_move_more_than_a_case_says(
     n: int, depth: int, least: int, relation: Relation, seed: int
 ) -> None:
-    """Where both neighbours have the same tree, its exact counts and sums differ by no more than one of the cases."""
+    """If neighbours have the same tree, exact counts and sums differ by no more than some case."""
     rows = on_grid(vectors(n + 2, 2, seed, length=3.0), 1.0)
     planes = hyperplanes(depth, 2, np.random.default_rng(seed))
     neighbours = (rows[:-2], rows[:-1]) if relation == "add_remove" else (rows[:-1], rows[[*range(n), n + 1]])
@@ -276,7 +276,10 @@ class Side:
 
 
 class Watched(Noise):
-    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+    """Noise that records each request and each answer.
+
+    The first count's noise gets something on top.
+    """
 
     def __init__(self, seed: int, first: int = 0) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -308,7 +311,7 @@ class Lifted(Noise):
 
 @cache
 def deep() -> Chang:
-    """Its noise is small enough for a tree of many levels, and large enough to decide how it grows."""
+    """A method with noise small enough for a deep tree, and large enough to decide its growth."""
     return Chang(40, 4.0, 1e-3, 3, depth=6, radius=0.5)
 
 
@@ -370,7 +373,7 @@ LONG = np.array([[1e9, -3e8, 7, 0, 0, 0, 0, 1e7], [-9.0, 2, 5, 5, 5, 5, 5, 5], [
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 6), marks=pytest.mark.slow)], ids=["few", "more"])
 def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) -> None:
-    """By `fit`, on everything that goes into the tree, and on all counts and sums of the whole tree."""
+    """`fit`, on everything that goes into the tree and on all counts and sums of the whole tree."""
     for relation in RELATIONS:
         for seed in seeds:
             with pytest.MonkeyPatch.context() as monkeypatch:
@@ -456,7 +459,7 @@ def declared(relation: Relation) -> ChangScales:
 
 
 def shown(neighbours: Neighbours, actual: Callable[[ChangScales], ChangScales] = lambda scales: scales) -> float:
-    """epsilon from below (99.9%) by the best threshold on the log-likelihood ratio of what is let through.
+    """epsilon from below (99.9%), by the best threshold on the log-likelihood ratio of the output.
 
     Half of the runs choose the threshold, the other half are judged by it.
     """
@@ -488,7 +491,7 @@ def best_threshold(hits: Doubles, misses: Doubles) -> float:
 
 
 def bound_beyond(hits: Doubles, misses: Doubles, threshold: float) -> float:
-    """log((P - delta) / Q) for the least P and the most Q by Clopper and Pearson, 0.05% on either side."""
+    """log((P - delta) / Q) for the least P and most Q: Clopper and Pearson, 0.05% on each side."""
     found, false = int((hits >= threshold).sum()), int((misses >= threshold).sum())
     least = stats.beta.ppf(0.0005, found, RUNS - found + 1) if found else 0.0
     most = stats.beta.ppf(0.9995, false + 1, RUNS - false) if false < RUNS else 1.0
@@ -533,7 +536,9 @@ def in_ball(n: int, dimensions: int, generator: np.random.Generator) -> Doubles:
 
 
 def noisy_lloyd(points: Vectors, k: int, epsilon: float, delta: float, seed: int, rounds: int = 5) -> Doubles:
-    """Lloyd's iterations with noisy counts and sums (Su et al., 2016), from random centres in the unit ball.
+    """Lloyd's iterations with noisy counts and sums (Su et al., 2016), from random centres.
+
+    The centres are in the unit ball.
 
     Accounting: a record is in one cluster a round, so `rounds` Laplace counts of sensitivity 1 and as many Gaussian
     sums of sensitivity 1, which compose as one Gaussian with 1 / sqrt(rounds) of the noise: `calibrated`, for that many

@@ -1,4 +1,4 @@
-"""Runs whose records are clustered: what they record, claim and draw, and that audits and replays agree."""
+"""Runs of clustered records: what they record, claim and draw; and audits and replays agree."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def clustered(tmp_path: Path, data: Path, tiny_folder: Path, encoder_folder: Pat
 
 
 def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """By plain loops: counts [labels, k] of records at their nearest centre, and digests with the kept one."""
+    """By plain loops: record counts [labels, k] by nearest centre, and digests with the centre."""
     clusters, manifest = reader.clusters(), reader.manifest
     assert config.data.path is not None
     centers = decoded_centers(clusters, manifest.clustering.centers or 0).astype(np.float64)

@@ -185,7 +185,10 @@ class Choice:
 
 
 class Watched(Noise):
-    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+    """Noise that records each request and each answer.
+
+    The first count's noise gets something on top.
+    """
 
     def __init__(self, seed: int, first: int = 0) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -219,7 +222,7 @@ def crowd(size: int, seed: int = 3) -> NDArray[np.float32]:
 
 
 class Replay:
-    """The method once more, record by record, on noise that was drawn: every number from a declared draw."""
+    """The method once more, record by record, with all numbers from the declared draws of noise."""
 
     def __init__(self, method: Dpm, private: Vectors, public: Vectors, seed: int, calls: list[Any]) -> None:
         self.method, self.calls, self.cells = method, iter(calls), list[tuple[list[int], int]]()
@@ -298,7 +301,7 @@ class Replay:
 
 @pytest.mark.parametrize("seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"])
 def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> None:
-    """Counts, scores, stopping, bounds and sums of a deep tree, and nothing else of the records has a say."""
+    """Counts, scores, stopping, bounds and sums of a deep tree; nothing else depends on records."""
     for size, first, projection in [(500, 0, None), (500, 1500, None), (500, -460, 1), (0, 60, None), (40, -400, None)]:
         for seed in seeds:
             method = Dpm(3.0, 1e-5, depth=6, intervals=16, emptiness=1.0, radius=0.9, projection=projection)
@@ -313,7 +316,7 @@ def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> No
 
 
 class Scripted(Noise):
-    """No noise on sums, as much on every count that all splits stand, and splits that no score has a say in."""
+    """No noise on sums, equal noise on counts so that all splits stand, splits without scores."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -333,7 +336,11 @@ class Scripted(Noise):
 
 @dataclass(frozen=True)
 class Exact:
-    """What is under the noise: counts in their order, with their levels; scores of every split; sums in radii."""
+    """The values under the noise.
+
+    Counts are in their order, with their levels; scores are those of every split; sums are in
+    radii.
+    """
 
     counts: list[tuple[int, int]]
     moves: list[tuple[NDArray[np.float64], float]]
@@ -399,7 +406,10 @@ def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) 
 
 
 def lower_bound(first: int, second: int, delta: float) -> float:
-    """Epsilon that so many of DRAWS events on one data set and on its neighbour prove (Clopper and Pearson, 99.9 %)."""
+    """The epsilon that these event counts of neighbours prove (Clopper and Pearson, 99.9 %).
+
+    Each count is of DRAWS draws on one of the two data sets.
+    """
     sides = [(first, second), (second, first), (DRAWS - first, DRAWS - second), (DRAWS - second, DRAWS - first)]
     return max(0.0, *(math.log(max(_low(often) - delta, 1e-300) / _high(rare)) for often, rare in sides))
 
@@ -436,14 +446,21 @@ def sums_prove(method: Dpm, relation: str) -> float:
 
 
 def stopping_proves(method: Dpm, relation: str) -> float:
-    """Twenty records at one point, and one elsewhere or none, or at that point too: does a split stand?"""
+    """The epsilon that a split's standing proves.
+
+    Twenty records are at one point, and the last one elsewhere, absent, or at that point too.
+    """
     other = column(-0.5) if relation == "replace" else column()
     data = [np.concatenate([column(*[-0.5] * 20), last]) for last in (other, column(0.5))]
     return proven(lambda seed, more: len(method.fit(data[more], NOTHING, noise(seed))) > 1, method.delta)
 
 
 def splits_prove(method: Dpm, relation: str) -> float:
-    """Most records in the middle: one at the left, added or from the right, pulls the split there."""
+    """The epsilon that a split's place proves.
+
+    Most records are in the middle. One at the left, added or moved from the right, pulls the split
+    there.
+    """
     bins = np.repeat(np.array([0, 2, 5], dtype=np.uint16), [50, 900, 50])
     data = [bins[None], np.append(bins[:-1] if relation == "replace" else bins, np.uint16(0))[None]]
 

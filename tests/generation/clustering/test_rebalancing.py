@@ -63,7 +63,10 @@ def swapped(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
 
 
 def proven(keep: Callable[[NDArray[np.int64], float, int], int], epsilon: float) -> float:
-    """Epsilon that 99.9 % of such samples prove at most (Clopper and Pearson), from a tie that one record breaks."""
+    """The epsilon that samples from a tie, which one record breaks, prove.
+
+    By Clopper and Pearson, 99.9 % of such samples prove at most the true epsilon.
+    """
     seconds = [
         sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS)) for more in (0, 1)
     ]

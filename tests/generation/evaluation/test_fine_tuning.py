@@ -64,7 +64,7 @@ def test_seeds_decide_all_and_leave_the_callers_randomness_alone(encoder_folder:
 
 
 def test_the_best_checkpoint_is_tested_and_not_the_last(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation is scripted, then the test with the weights of the best epoch: ties go to the lowest loss."""
+    """The test uses the weights of the best of the scripted epochs; ties go to the lowest loss."""
     seen: list[float] = []
     scripted = iter([(0.5, 0.1), (0.9, 0.6), (0.9, 0.4), (0.9, 0.4), (0.1, 0.1), (0.7, 9.0)])
 

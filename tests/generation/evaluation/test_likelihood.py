@@ -1,4 +1,4 @@
-"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit lab likelihood` on files."""
+"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit lab likelihood`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out likelihood of a finished run: against a naive loop, the command of configs, and what must be refused."""
+"""Held-out likelihood of a run: against a naive loop, the command of configs, and refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
 
 @pytest.fixture
 def held_out(tmp_path: Path, canary: str) -> Path:
-    """One text is a private record that no batch may have used, but for case; one a public example."""
+    """Held-out texts: one is a private record, in another letter case, and one a public example."""
     return write(
         tmp_path / "held-out.csv", [*HELD_OUT, ("south", f"{canary.upper()} 3  lorem"), ("north", "snow UNTIL noon.")]
     )
@@ -74,7 +74,10 @@ def test_the_command_of_configs_finds_the_same_in_a_runs_batches(
 def test_a_runs_own_contexts_make_the_aggregate(
     generated: MakeRun, data_file: Path, tiny: LanguageModel, tmp_path: Path
 ) -> None:
-    """A mean of clipped logits by hand: contexts are read off the run's assignment, every token is fed anew."""
+    """A mean of clipped logits by hand.
+
+    Contexts are read off the run's assignment, and every token is fed anew.
+    """
     run, clip, divisor, temperature = generated(**RUNS[1]), 4.0, 4.0, 1.5
     reader, wording = RunReader(run), template("pt", tiny.tokenizer)
     with data_file.open(newline="") as file:
@@ -108,7 +111,7 @@ def test_a_runs_own_contexts_make_the_aggregate(
 
 @pytest.fixture
 def refused(tmp_path: Path, data_file: Path, held_out: Path) -> Callable[..., str]:
-    """What is said of a run, its data and held-out texts that cannot be used: where, problem and remedy; no text."""
+    """Refusals of unusable runs, data and held-out texts: where, problem, remedy, but no text."""
 
     def told(run: Path, data: Path = data_file, test: Path | None = held_out) -> str:
         with pytest.raises(InputError) as error:
@@ -188,7 +191,7 @@ def test_records_that_no_batch_shows_are_not_held_out(
 def command(
     tmp_path: Path, encoder_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs `dpaudit`: exit code, stdout, stderr, none of which quotes a record or a held-out text."""
+    """Run `dpaudit`: exit code, stdout, stderr, none of which quotes a record or held-out text."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def called(name: str, *options: object) -> tuple[int, str, str]:
@@ -228,7 +231,7 @@ def test_an_evaluation_says_what_the_records_added_without_a_baseline(
     page = tmp_path / "page.html"
     command("compare", run, other, "--out", page)
     assert "nats a token, 4 test texts" in page.read_text()
-    assert "records, Held-out likelihood" in " ".join(page.read_text().split())
+    assert "Added by records" in page.read_text()
     command("report", run, "--audience", "public")
     public = "".join(path.read_text() for path in (run / "report" / "public").iterdir())
     assert figure not in public and "ikelihood, nats" not in public and "records added" not in public

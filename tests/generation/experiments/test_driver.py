@@ -1,4 +1,4 @@
-"""A table with tiny models from end to end: order, resuming, rows that fail, and what the command prints and leaves."""
+"""A table with tiny models, end to end: order, resuming, failing rows, and the command's output."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def table_file(tmp_path: Path, settings: Callable[..., dict[str, Any]]) -> Path:
 
 
 class Recorder(Stages):
-    """Stages that remember what was asked of them. A row of `broken` fails while it is generated."""
+    """Stages that remember their requests.
+
+    A row of `broken` fails while it is generated.
+    """
 
     def __init__(self, *broken: str, evaluated: bool = True, quality: Quality | None = None) -> None:
         super().__init__(evaluated=evaluated, unverified=True)

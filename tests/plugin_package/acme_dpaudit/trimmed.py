@@ -57,7 +57,7 @@ class TrimmedSum(Aggregator):
         return arrays["trimmed"]
 
     def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
-        """One context that comes or goes adds or takes away a value between two contributions, or none."""
+        """Bounds: each context adds or removes a value between two contributions, or none."""
         reach = change.half_steps * clip / self.scale * (1 + ROUNDING)
         center = arrays["trimmed"]
         return center - reach, center, center + reach

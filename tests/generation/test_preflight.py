@@ -7,18 +7,25 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
 from dpaudit.auditing import audit_run
+from dpaudit.catalogue import catalogue
+from dpaudit.checks.evidence import AuditedRun
+from dpaudit.checks.preflight import Obstacle, refuse
+from dpaudit.checks.preflight import obstacles as obstacles_of
+from dpaudit.checks.registry import Outcome, SettingsCheck
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
-from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.public_parts import replay_public
-from dpaudit.generation.records import read_records
+from dpaudit.generation.records import Records, read_records
+from dpaudit.plugins import PlugIn
+from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError, RunReader
 from tests.forging import unfinish
 
@@ -33,6 +40,10 @@ TOP = {"support": {"kind": "public-top-k", "size": 12}}
 ANCHORED = {"contribution": "differences", "clip": 0.5}
 DELTA = {"privacy": {"delta": 1e-3}}
 TEXT = "lorem ipsum of nobody"
+
+
+def obstacles(config: Config, data: Records | None = None) -> tuple[Obstacle, ...]:
+    return obstacles_of(planned_run(config, data))
 
 
 def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -79,7 +90,7 @@ def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_pat
         values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
         config = Config.model_validate(values)
         found = obstacles(config, read_records(config.data))
-        assert (check, field) in {(each.check, each.field) for each in found}, sections
+        assert (check, field) in {(each.check, each.setting) for each in found}, sections
         assert not any(canary in str(each) for each in found)
         run = Path(generate(config, tmp_path / str(number)))
         result = audit_run(run, replay=replay_public(run))
@@ -131,6 +142,85 @@ def test_what_is_accepted_passes_and_nothing_else_does(make_config: MakeConfig, 
         verdicts.append(result.verdict)
         assert (result.verdict == "pass") == (not found), (sections, result.guarantee)
     assert set(verdicts) == {"pass", "not_verified", "fail"}
+
+
+def test_a_secret_key_covers_a_claim_that_the_batch_level_exceeds(make_config: MakeConfig) -> None:
+    """The audit holds epsilon against the release level, so it is what is looked at beforehand; in all rounds."""
+    sections = {"mechanism": {**MEAN, **TOP, "clip": 0.1}, "decoding": REAL}
+    sections |= {"privacy": {"relation": "replace"}, "claim": {"epsilon": 1.0, "delta": 1e-3}}
+    batching = {"batches_per_label": 40, "generate_per_label": 2}
+    costs: dict[tuple[int, bool], set[str]] = {}
+    for rounds in (1, 40):
+        for key in (None, "ab" * 32):
+            config = make_config(**sections, batching={**batching, "rounds": rounds, "key": key})
+            secret, goes_on = planned_run(config), planned_run(config, goes_on=True)
+            assert (key is None) == bool(secret.manifest.batching.allocation.secret)  # type: ignore[union-attr]
+            assert not goes_on.manifest.batching.allocation.secret  # type: ignore[union-attr]
+            costs[rounds, key is None] = {each.check for each in obstacles_of(secret)}
+            assert costs[rounds, key is None] <= {each.check for each in obstacles_of(goes_on)}
+    exceeded = {"claim.epsilon"}
+    assert costs == {(1, True): set(), (1, False): set(), (40, True): set(), (40, False): exceeded}
+
+
+def codes(config: Config) -> set[tuple[str, str]]:
+    return {(each.check, each.code) for each in obstacles(config, read_records(config.data))}
+
+
+def test_settings_alone_exceed_a_rho_spend_a_delta_and_are_too_many(
+    make_config: MakeConfig,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    encoder_folder: Path,
+) -> None:
+    budgets = {**MEAN, **TOP, "budget": 0.5}
+    for rho, found in ((0.01, {("claim.rho", "exceeded")}), (0.6, set())):
+        claim = {"kind": "zcdp", "rho": rho}
+        assert codes(make_config(mechanism=budgets, claim=claim, decoding=REAL)) == found
+    (texts := tmp_path / "public.csv").write_text("text\n" + f"{TEXT}\n" * 9)
+    noised = {"method": "dpm", "epsilon": 2.0, "delta": 0.1, "embedding": str(encoder_folder), "public": str(texts)}
+    batching = {"batches_per_label": None, "generate_per_label": None, "batches_per_cluster": 2}
+    clustered = {"mechanism": {**MEAN, **TOP}, "clustering": noised, "batching": batching}
+    values = settings(**clustered, decoding=REAL)
+    values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
+    config = Config.model_validate(values)
+    (spent,) = obstacles(config, read_records(config.data))
+    assert (spent.check, spent.code, spent.setting) == ("claim.delta", "spent-on-centers", "privacy.delta")
+    monkeypatch.setattr("dpaudit.checks.disclosure.MOST_PAIRS", 0)
+    shown = {"template": None, "text": f"About {{label}}:\n{TEXT}\n- {{example}}\n-"}
+    assert codes(make_config(prompt=shown, decoding=REAL)) == {("disclosure.sensitive", "too-many-labels")}
+
+
+def test_words_name_a_field_of_a_config() -> None:
+    """And say what is wrong without a full stop, for the check's id follows."""
+    for check, entry in catalogue().check.items():
+        for code, words in entry.before.items():
+            assert words.remedy.rstrip().endswith(".") and not words.problem.rstrip().endswith("."), (check, code)
+            section, _, field = words.setting.partition(".")
+            if "{" in words.setting:
+                continue
+            assert section in Config.model_fields
+            kind = Config.model_fields[section].annotation
+            kinds = [kind, *get_args(kind)]
+            assert any(field in getattr(each, "model_fields", {}) for each in kinds), (check, code)
+
+
+def test_an_outcome_without_words_is_an_obstacle_and_a_plug_ins_error_is_none(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(run: AuditedRun) -> Outcome:
+        raise ZeroDivisionError
+
+    checks = {name: SettingsCheck(id=name) for name in ("mechanism.model", "mechanism.unit")}
+    checks["mechanism.model"].function = lambda run: Outcome("fail", "unheard-of")
+    checks["mechanism.unit"].function = raises
+    monkeypatch.setattr("dpaudit.checks.preflight.registered", lambda: checks)
+    with pytest.raises(ZeroDivisionError):
+        obstacles(make_config())
+    checks["mechanism.unit"].plug_in = PlugIn("dpaudit.checks", "acme.unit", "acme:unit", "acme", "1")
+    (found,) = obstacles(make_config())
+    assert (found.check, found.code, found.setting) == ("mechanism.model", "unheard-of", "mechanism.model")
+    assert not found.meant
 
 
 def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(make_config: MakeConfig, tmp_path: Path) -> None:
