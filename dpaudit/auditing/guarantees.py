@@ -25,7 +25,7 @@ from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.levels import Levels
 from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
@@ -407,8 +407,8 @@ class _BatchCurve(BatchEvidence):
         self.costs: list[float] = []
 
     @override
-    def step(self, view: StepView) -> None:
-        self.costs.append(math.nan if view.cost is None else view.cost.exact)
+    def look(self, view: StepsView) -> None:
+        self.costs += np.maximum(view.costs[:, 1], view.costs[:, 2]).tolist()
 
     @override
     def result(self) -> list[float]:

@@ -18,7 +18,7 @@ from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.grouping import grouping_cost
 from dpaudit.checks.levels import Levels, amplification_of, approximate_levels, not_ex_post, release_accountant
-from dpaudit.checks.steps import BatchView, StepView, accountant_for
+from dpaudit.checks.steps import BatchView, StepsView, accountant_for
 from dpaudit.runs import SecretBatches
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
@@ -43,9 +43,9 @@ class _Charged(BatchEvidence):
         self._batch, self._unbounded = batch, False
 
     @override
-    def step(self, view: StepView) -> None:
-        unpaid = self._batch.accountant is not None and view.cost is None
-        self._unbounded |= view.index is None or unpaid
+    def look(self, view: StepsView) -> None:
+        unpaid = self._batch.accountant is not None and bool(np.isnan(view.costs).any())
+        self._unbounded |= unpaid or not view.placed
 
     @override
     def result(self) -> _BatchCost:

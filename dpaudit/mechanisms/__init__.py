@@ -34,10 +34,13 @@ from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
 from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
+from dpaudit.mechanisms.interfaces import ReducedSteps as ReducedSteps
+from dpaudit.mechanisms.interfaces import Spans as Spans
 from dpaudit.mechanisms.interfaces import StepArray as StepArray
 from dpaudit.mechanisms.interfaces import blocks as blocks
 from dpaudit.mechanisms.interfaces import clash as clash
 from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
+from dpaudit.mechanisms.interfaces import log_probabilities as log_probabilities
 from dpaudit.mechanisms.interfaces import log_probability as log_probability
 from dpaudit.mechanisms.interfaces import with_anchor as with_anchor
 from dpaudit.mechanisms.logits import TopClippedLogits as TopClippedLogits

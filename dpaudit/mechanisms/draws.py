@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 from typing_extensions import override
 
 from dpaudit.claims import ApproximateClaim, ClaimKind
@@ -18,7 +19,9 @@ from dpaudit.mechanisms.interfaces import (
     Floats,
     Part,
     Problem,
+    ReducedSteps,
     StepArray,
+    log_probabilities,
     log_probability,
 )
 
@@ -159,6 +162,15 @@ class Draw(Part):
     ) -> float:
         """Return a token's log-probability, in nats, given scores [S] and further columns."""
 
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """Return the same of k steps, whose columns lie one behind another: [k], of scores [columns].
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(steps.spans) == 1
+        step = steps.one(0)
+        return np.array([self.log_probability(scores, step.token, temperature, step.fixed)])
+
 
 class Softmax(Draw):
     """A token has the probability softmax(aggregate / temperature)."""
@@ -170,3 +182,7 @@ class Softmax(Draw):
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
         return log_probability(scores, token, temperature, fixed)
+
+    @override
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        return log_probabilities(scores, steps.tokens, steps.spans, temperature, steps.log_sums)

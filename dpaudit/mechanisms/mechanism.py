@@ -33,6 +33,8 @@ from dpaudit.mechanisms.interfaces import (
     Positive,
     Problem,
     ReducedStep,
+    ReducedSteps,
+    Spans,
     StepArray,
     clash,
     log_sum_exp,
@@ -312,6 +314,15 @@ class Mechanism(Fields):
         return self.draw.not_applicable.get(check) or self.aggregator.not_applicable.get(check, "")
 
     @property
+    def in_blocks(self) -> bool:
+        """Whether several steps may be looked at together, as one step of all their columns.
+
+        What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on the step before.
+        """
+        own = (getattr(self, part).name in known.own for part, known in _PARTS.items())
+        return self.budget is None and all(own)
+
+    @property
     def over_support(self) -> bool:
         """Whether contexts' logits are read over a truncated support alone."""
         return self.support.size is not None and self.contribution.over_support
@@ -354,6 +365,10 @@ class Mechanism(Fields):
         Further columns are part of the sum.
         """
         return self.draw.log_probability(scores, token, self.temperature, fixed)
+
+    def log_probabilities(self, steps: ReducedSteps) -> Doubles:
+        """Return the same of reduced steps, [k], by their own records."""
+        return self.draw.log_probabilities(self.aggregate(steps.arrays), steps, self.temperature)
 
     def box(self, arrays: Arrays, change: ContextChange) -> Box:
         """Return bounds on the aggregates of all neighbours.
@@ -450,24 +465,36 @@ class Mechanism(Fields):
         Raises:
             ValueError: the token is not among them.
         """
+        aggregate = self.aggregate(arrays) if aggregate is None else aggregate
+        if not 0 <= token < len(aggregate):
+            raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
+        return self.reduced_steps(arrays, np.array([token]), Spans([len(aggregate)]), aggregate).one(0)
+
+    def reduced_steps(self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats) -> ReducedSteps:
+        """Return the same of k steps: arrays [..., columns], tokens' columns [k]."""
         with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
-            aggregate = self.aggregate(arrays) if aggregate is None else aggregate
             movable = self.aggregator.movable(arrays)
-            if not 0 <= token < len(aggregate):
-                raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
             if movable is None:
-                return ReducedStep(arrays, token)
+                nothing = np.zeros(len(spans))
+                return ReducedSteps(
+                    arrays, tokens, spans, np.full(len(spans), -np.inf), nothing.astype(np.intp), nothing
+                )
             kept = movable.copy()
-            kept[token] = True
-            columns = np.flatnonzero(kept)
-            values = aggregate.take(np.flatnonzero(~kept))
-            largest = float(max(-values.min(), values.max())) if len(values) else 0.0
-            fixed = FixedColumns(log_sum_exp(values, self.temperature), len(values), largest)
-            reduced = dict(arrays)
+            kept[tokens] = True
+            columns, fixed = np.flatnonzero(kept), aggregate.take(np.flatnonzero(~kept))
+            left = Spans(spans.counts(kept))
+            others = Spans(spans.lengths - left.lengths)
+            values = [fixed[span] for span in others.slices]
+            largest = [float(max(-each.min(), each.max())) if len(each) else 0.0 for each in values]
             beside = {name for name, array in self.draw.arrays().items() if not array.columns}
-            for name in arrays.keys() - beside:
-                reduced[name] = arrays[name].take(columns, axis=-1)
-            return ReducedStep(reduced, int(np.searchsorted(columns, token)), fixed)
+            return ReducedSteps(
+                {name: array if name in beside else array.take(columns, axis=-1) for name, array in arrays.items()},
+                np.searchsorted(columns, tokens),
+                left,
+                np.array([log_sum_exp(each, self.temperature) for each in values]),
+                others.lengths,
+                np.array(largest),
+            )
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """Return every context's log p(token) - log p(token without the context), in nats.
@@ -477,6 +504,12 @@ class Mechanism(Fields):
         if self.draw.ex_post:
             return self.aggregator.losses(step, contributions, contexts, self.temperature)
         return None
+
+    def losses_of_steps(self, steps: ReducedSteps, contributions: Floats | None, contexts: int) -> Doubles | None:
+        """Return the same of k steps, [contexts, k]; None where the record of any has none."""
+        if not self.draw.ex_post:
+            return None
+        return self.aggregator.losses_of_steps(steps, contributions, contexts, self.temperature)
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
         """Return the vector [S] to sample from after a context with contributions [S] joins.

@@ -279,11 +279,12 @@ class BatchArrays:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
-        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
+        # Ids are stored as they are, and padding need not be decoded.
         if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
-            rows = {name: row[..., :fewer] for name, row in rows.items()}
+            rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
+        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside
 
     def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:

@@ -2135,7 +2135,7 @@ def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(make_run, fa
     monkeypatch.setattr(Median, "box", scaled)
     run = make_run(sizes=(2, 3), dtype="float64")
     assert "neighbors.addition" in failed(run.audit())
-    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda *_: (np.zeros(()),) * 3)
+    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda _, tokens, *__: (np.zeros(len(tokens)),) * 3)
     assert "neighbors.removal" in failed(run.audit())
 
 
