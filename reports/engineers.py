@@ -455,18 +455,22 @@ def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
 def _entries(stated_settings: Mapping[str, JsonValue]) -> list[Entry]:
     """Return settings by their places, without those that hold nothing."""
     found = [(name, value) for name, value in leaves(stated_settings) if value not in ("", [])]
-    shown = [Entry(one_line(name, LABEL_LENGTH), _value(value)) for name, value in found[:_MOST_SETTINGS]]
+    shown = [Entry(one_line(name, LABEL_LENGTH), shown_setting(value)) for name, value in found[:_MOST_SETTINGS]]
     if len(found) > _MOST_SETTINGS:
         more = counted(len(found) - _MOST_SETTINGS, "more entry", "more entries")
         shown.append(Entry("…", f"{more} in report.json"))
     return shown
 
 
-def _value(value: JsonValue) -> str:
+def shown_setting(value: JsonValue) -> str:
+    """Return the value of a setting as text; a list by its first entries."""
     if isinstance(value, list):
         left_out = len(value) - _MOST_LISTED
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        shown = (f"[{_value(each)}]" if isinstance(each, list) else _value(each) for each in value[:_MOST_LISTED])
+        shown = (
+            f"[{shown_setting(each)}]" if isinstance(each, list) else shown_setting(each)
+            for each in value[:_MOST_LISTED]
+        )
         return ", ".join(shown) + more
     if isinstance(value, bool):
         return "yes" if value else "no"
