@@ -274,7 +274,7 @@ def test_every_report_says_what_the_records_added(
         said = " ".join(text.split())
         assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
     print_document(summary(result), console)
-    assert "public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditResult) -> None:
