@@ -164,7 +164,7 @@ def test_two_parties_commit_before_either_knows_the_seed(
     assert dpaudit("generate", config, "--out", "run")[0] == 2
     auditor.unlink()
     kept.rename(auditor)
-    code, out, err = dpaudit("generate", config, "--out", "run", "--workers", 2)
+    code, out, err = dpaudit("generate", config, "--out", "run")
     assert code == 0, err
     assert RunReader(tmp_path / "run").manifest.commitment == commitment
     seeds = ["--seed-file", steward, "--seed-file", auditor]

@@ -165,7 +165,7 @@ def test_whoever_shares_passes_and_wherever_memory_runs_out_texts_are_the_same(
 
 
 def test_a_model_with_a_cache_of_another_kind_begins_texts_anew_too(
-    made: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, failed: Failed
+    made: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, failed: Failed, tried_anew: None
 ) -> None:
     monkeypatch.setattr(passes.SharedPasses, "fit", classmethod(lambda *_: None))
     for sections in KINDS[:2]:
