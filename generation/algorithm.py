@@ -218,7 +218,8 @@ def _ready(
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -378,4 +379,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

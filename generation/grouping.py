@@ -88,10 +88,13 @@ def group(
     vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
     seed = config.decoding.test_seed
-    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))  # a stream that no batch has
+    # The stream is one that no batch has.
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
-    radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+    radius = 1.0
+    if len(public) and not settings.normalize:
+        radius = float(np.linalg.norm(public, axis=1).max())
     public_seed = noise.seed() if CLUSTERINGS[settings.method].origin == "public" else None
     method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)

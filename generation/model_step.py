@@ -89,7 +89,9 @@ class ModelStep:
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
         self._batch, self._position, self.problem = batch, position, problem
         active = np.ones(len(raw), dtype=np.bool_) if step.active is None else step.active
-        self._active = active if without is None or step.active is None else np.delete(active, without)
+        self._active = active
+        if without is not None and step.active is not None:
+            self._active = np.delete(active, without)
         support, self.index = step.support, step.token
         if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))

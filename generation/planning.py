@@ -49,6 +49,9 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
     claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
+    refutable = None
+    if canaries is not None:
+        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
     least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
     return Plan(
         records=records,
@@ -69,7 +72,7 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
-        refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
+        refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 

@@ -205,7 +205,8 @@ class Rebuilt:
 
     def shared_texts(self) -> tuple[SharedText, ...]:
         """Return what the run's public settings share with its records, its canaries aside."""
-        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        manifest = self._manifest
+        canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
         records = (each.text for each in self.records if (each.label, each.text) not in made_up)
         stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
@@ -233,7 +234,8 @@ class Rebuilt:
         Raises:
             InputError: a field is missing, or numbers of batches disagree.
         """
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        batching = self._manifest.batching
+        part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
             raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         hashed = part == "label" and batching.rule != "paper-slices"

@@ -166,7 +166,8 @@ def _plan(
     forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
-    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
+    attacked = draw.choice(filled) if trials and filled else None
+    return positions, slots, attacked, forced + left + attacking
 
 
 def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:

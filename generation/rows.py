@@ -197,7 +197,10 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
         text = file.read_text(encoding=_encoding(config, names, file), errors="replace")
         if "\0" in text:
             raise _zero_bytes(str(file), names)
-        yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
+        columns = {config.text: text}
+        if not unlabelled:
+            columns[config.label] = file.parent.name
+        yield Row(str(file), columns)
 
 
 def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
@@ -210,7 +213,9 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         start = file.read(4)
         file.seek(max(0, path.stat().st_size - len(_PARQUET)))
         end = file.read()
-    kinds = _PACKED | ({_PARQUET: ("a Parquet file", "Name it .parquet.")} if end == _PARQUET else {})
+    kinds = dict(_PACKED)
+    if end == _PARQUET:
+        kinds[_PARQUET] = ("a Parquet file", "Name it .parquet.")
     for beginning, (kind, remedy) in kinds.items():
         if start.startswith(beginning):
             raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed")
@@ -263,7 +268,8 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
             where = f"{path}: row 1"
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(header):
-                    problem = f"the row has {'more' if len(row) > len(header) else 'fewer'} fields than the first line."
+                    amount = "more" if len(row) > len(header) else "fewer"
+                    problem = f"the row has {amount} fields than the first line."
                     remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
                     raise InputError(where, problem, remedy, "rows.fields")
                 yield Row(where, {column: row[place] for column, place in places.items()})

@@ -138,7 +138,9 @@ class Sizes:
         if pricing is None or wish.epsilon is None:
             return sizes.required(wish, pricing)
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
-        least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
+        least = math.inf
+        if sizes.generated <= sizes.batches and sizes.batches > 1:
+            least = pricing.release(sizes)
         if least > wish.epsilon:
             if pricing.batch_level(MOST) > wish.epsilon:
                 raise _too_small(wish, pricing)
@@ -211,5 +213,7 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
+    where = "--records" if wish.epsilon is None else "--epsilon"
+    if wish.texts is not None:
+        where = "--texts"
     return InputError(where, problem, f"Try: {', or '.join(ways)}.")

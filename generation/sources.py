@@ -68,7 +68,9 @@ def _package(path: str) -> tuple[str, Path | None]:
     name = path.removeprefix(PACKAGE).partition("/")[0]
     # A dotted name would make find_spec import the parent package.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    if spec is None or not spec.submodule_search_locations:
+        return name, None
+    return name, Path(spec.submodule_search_locations[0])
 
 
 def installed_model(name: str) -> Path | None:

@@ -381,10 +381,13 @@ class Worker:
         mechanism, record = self._manifest.mechanism, self._manifest.record
         contexts, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
-            kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
+            kept = None
+            if record.contexts and len(logits):
+                kept = contributions(logits, taken, mechanism.contribution)
             canary = None if kept is None or row is None else kept[row]
             # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
-            logits, kept = logits[:contexts], kept[:contexts] if kept is not None and contexts else None
+            logits = logits[:contexts]
+            kept = kept[:contexts] if kept is not None and contexts else None
             after = None
             if mechanism.budget is not None and kept is not None:
                 after = mechanism.spend(kept, batch.spent, batch.budgets)

@@ -101,27 +101,38 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
-    made: dict[Kind, Section] = {}
-    if (claim := _claim_of(result, ZcdpClaim.id)) is not None:
-        made[ZcdpClaim.id] = _zcdp(result, claim)
-    epsilons: dict[Kind, Section] = {ExPostClaim.id: _ex_post(result), ApproximateClaim.id: _approximate(result)}
-    return {**made, **epsilons, EMPIRICAL: _empirical(result)}
+    kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
+    if _claim_of(result, ZcdpClaim.id) is not None:
+        kinds.insert(0, ZcdpClaim.id)
+    return {kind: _kind(result, kind) for kind in kinds}
 
 
-def _kind(
-    result: AuditResult,
-    kind: Kind,
-    recomputed: Mapping[str, str],
-    remark: str,
-    more: Sequence[Block] = (),
-) -> Section:
+def _kind(result: AuditResult, kind: Kind) -> Section:
     """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if recomputed:
+    if recomputed := _recomputed(result, kind):
         blocks.append(_beside(result, kind, recomputed))
     if parts := key_figures(result, kind):
         blocks.append(Definitions([Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"))
-    return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+    if kind == EMPIRICAL and (points := attack_curve(result)):
+        title = "The smallest δ that the attack leaves to each ε"
+        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
+    return Section(KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}")
+
+
+def _remark(result: AuditResult, kind: Kind) -> str:
+    """Say what to mind about figures of a kind, or why there are none."""
+    if kind != ZcdpClaim.id and not key_figures(result, kind):
+        return say(f"{'withheld' if is_public(result) else 'no'}-{kind}")
+    said = [say(f"of-{kind}"), *[say("rise-and-fall")] * (kind == ExPostClaim.id)]
+    empirical = result.guarantees.empirical
+    if kind == EMPIRICAL and empirical.attack is not None:
+        said = [say("lower-bound")]
+    if kind == EMPIRICAL and empirical.canaries is not None:
+        said.append(say("of-canaries"))
+    if kind == ApproximateClaim.id:
+        said += _tighter(result)
+    return " ".join(said)
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
@@ -169,15 +180,24 @@ def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
-def _recomputed(
-    claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
-) -> dict[str, str]:
-    """Return each quantity as recomputed, or `otherwise`; empty if not claimed or recomputed."""
+def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
+    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
+    claim = _claim_of(result, kind)
+    if kind == EMPIRICAL:
+        return {}
+    if kind == ZcdpClaim.id:
+        rho = result.guarantees.zcdp
+        if rho is None or claim is None:
+            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
+        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
+    found = result.guarantees.epsilons(kind)
     if claim is None and found is None:
         return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
     if found is None:
-        return dict.fromkeys((*levels, "δ", "Neighbours"), otherwise)
+        withheld = is_public(result) and kind == ExPostClaim.id
+        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
+        return named | {"δ": "none", "Neighbours": neighbours_of(claim)} if withheld and claim else named
     digits = digits_for(claim, found)
     figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
@@ -185,73 +205,18 @@ def _recomputed(
     return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
-def _ex_post(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
-    if found is None:
-        recomputed, remark = _recomputed(claim, None), "No ex-post epsilon was computed for this run."
-        if is_public(result):
-            recomputed = _recomputed(claim, None, WITHHELD)
-            if claim is not None:
-                recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
-            remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, recomputed, remark)
-    total = "batch level's total" if found.amplification.groups else "total"
-    remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
-    return _kind(result, ExPostClaim.id, _recomputed(claim, found), remark)
-
-
-def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
-    found, remark = result.guarantees.zcdp, say("of-rho")
-    if found is None:
-        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), remark)
-    recomputed = {_RHO: in_nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    return _kind(result, ZcdpClaim.id, recomputed, remark)
-
-
-def _approximate(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if found is None:
-        remark = "No approximate guarantee was computed for this run."
-        if is_public(result):
-            remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), remark)
-    remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), remark)
-
-
-def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
+def _tighter(result: AuditResult) -> Iterator[str]:
     """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
-    if claim is None or found.batch_epsilon >= found.batch_rdp:
-        return ""
-    claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-    if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-        return ""
-    return f" {say('claim-by-rdp', level=_of_batch_level(found))}"
+    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
+    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
+        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
+        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
+            yield say("claim-by-rdp", level=_of_batch_level(found))
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
     """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
-
-
-def _empirical(result: AuditResult) -> Section:
-    found = result.guarantees.empirical
-    if is_public(result):
-        remark = "This report withholds what was measured on the private data."
-        return _kind(result, EMPIRICAL, {}, remark)
-    if not key_figures(result, EMPIRICAL):
-        remark = "No loss of a left-out context was computed for this run."
-        return _kind(result, EMPIRICAL, {}, remark)
-    remark = "Not a guarantee, so it has no claim to stand beside."
-    if found.attack is not None:
-        remark = say("lower-bound")
-    if found.canaries is not None:
-        remark = f"{remark} {say('of-canaries')}"
-    more = []
-    if points := attack_curve(result):
-        title = "The smallest δ that the attack leaves to each ε"
-        more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, {}, remark, more)
 
 
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:

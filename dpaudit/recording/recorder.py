@@ -420,7 +420,8 @@ class RecordedBatch:
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
         token = released[self._steps]
-        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+        logarithm = self._log_probability(given, token) if as_said else math.nan
+        return self._write(given, token, logarithm)
 
     def _log_probability(self, given: _Given, token: int) -> float:
         """Return a token's log-probability by the mechanism; -inf if it could not be drawn."""

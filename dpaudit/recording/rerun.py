@@ -137,7 +137,9 @@ def _without(
 
 
 def _ended(code: int) -> Difference:
-    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+    ended = Finding(code="rerun.no-record")
+    if code:
+        ended = Finding(code="rerun.exit-code", values={"exit_code": code})
     return Difference("ends", 1, ended)
 
 
@@ -219,7 +221,8 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
+            found = "record-gone" if place is None else "record-moved"
+            yield _found("places", found, line=number)
     for _ in after:
         yield _found("places", "record-new")
 

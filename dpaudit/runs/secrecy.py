@@ -191,7 +191,9 @@ def _cluster_groups(manifest: Manifest, clusters: Clusters | None) -> _Groups | 
         return NotSecret.GENERATED_UNCOUNTED
     least = clustering.least_batches
     if clustering.records_per_batch is None:
-        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
+        counts = set[int]()
+        if clusters is not None:
+            counts = {count for row in clusters.batches for count in row}
         least = counts.pop() if len(counts) == 1 else None
     if least is None:
         return NotSecret.CLUSTERS_UNCOUNTED

@@ -175,7 +175,9 @@ class Measurement:
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
-        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
+        self._accountants: list[ExPostAccountant] = []
+        if bounded:
+            self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
         # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
         self._sums: list[Doubles] = []
 
@@ -286,7 +288,9 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     for going, place, _ in _along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
+            part = NOTHING_PUBLIC
+            if manifest.needs_public:
+                part = mechanism.public_part(logits, ruled)
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))

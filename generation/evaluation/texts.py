@@ -190,7 +190,9 @@ def corpus_of(
         raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
     if test is not None and not test:
         raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
-    chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
+    chosen = test
+    if chosen is None:
+        chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share)
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
     trainable, trainable_public = (
