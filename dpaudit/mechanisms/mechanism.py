@@ -319,7 +319,7 @@ class Mechanism(Fields):
 
         What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on the step before.
         """
-        own = (getattr(self, part).name in known.own for part, known in _PARTS.items())
+        own = (part.name in known.own for known, part in self._parts)
         return self.budget is None and all(own)
 
     @property
