@@ -63,7 +63,8 @@ class Workload:
     def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
         """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
-        `more`: other fields of the mechanism.
+        They are slices of the data, for claims per context. `more` is other fields of the
+        mechanism.
         """
         mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
         return Config.model_validate(
@@ -81,7 +82,7 @@ class Workload:
 
 
 def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
-    """SmolLM2 on BBC News, or a tiny model on made-up words. Also the model, loaded.
+    """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
 
     Args:
         folder: where the data goes, and the tiny model.

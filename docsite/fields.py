@@ -47,7 +47,7 @@ class Fields(Extension):
     """mkdocs.yml loads it."""
 
     def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
-        """Once all modules are there, for the names of types lead from one to another."""
+        """Describe fields once all modules are there, for the names of types lead to each other."""
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
                 # Such a package offers what it imports of ours.
@@ -100,7 +100,7 @@ def _has_fields(cls: Class) -> bool:
 
 
 def _kind(annotation: Any, cls: Class) -> Any:
-    """A type, with what our names for types stand for, and its limits in signs."""
+    """Return a type, with its aliases resolved, and its limits in signs."""
     if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(f"{cls.package.name}."):
         meant = cls.modules_collection[annotation.canonical_path]
         return _kind(meant.value, cls) if isinstance(meant, Attribute) else annotation
@@ -122,7 +122,7 @@ def _kind(annotation: Any, cls: Class) -> Any:
 
 
 def _value(limit: Any) -> str:
-    """A number in place of the name that the code has for it."""
+    """Return a number in place of its name in the code."""
     if not isinstance(limit, ExprName):
         return str(limit)
     assert isinstance(limit.parent, Object)

@@ -68,8 +68,7 @@ FULL, TASKS = 2, 8
 class Ready:
     """A run that is ready to be generated, or to go on.
 
-    The `manifest` is as this process's config, data and model make it. `clusters` are those that
-    records are placed by; `repeated` rows of the data have the text and label of another.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
     """
 
@@ -101,7 +100,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -187,7 +186,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -219,7 +218,8 @@ def _ready(
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -321,9 +321,10 @@ def _generate(
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -338,7 +339,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
@@ -378,4 +379,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

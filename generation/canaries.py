@@ -53,8 +53,10 @@ def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> 
 
 
 def included(canaries: Canaries | None) -> Iterable[Record]:
-    """Those that are in the data."""
-    return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
+    """Return the canaries that are in the data."""
+    if canaries:
+        return [_record(canary) for canary in canaries.canaries if canary.included]
+    return []
 
 
 def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:

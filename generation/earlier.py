@@ -1,4 +1,4 @@
-"""What earlier runs of the same records left of their budgets."""
+"""The budgets that earlier runs of the same records left."""
 
 from __future__ import annotations
 

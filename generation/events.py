@@ -1,4 +1,4 @@
-"""What a generation tells of itself while it runs: never any text."""
+"""Events of a running generation: never any text."""
 
 from __future__ import annotations
 

@@ -88,10 +88,13 @@ def group(
     vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
     seed = config.decoding.test_seed
-    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))  # a stream that no batch has
+    # The stream is one that no batch has.
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
-    radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+    radius = 1.0
+    if len(public) and not settings.normalize:
+        radius = float(np.linalg.norm(public, axis=1).max())
     public_seed = noise.seed() if CLUSTERINGS[settings.method].origin == "public" else None
     method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)
@@ -118,10 +121,10 @@ def group(
 
 
 def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None) -> Clustering:
-    """What run.json says of the clustering of a run that begins, or has begun, under this config.
+    """Return run.json's statement of the clustering for a run under this config.
 
-    What is found, such as the number of centres and their digest, is that of the run that has begun. A new run has a
-    single centre here.
+    Findings, such as the number of centres and their digest, are those of the run that has begun. A
+    new run has a single centre here.
 
     Raises:
         InputError: the settings are out of their range.
@@ -217,7 +220,7 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
 
 
 def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
-    """The fields of run.json's clustering that follow from the config."""
+    """Return the fields of run.json's clustering that follow from the config."""
     settings, batching = _settings(config), config.batching
     cost, counts = method.cost(privacy.relation), None
     if settings.keep is not None:
@@ -263,10 +266,10 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
 
 
 def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
-    """The file `clusters`, and the digest of the centres in it.
+    """Return the file `clusters`, and the digest of the centres in it.
 
     Raises:
-        InputError: it would be larger than what readers take.
+        InputError: it would be larger than readers accept.
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
@@ -298,7 +301,7 @@ def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
 def _nearest_kept(
     records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
 ) -> Centers:
-    """The nearest centre of each record among those that its label keeps."""
+    """Return each record's nearest centre among those that its label keeps."""
     found: Centers = {}
     for label, allowed in enumerate(kept):
         rows = np.flatnonzero(labels == label)

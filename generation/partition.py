@@ -41,11 +41,13 @@ class Group:
 
 
 def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
-    """The groups of a run in order of their batches' ids, as `cluster_places` numbers these.
+    """Yield the groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with the number of batches that each group generates. Without labels all records are of one.
-        clusters: the file of that name, which fits run.json; without any, labels alone group records.
+        batching: with the number of batches that each group generates. Without labels all records
+            are of one.
+        clusters: the file of that name, which fits run.json; without any, labels alone group
+            records.
     """
     first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
     for number, label in enumerate(batching.labels or NO_LABELS):
@@ -92,12 +94,16 @@ class Batch:
     def shown(self) -> tuple[Context, ...]:
         """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
-        return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
+        if self.canary is not None and out:
+            return (*self.contexts, self.canary.context)
+        return self.contexts
 
     @property
     def canary_row(self) -> int | None:
-        """Where the canary stands among `shown`; None without one."""
-        return None if self.canary is None else self.shown.index(self.canary.context)
+        """The canary's place among `shown`; None without one."""
+        if self.canary is None:
+            return None
+        return self.shown.index(self.canary.context)
 
     @property
     def public_label(self) -> str | None:
@@ -128,7 +134,7 @@ class Batches(Sequence[Batch]):
         return self._of_round(number)[place]
 
     def changed(self, change: Callable[[Batch], Batch]) -> Batches:
-        """These batches, each changed when it is asked for."""
+        """Return these batches, each changed when it is asked for."""
         of_round = self._of_round
         return Batches(self._batching, lambda number: tuple(map(change, of_round(number))))
 
@@ -195,7 +201,8 @@ def partition_as_recorded(
 ) -> Partition:
     """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
-    A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+    So no record is clustered twice. A record that the assignment lacks goes nowhere; the digest of
+    the data then shows that it is not the run's.
 
     Args:
         batching, clusters, records: as for `partition`.
@@ -203,7 +210,8 @@ def partition_as_recorded(
         begun: the run's own batching, which its assignment has to fit.
 
     Raises:
-        InputError: the assignment names a batch or a group that its record's label has not, or a slot that none has.
+        InputError: the assignment names a batch or a group that its record's label has not, or a
+            slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
     groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
@@ -262,7 +270,7 @@ def _parted(
 
 
 def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
-    """Where each record goes in a round."""
+    """Yield each record's place in a round."""
     hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:

@@ -106,16 +106,20 @@ class _Texts:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Batch]:
-        """See `Store`."""
+        """Give a batch's record."""
         yield self._batches.setdefault(header.id, _Batch(header))
 
     def samples(self) -> Iterator[Sample]:
-        """All texts, in order."""
+        """Return all texts, in order."""
         return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
 
 
 class _Batch:
-    """See `Record`. `samples`: the texts that have ended."""
+    """A batch's tokens: a `Record`.
+
+    Attributes:
+        samples: the texts that have ended.
+    """
 
     def __init__(self, header: BatchHeader) -> None:
         self._header = header
@@ -123,11 +127,11 @@ class _Batch:
         self.samples: list[Sample] = []
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Keep a step's token."""
         self._tokens.append(step.token)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
+        """Keep the text that ends at the last step."""
         number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
         sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
         self.samples.append(sample)

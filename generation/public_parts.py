@@ -65,7 +65,7 @@ def replay_public(
 
 
 def public_steps(reader: RunReader) -> int:
-    """How many steps `recompute_public` goes through."""
+    """Return the number of steps of `recompute_public`."""
     if not reader.manifest.needs_public:
         return 0
     found = 0
@@ -101,7 +101,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
 
 
 def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
-    """Each text's batch and steps."""
+    """Yield each text's batch and steps."""
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             spans = opened.spans
@@ -109,12 +109,12 @@ def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
 
 
 class _Gap(NamedTuple):
-    """How far one part of a step is off, in logit units.
+    """The difference of one part of a step, in logit units.
 
     Attributes:
-        off: how far.
+        off: how far it is off.
         most: how far rounding can put it.
-        problem: what is wrong where it is further off.
+        problem: what is wrong if it is further off.
     """
 
     off: float
@@ -123,7 +123,7 @@ class _Gap(NamedTuple):
 
 
 class _Found:
-    """See `PublicParts`."""
+    """The sums of `PublicParts` so far."""
 
     def __init__(self) -> None:
         self.steps = self.wrong = 0

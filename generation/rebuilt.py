@@ -44,7 +44,7 @@ class RunParts(NamedTuple):
 
 
 def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
-    """What a finished run was generated from, as its record, its data and its model say.
+    """Return the parts of a finished run, by its record, its data and its model.
 
     Args:
         reader: the run.
@@ -81,7 +81,10 @@ class NamedModel:
         self.prompts = self._worded()
 
     def rounding(self, scale: float) -> float:
-        """How far logits may be off, in logit units; `scale`: the largest number around."""
+        """Return how far logits may be off, in logit units.
+
+        `scale` is the largest number around.
+        """
         config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
@@ -123,7 +126,7 @@ class NamedModel:
         return model
 
     def _worded(self) -> Prompts:
-        """The run's prompts."""
+        """Return the run's prompts."""
         named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
@@ -185,7 +188,7 @@ class Rebuilt:
         self.named = NamedModel(reader, model)
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
-        """What the declared rule makes of these records."""
+        """Return the partition of these records by the declared rule."""
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
@@ -201,15 +204,16 @@ class Rebuilt:
         return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
-        """What the run's public settings have in common with its records, its canaries aside."""
-        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        """Return what the run's public settings share with its records, its canaries aside."""
+        manifest = self._manifest
+        canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
         records = (each.text for each in self.records if (each.label, each.text) not in made_up)
         stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
         return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
-        """What an assignment says of budgets, taken over to the one that the rule gives."""
+        """Return the rule's partition with the budgets that the assignment states."""
         if not self._manifest.own_allowances:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
@@ -230,7 +234,8 @@ class Rebuilt:
         Raises:
             InputError: a field is missing, or numbers of batches disagree.
         """
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        batching = self._manifest.batching
+        part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
             raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         hashed = part == "label" and batching.rule != "paper-slices"
@@ -244,7 +249,11 @@ class Rebuilt:
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 
     def _require_own(self, data: str) -> None:
-        """Raises InputError where the records are not the run's."""
+        """Refuse records that are not the run's.
+
+        Raises:
+            InputError: they are not.
+        """
         named, records = self._manifest.data, self.records
         if named.digest is None:
             raise _refused(self._where, "data.digest", "the run does not say which data it used.")
@@ -258,7 +267,7 @@ class Rebuilt:
 
 
 def _refused(where: str, field: str, problem: str) -> InputError:
-    """What is wrong with a field of run.json."""
+    """Return the error about a field of run.json."""
     return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
 
 

@@ -166,11 +166,12 @@ def _plan(
     forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
-    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
+    attacked = draw.choice(filled) if trials and filled else None
+    return positions, slots, attacked, forced + left + attacking
 
 
 def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
-    """Distinct (batch, index below its size), uniform over all that there are."""
+    """Draw distinct pairs (batch, index below its size), uniform over all that there are."""
     batches, ends = list(sizes), list(accumulate(sizes.values()))
     places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
@@ -261,7 +262,7 @@ class _Replayer(Rebuilt):
     def _along(
         self, recorded: BatchReader, spans: Iterable[range], prompts: CachedPrompts
     ) -> Iterator[tuple[int, CachedPrompts]]:
-        """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
+        """Yield prompts with a batch's tokens, at each step of its texts that is in `spans`."""
         for span in spans:
             going_on = prompts.fork()
             for position in span:
@@ -301,7 +302,7 @@ class _Replayer(Rebuilt):
         )
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
-        """Contexts in passes of the run's own shape, so that they round as they did there."""
+        """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
         most = manifest.stopping.max_tokens if tokens is None else tokens
         planned = planned_rows(self.named.model, self.named.prompts.places, most)

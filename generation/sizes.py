@@ -22,7 +22,7 @@ BATCHES, GENERATED = 10, 2
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a first config's size; None where nothing is.
+    """The requested size of a first config; None where nothing is requested.
 
     Attributes:
         labels: how many there are; 1 without any.
@@ -44,7 +44,7 @@ class Pricing:
     One record more or less is one context more or less.
 
     Attributes:
-        mechanism: whatever its divisor and its margin, which go by the contexts.
+        mechanism: with any divisor and margin, which follow from the contexts.
         tokens: the most of a batch.
         delta: of the claim.
     """
@@ -64,7 +64,7 @@ class Pricing:
         )
 
     def margin(self, contexts: int) -> float:
-        """What one of so many contexts can lift a token by, to three digits."""
+        """Return how far one of the contexts can lift a token, to three digits."""
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
     def batch_level(self, contexts: int, rounds: int = 1) -> float:
@@ -84,7 +84,7 @@ class Pricing:
         return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
 
     def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
-        """How many rounds of these sizes readers' epsilon pays for."""
+        """Return how many rounds of these sizes readers' epsilon pays for."""
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
@@ -126,18 +126,21 @@ class Sizes:
         """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
 
         Args:
-            wish: what is asked for.
+            wish: the request.
             contexts: the mechanism's own number.
             pricing: None for a mechanism whose epsilon only its texts show.
 
         Raises:
-            InputError: the records do not give as many texts at that epsilon; says which numbers would do.
+            InputError: the records do not give as many texts at that epsilon; says which numbers
+                would do.
         """
         sizes = cls._filled(wish, contexts)
         if pricing is None or wish.epsilon is None:
             return sizes.required(wish, pricing)
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
-        least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
+        least = math.inf
+        if sizes.generated <= sizes.batches and sizes.batches > 1:
+            least = pricing.release(sizes)
         if least > wish.epsilon:
             if pricing.batch_level(MOST) > wish.epsilon:
                 raise _too_small(wish, pricing)
@@ -157,7 +160,7 @@ class Sizes:
 
     @classmethod
     def _filled(cls, wish: Wish, contexts: int) -> Sizes:
-        """By batches of so many contexts; in rounds where the texts are more than batches."""
+        """Return sizes by batches of `contexts` contexts, in rounds for more texts than batches."""
         asked = max(GENERATED, math.ceil((wish.texts or 0) / wish.labels))
         if wish.records is None:
             return cls(contexts, max(BATCHES, asked), asked)
@@ -168,7 +171,11 @@ class Sizes:
         return cls(contexts, batches, math.ceil(asked / rounds), rounds)
 
     def required(self, wish: Wish, pricing: Pricing | None) -> Sizes:
-        """These sizes. Raises InputError where the records do not fill as many batches."""
+        """Return these sizes.
+
+        Raises:
+            InputError: the records do not fill as many batches.
+        """
         if self.generated > self.batches:
             raise _too_few(wish, self, pricing)
         return self
@@ -196,7 +203,7 @@ def _too_small(wish: Wish, pricing: Pricing) -> InputError:
 
 
 def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
-    """The records give fewer batches than a label needs that are compared."""
+    """Return the error that the records give fewer batches than a label needs."""
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
     at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
@@ -206,5 +213,7 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
+    where = "--records" if wish.epsilon is None else "--epsilon"
+    if wish.texts is not None:
+        where = "--texts"
     return InputError(where, problem, f"Try: {', or '.join(ways)}.")

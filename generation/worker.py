@@ -50,41 +50,41 @@ MOST_OPEN = 256
 
 
 class Record(Protocol):
-    """Where a batch's steps and text go: a `BatchWriter`, or what keeps less."""
+    """The destination of a batch's steps and text: a `BatchWriter`, or one that keeps less."""
 
     def write(self, step: Step) -> None:
-        """See `BatchWriter`."""
+        """Append one step (`BatchWriter.write`)."""
         ...
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End a text at the last step (`BatchWriter.end_text`)."""
         ...
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End the last text and close the batch (`BatchWriter.finish`)."""
         ...
 
 
 class Store(Protocol):
-    """Where batches go: a `BatchStore`, or what keeps less."""
+    """The destination of batches: a `BatchStore`, or one that keeps less."""
 
     @property
     def location(self) -> str:
-        """Where whole batches are read from, if there are any."""
+        """The place to read whole batches from, if there are any."""
         ...
 
     @property
     def manifest(self) -> Manifest:
-        """See `BatchStore`."""
+        """The run's manifest."""
         ...
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """See `BatchStore`."""
+        """The ids of the whole batches, ascending."""
         ...
 
     def batch(self, header: BatchHeader) -> AbstractContextManager[Record]:
-        """See `BatchStore`."""
+        """Write one batch (`BatchStore.batch`)."""
         ...
 
 
@@ -134,7 +134,7 @@ class _Open:
 
     @property
     def length(self) -> int:
-        """How many tokens it has, of all its texts."""
+        """The number of tokens of all its texts."""
         return self.earlier + len(self.tokens)
 
     def forget(self) -> None:
@@ -150,7 +150,7 @@ _Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles |
 
 
 class Worker:
-    """Generates the batches of one run, on one device.
+    """A generator of one run's batches, on one device.
 
     Attributes:
         accountant: adds up what tokens cost; None for a run that states its cost beforehand.
@@ -234,7 +234,7 @@ class Worker:
         return [batch for batch in self._open if batch.private is None]
 
     def _has_room(self, pending: Sequence[int], progress: Progress) -> bool:
-        """Whether a batch needs rows, and there are enough for the first that does."""
+        """Return whether a batch needs rows, and there are enough for the first that does."""
         waiting = self._waiting
         if not waiting and (not pending or len(self._open) >= min(MOST_OPEN, self.rows)):
             return False
@@ -265,7 +265,9 @@ class Worker:
         if sampling.committed:
             assert self._seed is not None and commitment is not None, "a run with a committed seed draws by no other"
             return CommittedStream(self._seed, commitment, batch)
-        return OsEntropy() if sampling.seed is None else SeededStream(sampling.seed, batch)
+        if sampling.seed is None:
+            return OsEntropy()
+        return SeededStream(sampling.seed, batch)
 
     def _feed_prompts(self, batch: _Open, progress: Progress) -> None:
         """Give a batch rows of a pass, with its prompts and the tokens that it has."""
@@ -345,7 +347,7 @@ class Worker:
                 yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
-        """What a batch's step takes from the public prompt."""
+        """Return the public part of a batch's step."""
         manifest, label = self._manifest, batch.batch.label
         if not manifest.needs_public:
             return NOTHING_PUBLIC
@@ -363,25 +365,29 @@ class Worker:
             return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
 
     def _scored(self, batch: _Open) -> _Scored:
-        """What a batch's step takes from the public prompt, and its contexts' logits.
+        """Return the public part of a batch's step, and its contexts' logits.
 
-        On one thread: a second one that PyTorch computes on would be given threads of its own, and all of them, more
-        than there are cores, would sleep and be woken between any two sums of a forward pass.
+        It runs on one thread: a second one that PyTorch computes on would be given threads of its
+        own, and all of them, more than there are cores, would sleep and be woken between any two
+        sums of a forward pass.
         """
         assert batch.private is not None
         public = self._public(batch)
         return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
 
     def _prepared(self, scored: _Scored) -> _Prepared:
-        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+        """Return what a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
         contexts, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
-            kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
+            kept = None
+            if record.contexts and len(logits):
+                kept = contributions(logits, taken, mechanism.contribution)
             canary = None if kept is None or row is None else kept[row]
             # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
-            logits, kept = logits[:contexts], kept[:contexts] if kept is not None and contexts else None
+            logits = logits[:contexts]
+            kept = kept[:contexts] if kept is not None and contexts else None
             after = None
             if mechanism.budget is not None and kept is not None:
                 after = mechanism.spend(kept, batch.spent, batch.budgets)

@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0
 
 
 class Released(NamedTuple):
-    """What a card is of.
+    """The subject of a card.
 
     Attributes:
         result: the audit's, in its public form, and passed.

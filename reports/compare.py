@@ -92,7 +92,7 @@ def summary(comparison: Comparison) -> Document:
 
 
 def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
-    """Yield as many of the caveats as these characters hold, at least one, and the number of the others."""
+    """Yield as many caveats as these characters hold, at least one, and the others' number."""
     if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= most):
         yield Paragraph(said, "caution")
 
@@ -198,7 +198,7 @@ def _label(comparison: Comparison, name: str) -> str:
 
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, list[str]], list[str]]:
-    """Return caveats of single runs, by the run's name, and those that several share, with their numbers."""
+    """Return caveats of single runs, by name, and those that several share, with their numbers."""
     numbers: dict[str, list[int]] = {}
     for number, result in enumerate(comparison.runs.values(), start=1):
         for caveat in map(str, result.caveats):
@@ -221,7 +221,7 @@ _Figures = dict[str, list[KeyFigure | None]]
 
 
 def _promises(comparison: Comparison, kind: Kind) -> _Figures:
-    """Return what runs promise by one kind, as recomputed and as claimed; empty where none has such a figure."""
+    """Return the promises of runs by one kind, as recomputed and as claimed; empty without any."""
     figures = _side_by_side([list(_promised(result, kind)) for result in comparison.runs.values()])
     for same in comparison.same_length if kind == ExPostClaim.id else ():
         title = f"ε, batch level, up to {counted(same.tokens, 'token')}"
@@ -278,7 +278,7 @@ def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
 
 
 def _figure_table(kind: Kind, figures: _Figures, header: Sequence[str]) -> Table:
-    """Return the figures of one kind, a column for each run, and the difference where two can be compared."""
+    """Return the figures of one kind, a column for each run, and the difference of two."""
     title = f"{KIND_TITLES[kind]} (nats)"
     alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:
@@ -326,7 +326,7 @@ def _value(value: object) -> str:
 
 
 def _quality(comparison: Comparison, header: Sequence[str]) -> Iterator[Section]:
-    """Yield what the texts of evaluated runs are worth: rows of those figures alone that can be compared."""
+    """Yield the quality of evaluated runs' texts: rows of those figures that can be compared."""
     if not comparison.quality:
         return
     names, rows, notes = list(comparison.runs), [], []

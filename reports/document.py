@@ -222,7 +222,7 @@ class Node(NamedTuple):
 
     @property
     def unlisted(self) -> str:
-        """How many children are not listed; empty where all are."""
+        """The number of children that are not listed, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
     @property
@@ -233,7 +233,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """How a figure comes about."""
+    """The composition of a figure."""
 
     root: Node
 

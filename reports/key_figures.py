@@ -1,4 +1,4 @@
-"""The figures of an audit by their kind, as data: a report lists them, a comparison sets them side by side."""
+"""The figures of an audit by their kind, as data, for reports and comparisons."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dpaudit.catalogue import sentence
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import digits_for, secret_batches
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
@@ -46,7 +47,12 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty where there are none."""
+    """Return what a run's figures of one kind are made of, in order; empty where there are none.
+
+    Readers outside get none that depend on the private data.
+    """
+    if is_public(result) and kind in (ExPostClaim.id, EMPIRICAL):
+        return []
     made = {
         ExPostClaim.id: _ex_post,
         ApproximateClaim.id: _approximate,

@@ -1,4 +1,4 @@
-"""How to make a report again, and whose claim it is about."""
+"""The commands that make a report again, and the owner of its claim."""
 
 from __future__ import annotations
 

@@ -130,7 +130,8 @@ def epsilons(result: AuditResult) -> str:
     if result.claim is None:
         return ""
     if result.claim.rho is not None:
-        return levels.claimed_and_recomputed_rho(result.claim, result.guarantees)
+        recomputed = levels.recomputed_words(result.claim, result.guarantees)
+        return f"Claimed: {levels.claimed_words(result.claim)}. Recomputed: {recomputed}"
     figures = _figures(result)
     return ". ".join(f"{name}: {figure}" for name, figure in figures) if len(figures) > 1 else figures[0][1]
 

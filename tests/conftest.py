@@ -101,6 +101,7 @@ from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from tests import warm
 from tests.forging import list_digests
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
@@ -1469,6 +1470,13 @@ def known_tokenizers() -> Iterator[None]:
 def failed() -> Callable[[AuditResult], set[str]]:
     """The ids of the checks that an audit found to fail."""
     return failed_checks
+
+
+@pytest.fixture(scope="session")
+def warm_dpaudit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A command `dpaudit` that begins in a moment: a fork of a process that has its modules."""
+    with warm.warm_dpaudit(tmp_path_factory.mktemp("bin")) as command:
+        yield command
 
 
 @pytest.fixture

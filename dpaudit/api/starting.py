@@ -84,7 +84,11 @@ def init(
 
 
 def _require_possible(own: Own, first: First) -> None:
-    """Raise InputError where the config's runs could not pass their audit, as far as that is known without labels."""
+    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+
+    Raises:
+        InputError: they could not.
+    """
     found = obstacles(first.planned)
     if own.records is None and any(each.check == "claim.delta" for each in found):
         problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."

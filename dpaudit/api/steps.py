@@ -1,4 +1,4 @@
-"""One step of a run: the sampled token, what it was sampled from, and what it cost."""
+"""One step of a run: the sampled token, the distribution it was sampled from, and its cost."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class AllowedToken(Result):
 
 
 class Objection(Result):
-    """What a check of single steps objects to.
+    """An objection of a step check.
 
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: what it objects to, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.catalogue`).
         message: the problem in words, for people.
     """
 
@@ -101,7 +101,7 @@ class Objection(Result):
 
 
 class StepBudgets(Result):
-    """How much of their own budgets a batch's contexts have spent after a step.
+    """The spending of a batch's contexts after a step, where they have budgets of their own.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
@@ -145,7 +145,11 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Reads the step's record. Raises InputError when it cannot be decoded."""
+        """Read the step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -232,7 +236,7 @@ class RunStep:
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to here."""
+        """The objections of step checks here."""
         with np.errstate(all="ignore"):
             return tuple(
                 Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
@@ -241,7 +245,7 @@ class RunStep:
 
     @property
     def budgets(self) -> StepBudgets | None:
-        """What contexts have spent after the step; None where they have no budgets of their own."""
+        """The spending of contexts after the step; None without budgets of their own."""
         budget, own, step = self._view.mechanism.budget, self._view.budgets, self._view.step
         if budget is None or own is None or step.spent is None or step.active is None:
             return None

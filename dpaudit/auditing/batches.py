@@ -45,7 +45,7 @@ def all_gathered() -> tuple[Gathered, ...]:
 
 @dataclass
 class BatchFound:
-    """What one batch's file says. Its size does not grow with the vocabulary.
+    """The content of one batch's file. Its size does not grow with the vocabulary.
 
     Attributes:
         id: the batch.
@@ -54,7 +54,7 @@ class BatchFound:
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        evidence: what was found, by the evidence that takes it in.
+        evidence: the findings, by the evidence that takes them in.
         unmade: why some could not be gathered.
         looked: the plug-ins whose checks looked at it.
     """
@@ -184,7 +184,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
 
 
 def _engine_for(reader: RunReader) -> Engine:
-    """All cores, but no more of them than there is work for."""
+    """Return an engine of all cores, but no more of them than there is work for."""
     workers = min(cores(), len(reader.batches))
     if not is_url(reader.location):  # else sizes would have to be asked for over the network
         size = 0

@@ -20,7 +20,7 @@ _MOST_TELLING = 10
 
 
 class EqualRows(BatchEvidence):
-    """Which contexts of a batch had the same contributions at every step, bit for bit.
+    """The contexts of a batch that had the same contributions at every step, bit for bit.
 
     Attributes:
         groups: slots that were alike so far, for each set of two or more.

@@ -71,7 +71,7 @@ class _Run:
 
     @property
     def bounded(self) -> bool:
-        """Whether public settings bound what it costs."""
+        """Whether public settings bound its cost."""
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:

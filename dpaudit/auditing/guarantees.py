@@ -137,7 +137,7 @@ def neighbours(run: AuditedRun) -> dict[str, Any]:
 
 
 def figures(cost: Cost | None) -> dict[str, Any]:
-    """An ex-post cost by its fields in results; None in each where the record gives none."""
+    """Return an ex-post cost by its fields in results; None in each if the record gives none."""
     return {name: None if cost is None else getattr(cost, name) for name in ("theorem1", "exact", "rise", "fall")}
 
 
@@ -160,7 +160,7 @@ def ex_post(run: AuditedRun) -> ExPost:
 
 
 def attack(run: AuditedRun) -> Attack | None:
-    """What the replay's attack showed, for the claim's delta; None where none was made."""
+    """Return the result of the replay's attack, for the claim's delta; None without one."""
     found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
@@ -188,7 +188,7 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
 
 
 def ledger(run: AuditedRun) -> tuple[LedgerEntry, ...]:
-    """A tree for each kind of figure that the run has."""
+    """Return a tree for each kind of figure that the run has."""
     trees = (_zcdp_tree(run), _approximate_tree(run), _ex_post_tree(run), _empirical_tree(run))
     return tuple(tree for tree in trees if tree is not None)
 
@@ -205,11 +205,12 @@ def entry(
     children: Sequence[LedgerEntry] = (),
     omitted: int = 0,
 ) -> LedgerEntry:
-    """A node of the ledger, as `LedgerEntry` describes it.
+    """Return a node of the ledger, as `LedgerEntry` describes it.
 
     Raises:
         KindError: a child makes another sort of statement, or one about other neighbours.
-        ValueError: value or delta is negative or not a number, or a delta stands beside an empirical loss.
+        ValueError: value or delta is negative or not a number, or a delta stands beside an
+            empirical loss.
     """
     if not value >= 0 or not 0 <= delta <= 1:
         raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
@@ -260,12 +261,12 @@ def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: i
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
-    """What a figure must agree in to be combined with this one."""
+    """Return what a figure must agree in to be combined with this one."""
     return {"kind": like.kind, "between": (like.relation, like.unit)}
 
 
 def _of(run: AuditedRun, kind: Kind) -> Callable[..., LedgerEntry]:
-    """Makes entries of this kind, for the claim's neighbours."""
+    """Return a maker of entries of this kind, for the claim's neighbours."""
     return partial(entry, kind=kind, between=(run.claim.relation, run.claim.unit))
 
 
@@ -375,7 +376,7 @@ def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
 
 
 def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
-    """What was spent before any token was drawn."""
+    """Yield what was spent before any token was drawn."""
     clustering, spent, reference = run.manifest.clustering, run[Costs].grouping, f"{_DOCS}#rebalancing"
     counts = "no noisy counts were used"
     if clustering.counts is not None:
@@ -463,9 +464,11 @@ class CurveSums(Evidence):
         np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
-        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch.
+        """Return the curve; `by_tokens` has the run's cost after 0, 1, 2, ...
 
-        None where no step has a cost: a position whose steps give no bound has none to show.
+        Tokens of every batch.
+
+        It is None if no step has a cost: a position whose steps give no bound has none to show.
         """
         reached = [int(position) for position in np.flatnonzero(self._count)]
         if not reached:

@@ -54,10 +54,10 @@ _ALL_PARTS = "Give --seed-file FILE once for each part."
 
 @dataclass(frozen=True)
 class Question:
-    """What to test instead of the run's own claim; None keeps the run's own value.
+    """The claim to test in place of the run's own; None keeps the run's own value.
 
-    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP, and an epsilon of a
-    run that claims zCDP for the kind whose epsilons go with that.
+    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP,
+    and an epsilon of a run that claims zCDP for the kind whose epsilons go with that.
     """
 
     epsilon: float | None = None

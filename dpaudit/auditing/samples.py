@@ -35,7 +35,8 @@ class BatchTokens(BatchEvidence):
     Attributes:
         lengths: how many of the tokens each of its texts has.
         tokens: int32 [T] ids.
-        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds them.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds
+            them.
         probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
         others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
         likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
@@ -94,10 +95,10 @@ class DearTokens(Evidence):
 
 
 def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
-    """The texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
+    """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
-    They are what the file says, whether or not it is what was sampled: release.text says that. Empty where the file
-    cannot be read.
+    They are those of the file, whether or not they are what was sampled: the check release.text
+    tells. Empty where the file cannot be read.
     """
     try:
         samples = list(_beginnings(reader.samples()))
@@ -119,7 +120,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
 
 
 def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """The first texts, as many as a result holds."""
+    """Yield the first texts, as many as a result holds."""
     left = ALL_SAMPLES_LENGTH
     for sample in samples:
         left -= min(len(sample.text or ""), SAMPLE_LENGTH) + 1  # a text of nothing takes room, too
@@ -148,7 +149,7 @@ class _Costs:
         }
 
     def of(self, sample: Sample) -> TokenCosts | None:
-        """What the tokens of a sample cost."""
+        """Return the cost of a sample's tokens."""
         if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
             return None
         span, told = self._texts[sample.id, sample.number]
@@ -197,7 +198,7 @@ class _Costs:
         )
 
     def _said(self, token: int) -> str:
-        """What another token says; a special one by its name."""
+        """Return the text of another token; a special one by its name."""
         if self._vocabulary is None:
             return ""
         piece = (self._vocabulary.piece(token) or b"").decode("utf-8", "replace")
@@ -205,7 +206,7 @@ class _Costs:
 
 
 def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
-    """Where each token ends in the text, in characters; None where the tokens do not spell it."""
+    """Return where each token ends in the text, in characters; None if they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     said, ends = "", []
     for place, token in enumerate(tokens, start=1):

@@ -1,8 +1,9 @@
-"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+"""Alternatives to the declared sampling: every alternative's likelihood against the distribution.
 
-A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
-the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
-is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One
+line of FAMILIES makes the test try it. Under the declared distribution a ratio's expectation is 1
+at most, whatever was drawn before: the bound on false alarms needs no more
+(docs/mathematics.md#the-sampling-test).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ GREEDY = Finding(code="sampling.greedy")
 
 
 def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """[TILTS] log-likelihood ratios of outcomes with these log-probabilities, [K], that came so often each, [K].
+    """Return [TILTS] log-likelihood ratios of outcomes, by their log-probabilities and counts, [K].
 
-    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up to 1.
+    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up
+    to 1.
     """
     from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
@@ -71,7 +73,7 @@ class Family(ABC):
 
     @abstractmethod
     def ratios(self, step: DrawnStep) -> Ratios:
-        """Each one's likelihood ratio against the declared distribution."""
+        """Return each alternative's likelihood ratio against the declared distribution."""
 
 
 class Temperatures(Family):
@@ -83,8 +85,9 @@ class Temperatures(Family):
     def names(self, temperature: float) -> list[Finding]:
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
+        """Return the ratios: a level's log-ratio is linear in its score, so its moments follow."""
         below, weights = step.below, np.empty_like(step.below)
         found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
         for place, factor in enumerate(self.settings.tolist()):
@@ -107,7 +110,7 @@ class Truncations(Family):
 
     @abstractmethod
     def kept(self, step: DrawnStep) -> Doubles:
-        """How many tokens each keeps; S or more are all of them."""
+        """Return how many tokens each alternative keeps; S or more are all of them."""
 
     @override
     def ratios(self, step: DrawnStep) -> Ratios:
@@ -158,12 +161,16 @@ class MinP(Truncations):
 
 
 class Typical(Family):
-    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+    """Locally typical sampling, up to this probability.
+
+    It keeps the tokens whose surprise is nearest to the entropy.
+    """
 
     code = "sampling.typical"
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """Levels are kept whole, as where a threshold on the distance is applied."""
+        """Return the ratios, with whole levels kept, as by a threshold on the distance."""
         share = step.weights / float(step.weights.sum())
         mean = float((share * step.below).sum())
         order = np.argsort(np.abs(step.below - mean), kind="stable")
@@ -179,10 +186,11 @@ class Penalties(Family):
 
     @abstractmethod
     def shifts(self, step: DrawnStep) -> Doubles:
-        """[k, m] what is added to the scores of the tokens before, in logit units."""
+        """Return [k, m] what is added to the scores of the tokens before, in logit units."""
 
+    @override
     def ratios(self, step: DrawnStep) -> Ratios:
-        """All other tokens keep their scores, so that sums are over the tokens before alone."""
+        """Return the ratios: all other tokens keep their scores, so sums are over those before."""
         if not len(step.before):
             nothing = np.zeros(len(self.settings))
             return Ratios(nothing, nothing, nothing)
@@ -201,7 +209,10 @@ class Penalties(Family):
 
 
 class Repetition(Penalties):
-    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+    """Division of scores above 0 by the penalty, and multiplication of others.
+
+    Source: Keskar et al. 2019, as samplers have it.
+    """
 
     code = "sampling.repetition-penalty"
 

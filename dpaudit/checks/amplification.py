@@ -197,12 +197,12 @@ def _nats(value: float) -> Quantity:
 
 
 def _release(run: AuditedRun) -> Iterator[TooSmall]:
-    """The claim of the release level, where it is too small."""
+    """Yield the claim of the release level, if it is too small."""
     return (short for short in too_small(run) if short.level == "release")
 
 
 def _with_secret(manifest: Manifest) -> Manifest:
-    """The manifest, had its batches been drawn in secret."""
+    """Return the manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
     batching = manifest.batching.model_copy(update=said)
@@ -220,7 +220,7 @@ def _with_independent(manifest: Manifest) -> Manifest:
 
 
 def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float | None:
-    """Epsilon of the release level, were the batches these; None where nothing gives one."""
+    """Return epsilon of the release level, were the batches these; None if nothing gives one."""
     costs = run[Costs]
     if not run.kind.beforehand:
         cost = ex_post_release(manifest, secret, run.places, costs.batch_cost)

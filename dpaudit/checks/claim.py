@@ -24,7 +24,10 @@ _STATED = 1e-3
 
 
 def _cost_of_settings(run: AuditedRun) -> Outcome | None:
-    """Hold a claim that is stated before the run against all that its settings cost, whatever the texts will be."""
+    """Compare a claim that is stated before the run with the cost of its settings.
+
+    That is the cost of all possible texts.
+    """
     if run.claim.epsilon is None or run.kind.beforehand:
         return epsilon_is_covered(run)
     spent = run[Costs].grouping.epsilon
@@ -286,7 +289,7 @@ class TooSmall:
         return {"field": self.field, "claimed": claimed, "due": due}
 
     def explained_by(self, figure: float) -> bool:
-        """Whether a wrong figure would have been rounded up to what is claimed."""
+        """Return whether a wrong figure would have been rounded up to what is claimed."""
         return figure <= self.claimed <= figure * (1 + _STATED) + _STATED
 
 
@@ -306,7 +309,7 @@ def too_small(run: AuditedRun) -> Iterator[TooSmall]:
 
 
 def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, float]]:
-    """Wrong sums of a level by the rule that gives them, in nats."""
+    """Yield wrong sums of a level, in nats, by the rule that gives them."""
     costs = run[Costs]
     spent, found = costs.grouping, recomputed_levels(run)
     alone = Finding(code="claim.without-clusters")

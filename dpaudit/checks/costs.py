@@ -25,7 +25,7 @@ INFINITE = Cost(math.inf, math.inf, math.inf)
 
 
 class _BatchCost(NamedTuple):
-    """What one batch cost.
+    """The cost of one batch.
 
     Attributes:
         spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
@@ -147,12 +147,12 @@ class Costs(Evidence):
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works rho out; None for a mechanism that has none."""
+        """The accountant of rho; None for a mechanism without one."""
         return self.grouping.rho_accountant(self._run.manifest, self._run.change)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:
-        """It at both levels; None likewise."""
+        """The approximate cost at both levels; None likewise."""
         if self.release is None:
             return None
         return approximate_levels(self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy)

@@ -118,7 +118,8 @@ def _prompt(prompt: PromptSettings) -> PromptSettings:
     A template of the user's own stays inside, and so does its digest, which would confirm a guess
     of it.
 
-    Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
+    Nobody checks that no private example stands in it. Its end mark can be read off the sequences
+    that stop a text.
     """
     own = prompt.text is not None
     return prompt.only("template", "max_example_tokens", "end", "one_line", *["digest"] * (not own))
@@ -271,7 +272,7 @@ def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _spellings(value: Any) -> Iterator[str]:
-    """The hexadecimal digits that a reader could take a text, a number or a list of numbers for."""
+    """Yield the hexadecimal digits that a reader could take a value for."""
     if isinstance(value, str):
         yield value.lower()
         yield from (_hexadecimal(int(digits)) for digits in _DECIMAL.findall(value) if len(digits) <= MOST_DIGITS)

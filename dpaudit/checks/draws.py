@@ -92,7 +92,7 @@ class DrawnStep:
 
     @cached_property
     def place(self) -> int:
-        """How many tokens of the sampled one's level have a smaller index."""
+        """The number of tokens of the sampled one's level with a smaller index."""
         return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
 
     @cached_property
@@ -125,7 +125,7 @@ class DrawnStep:
         return found, max(1.0 - float(found.sum()), 0.0) + _REST
 
     def mass_of(self, tokens: Doubles) -> Doubles:
-        """Probability of the `tokens` most probable ones, from 1 to S."""
+        """Return the probability of the `tokens` most probable ones, from 1 to S."""
         at = np.searchsorted(self.ends, tokens)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
@@ -154,7 +154,7 @@ class Draw(NamedTuple):
 
     @classmethod
     def of(cls, step: DrawnStep, token: int) -> Draw:
-        """A step's draw; `token` is the sampled one's id."""
+        """Return a step's draw; `token` is the sampled one's id."""
         chance = float(step.each[step.level])
         highest = float(step.aggregate.max())
         earlier = step.aggregate[: step.token].astype(np.float64)

@@ -1,9 +1,10 @@
 """Knowledge of a run: its declarations, the question, and the evidence that one pass gathers.
 
-A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each class for the run.
-Each batch is read once, perhaps in another process: what `Evidence.open` returns looks at its steps in order, and
-what it found is merged into the run's evidence, batches in ascending order. So a run's figures are the same to the last
-bit wherever its batches were read.
+A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each
+class for the run. Each batch is read once, perhaps in another process: the result of
+`Evidence.open` looks at its steps in order, and its findings are merged into the run's evidence,
+batches in ascending order. So a run's figures are the same to the last bit wherever its batches
+were read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from dpaudit.runs import (
 
 
 class BatchEvidence:
-    """What looks at one batch. Its memory grows with the batch's tokens and contexts at most."""
+    """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
 
     def step(self, view: StepView) -> None:
         """Look at one step. Steps come in order."""
@@ -137,7 +138,7 @@ class AuditedRun:
 
     @property
     def manifest(self) -> Manifest:
-        """What the run declares."""
+        """The run's declarations."""
         return self.reader.manifest
 
     @cached_property
@@ -159,18 +160,22 @@ class AuditedRun:
 
     @cached_property
     def canaries(self) -> Canaries | None:
-        """What the file `canaries` says; None where the run has none, and likewise."""
+        """The file `canaries`; None if the run has none, or it cannot be read."""
         with suppress(InputError):
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
     @property
     def replay(self) -> Replay | None:
-        """What recomputing with the model and the data found; None where nobody did."""
+        """The result of recomputing with the model and the data; None if that was not done."""
         return self.replayed if isinstance(self.replayed, Replay) else None
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a file that can be read, in hexadecimal. Raises InputError where it cannot."""
+        """Return the SHA-256 of a file, in hexadecimal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]

@@ -33,11 +33,11 @@ class Levels:
     amplification: Amplification
 
     def at(self, level: Level) -> float:
-        """The figure of a level."""
+        """Return the figure of a level."""
         return self.release if level == "release" else self.batch
 
     def beside(self, spent: float) -> Levels:
-        """With what was spent beside, which nothing amplifies."""
+        """Return the levels plus another cost, which nothing amplifies."""
         return replace(self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent))
 
     @property
@@ -62,13 +62,14 @@ def release_accountant(
 
     Args:
         manifest: the run's.
-        claim: what unit and relation it is for, and the delta.
-        grouping: what its clusters cost such a unit.
+        claim: gives unit, relation and delta.
+        grouping: the cost of its clusters for such a unit.
         change: of contexts, which that unit's difference makes; None where nothing bounds it.
         secret: what readers cannot know of a record's batch; None where both levels are equal.
 
     Returns:
-        None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
+        None for a mechanism whose cost only the data shows, and where the claim has no delta to
+            work it out at.
     """
     batch = grouping.accountant(manifest.mechanism, change)
     if batch is None or not 0 < claim.delta < 1:

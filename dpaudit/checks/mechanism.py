@@ -137,7 +137,7 @@ class SeenPublic:
 
 
 class _BatchParts(BatchEvidence):
-    """What one batch's first steps took from the public prompt."""
+    """The public parts of one batch's first steps."""
 
     def __init__(self) -> None:
         self.seen: list[SeenPublic] = []
@@ -150,7 +150,7 @@ class _BatchParts(BatchEvidence):
 
 @dataclass
 class TakenPublic:
-    """What steps after the same label and tokens took from the public prompt.
+    """The public parts of steps after the same label and tokens.
 
     Attributes:
         batch, digest: of the first of them.

@@ -41,7 +41,7 @@ def _nats(value: float) -> Quantity:
 
 @dataclass(frozen=True)
 class BatchLosses:
-    """What one batch's tokens cost its contexts.
+    """The losses of one batch's contexts.
 
     Attributes:
         contexts: how many contexts have a loss.

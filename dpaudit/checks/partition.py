@@ -32,7 +32,7 @@ from dpaudit.runs.layout import ASSIGNMENT
 
 @dataclass
 class Placement(Evidence):
-    """Where the records went.
+    """The places of records.
 
     Attributes:
         unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
@@ -280,7 +280,7 @@ def _line(number: int, problem: Finding) -> Finding:
 
 
 class _Lines(Protocol):
-    """What reads the lines of an assignment."""
+    """A reader of an assignment's lines."""
 
     def problem(self, assigned: Assigned) -> Finding | None:
         """Take in a line, and return why it cannot be right; None where it may be."""
@@ -306,7 +306,7 @@ class _Grouped:
             self._groups = []
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """See `_Lines`."""
+        """Return what is wrong with a line, or None."""
         if assigned.slot is not None:
             return Finding(code="partition.slot-in-rounds")
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
@@ -338,7 +338,7 @@ class _Grouped:
 
 
 class _Places:
-    """Counts contexts, and the records in each."""
+    """The contexts of batches, and the records in each, counted."""
 
     def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
         self._batching, self._contexts = batching, contexts
@@ -421,7 +421,7 @@ class _Rule:
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
         """Return whether a record of a group of `count` batches may be in no generated one.
 
-        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """
         number = self._hash.batch(digest, count)
         return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

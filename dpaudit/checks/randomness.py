@@ -55,7 +55,7 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def of(cls, draws: Sequence[Draw]) -> _Intervals:
-        """Of some draws in a row."""
+        """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
         chance = table[4]
         inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
@@ -63,15 +63,15 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
-        """Places without a draw."""
+        """Return places without a draw."""
         return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
 
     def at(self, place: slice) -> _Intervals:
-        """Some of a row of draws."""
+        """Return some of a row of draws."""
         return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
 
     def then(self, other: _Intervals) -> _Intervals:
-        """This row of draws and another behind it."""
+        """Return this row of draws followed by another."""
         low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
         return _Intervals(low, high, inverse, token)
 
@@ -235,7 +235,7 @@ class IndependenceTest(Evidence):
         self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
 
     def _bets_across(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last texts had one at the same place."""
+        """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
         found, places = [], len(text.token)
         for strata, filled in self._filled.items():
             if self.texts % strata == 0:
@@ -246,7 +246,7 @@ class IndependenceTest(Evidence):
         return np.concatenate(found)
 
     def _bets_along(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last ones of its text had one."""
+        """Return [hypotheses] the bets that a draw avoids the last ones of its text."""
         found = np.zeros((len(self._along), len(ORDERS)))
         for first in range(0, len(text.token), _MOST_STRATA):
             part = text.at(slice(first, first + _MOST_STRATA))
@@ -294,7 +294,7 @@ def _in_order(code: str, number: int, order: str) -> Finding:
 
 
 def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
-    """Those of STRATA that go into `at_most` draws, and one for each of `number` draws."""
+    """Return the STRATA that go into `at_most` draws, and one for each of `number` draws."""
     own = [number] if 2 <= number <= _MOST_STRATA else []
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
@@ -329,7 +329,7 @@ def _log_product(factors: Doubles, axis: int) -> Doubles:
 
 
 def _averaged(products: Iterator[Doubles]) -> Doubles:
-    """[views] log of the mean of exp(x) over all x of each."""
+    """Return [views] the log of the mean of exp(x) over all x of each."""
     found = []
     for each in products:
         largest = float(each.max())
@@ -338,7 +338,7 @@ def _averaged(products: Iterator[Doubles]) -> Doubles:
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
-    """[3, T, strata] which share of each interval lies in each of the equal strata of [0, 1)."""
+    """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
     shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
     shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
@@ -347,7 +347,7 @@ def _shares(text: _Intervals, strata: int) -> Doubles:
 
 
 def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
-    """Log-ratios of bets on what is not filled, along the last axis of both."""
+    """Return log-ratios of bets on what is not filled, along the last axis of both."""
     free = np.maximum(1.0 - filled, _FLOOR)
     ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))

@@ -31,7 +31,7 @@ _RARELY = 1e-6
 
 
 def _unpaid_centers(run: AuditedRun) -> Outcome | None:
-    """Return why the declared centres cannot be relied on; None where they can, and where there are none."""
+    """Return why the declared centres cannot be relied on, or None, as without centres."""
     return None if run.manifest.clustering.method == "none" else _centers_problem(run.manifest)
 
 
@@ -175,7 +175,8 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
 def _placed(run: AuditedRun) -> Counter[int]:
     """Count the records of each label, by index, that the assignment surely has in its batches.
 
-    Nothing where the assignment is not one of all records: partition.disjoint objects.
+    They are surely there. It is empty if the assignment is not one of all records:
+    partition.disjoint objects.
     """
     placement, found = run[Placement], Counter[int]()
     if run.places is None or placement.records != run.manifest.data.records or placement.problem is not None:
@@ -187,7 +188,7 @@ def _placed(run: AuditedRun) -> Counter[int]:
 
 
 def _outside(count: int, least: int, most: int) -> int:
-    """How far a noisy count lies from any that there can be without noise."""
+    """Return how far a noisy count lies from all that are possible without noise."""
     return max(least - count, count - most, 0)
 
 

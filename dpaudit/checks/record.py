@@ -97,7 +97,7 @@ class UniformRows(BatchEvidence):
 
 
 class Unscored(Evidence):
-    """Which rows no model scored, by batch, of those batches that have some."""
+    """The rows that no model scored, by batch, of those batches that have some."""
 
     @override
     @classmethod

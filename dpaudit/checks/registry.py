@@ -1,10 +1,10 @@
-"""What a check is, and the one place where checks are registered.
+"""Checks, and the one place where they are registered.
 
-A step check looks at one step and names a problem, or returns None. A run check looks at the run and the evidence that
-it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both are small functions in their family's
-file, declared by a decorator. Those of plug-ins are declared likewise, and named by entry points. They are held apart:
-what goes wrong in one, or in its evidence, is told of that check alone, which then counts as not made, and a run does
-not pass without it.
+A step check looks at one step and names a problem, or returns None. A run check looks at the run
+and the evidence that it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both
+are small functions in their family's file, declared by a decorator. Those of plug-ins are declared
+likewise, and named by entry points. They are kept apart: an error in one, or in its evidence, is
+reported for that check alone, which then counts as not made, and a run does not pass without it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class Outcome:
     Attributes:
         code: of the outcome.
         values: what the outcome's templates show.
-        notes: where, and what to do, where that hangs on more than the code. A failure without a detail gets the
-            check's remedy.
-        applicable: False for a skip that hides nothing: the run has no part that the check is about.
+        notes: where, and what to do, where that depends on more than the code. A failure without a
+            detail gets the check's remedy.
+        applicable: False for a skip that hides nothing: the run has no part that the check is
+            about.
         evidence: what this very outcome rests on, where that is not the check's own level.
     """
 
@@ -119,7 +120,7 @@ class Check(ABC, Generic[Function]):
         """Make the check."""
 
     def before(self, run: AuditedRun) -> Outcome | None:
-        """Return the outcome that is certain of a planned run, of which nothing is written; None where none is."""
+        """Return the outcome that is certain of a planned, unwritten run, or None."""
         if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
             return None
         return self.foresee(run)
@@ -232,7 +233,7 @@ class SettingsCheck(RunCheck):
 
 
 class Objections(BatchEvidence, Evidence):
-    """What step checks object to: at the steps of one batch, or of a run.
+    """The objections of step checks at the steps of one batch, or of a run.
 
     Attributes:
         problems: how many steps each check objected to, by its id.
@@ -497,6 +498,6 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 
 def listed() -> list[dict[str, str | int]]:
-    """Every check, in the order of `registered`."""
+    """Return every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
     return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]

@@ -65,7 +65,7 @@ class Texts(BatchEvidence, Evidence):
 
     @property
     def number(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return sum(map(len, self.digests.values()))
 
 
@@ -184,7 +184,7 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
 
 
 def _lacks_mark(run: AuditedRun) -> bool:
-    """Whether no stop sequence is the end mark of the run's prompt; False where nobody can tell."""
+    """Return whether no stop sequence is the prompt's end mark; False if nobody can tell."""
     mark, decode = run.manifest.prompt.end, run.reader.decoder(special=True)
     if mark is None or decode is None:
         return False

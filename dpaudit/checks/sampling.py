@@ -75,10 +75,11 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Detectable:
-    """Which other samplers would have been shown with probability POWER.
+    """The other samplers that would have been shown with probability POWER.
 
     Attributes:
-        lower, higher: the temperatures nearest to the declared one that would have been; None where none.
+        lower, higher: the temperatures nearest to the declared one that would have been; None where
+            none.
         top_k: the most tokens that a truncation keeps that would have been; None where none.
         tenth_greedy: whether a tenth of the steps greedy would have been.
     """
@@ -90,7 +91,7 @@ class Detectable:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What would have been shown, one after another."""
+        """The samplers that would have been shown, one after another."""
         settings = {"lower-temperature": self.lower, "higher-temperature": self.higher, "truncation": self.top_k}
         found = [
             Finding(code=f"sampling.no-{name}")
@@ -209,7 +210,7 @@ class RunSampling(Evidence):
 
     @property
     def steps(self) -> int:
-        """How many steps could be evaluated."""
+        """The number of steps that could be evaluated."""
         return self._pooled.steps
 
     @override
@@ -255,7 +256,7 @@ class RunSampling(Evidence):
 
     @property
     def detectable(self) -> Detectable:
-        """What a run of this length and these aggregates would betray with probability POWER."""
+        """The samplers that a run of this length would betray with probability POWER."""
         return self._detectable(self._pooled.shows(THRESHOLD))
 
     @property

@@ -73,7 +73,7 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 # A process audits many runs, and most of them are held against the same streams.
 @lru_cache(maxsize=2)
 def _streams(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
     return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
 
 
@@ -95,7 +95,7 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2)
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
@@ -131,7 +131,7 @@ class SeedTest(Evidence):
         self._batches = 0
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
-        """[..., tried, n] what seeds give, of all that are tried."""
+        """Return [..., tried, n] the numbers of all seeds that are tried."""
         known = numbers(KNOWN)
         if not self._declared:
             return known
@@ -176,7 +176,7 @@ class SeedTest(Evidence):
         self._batches += 1
 
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """By place, what each seed gives for a batch's first draws, [seeds, size or less]."""
+        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
@@ -188,7 +188,7 @@ class SeedTest(Evidence):
 
     @property
     def shown(self) -> Finding:
-        """How much was looked at."""
+        """The amount that was looked at."""
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
@@ -241,14 +241,14 @@ class CoinTest(SeedTest):
 
 @lru_cache(maxsize=2 * len(KNOWN))
 def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
-    """Return [MOST_DRAWS] a stream's numbers and the quantiles of its normal noise, each in ascending order."""
+    """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
     return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
 
 
 def _met(numbers: Doubles, stream: Doubles) -> int:
-    """Return how many of some numbers a stream, which ascends, has to within what rounding moves them by."""
+    """Return how many of some numbers an ascending stream has, up to rounding."""
     above = np.searchsorted(stream, numbers)
     below, above = np.maximum(above - 1, 0), np.minimum(above, len(stream) - 1)
     nearest = np.minimum(np.abs(numbers - stream[below]), np.abs(numbers - stream[above]))

@@ -1,4 +1,4 @@
-"""What an audit looks at: a batch that is open for reading, and each of its steps."""
+"""The views of an audit: a batch that is open for reading, and each of its steps."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class StepView:
         return int(found[0]) if len(found) else None
 
     def places(self, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Where tokens stand among the support's, for those of them that are there."""
+        """Return the places among the support's tokens of those tokens that are there."""
         ids = tokens.astype(np.int64)
         if self.step.support is None:
             return ids[(ids >= 0) & (ids < self.manifest.record.vocabulary)]
@@ -128,7 +128,7 @@ class StepView:
 
     @cached_property
     def budgets(self) -> NDArray[np.float64] | None:
-        """What each context may spend in the run, [n]; None without budgets."""
+        """The budget of each context in the run, [n]; None without budgets."""
         own, each = self.header.budgets, self.mechanism.budget
         if each is None:
             return None
@@ -169,9 +169,10 @@ class StepView:
 
     @cached_property
     def additions(self) -> Additions | None:
-        """What the worst contexts do that could join.
+        """The effect of the worst contexts that could join.
 
-        None where the mechanism gives no bound, or does not say what is sampled from with a context more.
+        It is None if the mechanism gives no bound, or does not say what is sampled from with a
+        context more.
         """
         step, here, mechanism = self.reduced, self.log_probability, self.mechanism
         if step is None or here is None:
@@ -201,7 +202,7 @@ class StepView:
 
     @cached_property
     def draw(self) -> Draw | None:
-        """Where the random number behind the token lies; None likewise."""
+        """The place of the random number behind the token; None likewise."""
         return None if self.drawn is None else Draw.of(self.drawn, self.step.token)
 
 
@@ -250,17 +251,18 @@ class BatchView:
 
 
 class RunView:
-    """What all batches of a run are read with.
+    """The common data for reading all batches of a run.
 
     Attributes:
         manifest: the run's.
         change: how one unit's difference changes contexts; None where nothing bounds it.
         rules: the run's decoding rules; None without them, and where they cannot be read.
-        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be told.
+        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be
+            told.
     """
 
     def __init__(self, reader: RunReader, change: ContextChange | None) -> None:
-        """The run's tokenizer is read here, where its rules are about what tokens say."""
+        """Read the run's tokenizer, if its rules are about the text of tokens."""
         self.manifest, self.change, self._reader = reader.manifest, change, reader
         self.rules: ForbiddenTokens | None = None
         self.unruled: InputError | None = None
@@ -271,7 +273,7 @@ class RunView:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """What decodes the run's texts; None where it has no tokenizer that can be read."""
+        """The decoder of the run's texts; None without a readable tokenizer."""
         return self._reader.decoder(special=False)
 
 

@@ -25,7 +25,7 @@ WAITING = 4
 
 
 class Engine(Protocol):
-    """Spreads tasks over workers."""
+    """An engine spreads tasks over workers."""
 
     def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.

@@ -126,7 +126,10 @@ def serve(handle: int) -> None:
 
 
 def _leave_with_caller(handle: int) -> None:
-    """End this process as soon as the caller's end of the socket is closed, in the middle of a task too."""
+    """End this process as soon as the caller's end of the socket is closed.
+
+    That may be in the middle of a task.
+    """
     poller = select.poll()
     poller.register(handle, 0)  # hanging up is always reported
     poller.poll()

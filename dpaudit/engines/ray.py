@@ -64,7 +64,7 @@ class RayEngine:
         self.models = models
 
     def require_cluster(self) -> None:
-        """Ask before anything else is done whether there is a cluster. One that answers may refuse later.
+        """Require a cluster, before anything else is done. One that answers may refuse later.
 
         Raises:
             InputError: Ray is not installed, or nobody answers at the address.
@@ -103,7 +103,9 @@ def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tu
 
 
 class _Actor:
-    """An actor of the cluster. Ray is not asked to restart it: its task goes to another one, which may be free.
+    """An actor of the cluster.
+
+    Ray is not asked to restart it: its task goes to another one, which may be free.
 
     Attributes:
         reference: of what it says next.
@@ -157,7 +159,11 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
 
 
 def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]:
-    """Build a worker. Raises InputError on a node with other code: its results could differ, and nobody would see."""
+    """Build a worker.
+
+    Raises:
+        InputError: the node has other code: its results could differ, and nobody would see.
+    """
     if dpaudit.__version__ != version:
         raise InputError(
             f"the Ray node {os.uname().nodename}",
@@ -244,7 +250,10 @@ def _shut_down(ray: Any) -> None:
 
 @contextmanager
 def _reached(address: str | None) -> Iterator[None]:
-    """Say in a caller's words why a cluster cannot be reached. Ray itself takes minutes to notice."""
+    """Say in a caller's words why a cluster cannot be reached.
+
+    Ray itself takes minutes to notice.
+    """
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdecimal():

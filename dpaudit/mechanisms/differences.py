@@ -82,12 +82,12 @@ class AnchoredDifferences(Contribution):
         A value at -c stands for any below it, and one at c for any above.
         """
         anchor = arrays[ANCHOR].astype(np.float64)
-        wrong = sum(self._unlike(anchor, values[rows]) for rows in blocks(*values.shape))
+        wrong = sum(self._count_unlike(anchor, values[rows]) for rows in blocks(*values.shape))
         if not wrong:
             return None
         return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
 
-    def _unlike(self, anchor: Doubles, values: Floats) -> int:
+    def _count_unlike(self, anchor: Doubles, values: Floats) -> int:
         """Return how many contexts' values are no clipped log-probabilities."""
         clip = np.asarray(self.clip).astype(values.dtype)
         with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""The paper's contribution: a context's logits, clipped with their maximum at the clip (section 3)."""
+"""The paper's contribution: a context's logits, with their maximum at the clip (section 3)."""
 
 from __future__ import annotations
 

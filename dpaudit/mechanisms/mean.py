@@ -175,7 +175,9 @@ def mean_sensitivity(change: ContextChange, divisor_kind: DivisorKind = "fixed")
         raise ValueError(f"divisor_kind must be fixed or actual, not {divisor_kind!r}")
     multiple = change.half_steps if divisor_kind == "fixed" else 2 * change.contexts
     each = "2c/s" if multiple == 2 * change.contexts else "c/s"
-    divisor = "fixed divisor s" if divisor_kind == "fixed" else "divisor the number of contexts, at least s"
+    divisor = "divisor the number of contexts, at least s"
+    if divisor_kind == "fixed":
+        divisor = "fixed divisor s"
     contexts = f", {change.contexts} contexts" if change.contexts > 1 else ""
     return MeanSensitivity(multiple, f"{divisor}, {change.relation}: {each} per context{contexts}")
 

@@ -1,4 +1,4 @@
-"""One step's mechanism: contributions are aggregated, and a token is drawn, by softmax unless another way is named."""
+"""The mechanism of one step: contributions are aggregated, and a token is drawn."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class PublicPart(NamedTuple):
     anchor: Floats | None = None
 
 
-def _chosen(part: str, given: object) -> type[_Part]:
+def _chosen_class(part: str, given: object) -> type[_Part]:
     """Return the class that settings choose for a part.
 
     Raises:
@@ -207,7 +207,7 @@ def _chosen(part: str, given: object) -> type[_Part]:
     return known[given]
 
 
-def _is_spare(name: str, given: object, chosen: Mapping[str, type[_Part]]) -> bool:
+def _belongs_to_another_part(name: str, given: object, chosen: Mapping[str, type[_Part]]) -> bool:
     """Return whether a null field that no chosen part has belongs to another part.
 
     Raises:
@@ -251,15 +251,15 @@ class Mechanism(Fields):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_flat_fields(cls, value: Any) -> Any:
+    def _split_flat_fields(cls, value: Any) -> Any:
         """Give contribution and aggregator the fields that are theirs."""
         if not isinstance(value, Mapping):
             return value
         rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
-        chosen = {part: _chosen(part, rest[part]) for part in _PARTS if part in rest}
+        chosen = {part: _chosen_class(part, rest[part]) for part in _PARTS if part in rest}
         own = {name for kind in chosen.values() for name in kind.model_fields}
         for name in [name for name in value if name not in own and name not in cls.model_fields]:
-            if _is_spare(name, value[name], chosen):
+            if _belongs_to_another_part(name, value[name], chosen):
                 del rest[name]
         for part, kind in chosen.items():
             if isinstance(rest[part], Fields):

@@ -278,7 +278,7 @@ class RecordedBatch:
         self._steps = 0
 
     def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
-        """Draw a token with the operating system's randomness, or the run's committed seed, and record the step.
+        """Draw a token by the operating system or the committed seed, and record the step.
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
@@ -342,7 +342,10 @@ class RecordedBatch:
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
-        """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""
+        """End a text whose batch continues with another (`Stopping.tokens_per_batch`).
+
+        `text` is as for `finish`.
+        """
         self._writer.end_text(text=self._text(text), stop=self._reason())
         self.tokens, self.stop = [], None
 
@@ -417,12 +420,15 @@ class RecordedBatch:
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
         token = released[self._steps]
-        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+        logarithm = self._log_probability(given, token) if as_said else math.nan
+        return self._write(given, token, logarithm)
 
     def _log_probability(self, given: _Given, token: int) -> float:
         """Return a token's log-probability by the mechanism; -inf if it could not be drawn."""
         found = np.flatnonzero(given.ids == token)
-        return self._manifest.mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
+        if len(found):
+            return self._manifest.mechanism.log_probability(given.sampled, int(found[0]))
+        return -math.inf
 
     def _write(self, given: _Given, token: int, log_probability: float) -> int:
         self._writer.write(

@@ -137,7 +137,9 @@ def _without(
 
 
 def _ended(code: int) -> Difference:
-    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+    ended = Finding(code="rerun.no-record")
+    if code:
+        ended = Finding(code="rerun.exit-code", values={"exit_code": code})
     return Difference("ends", 1, ended)
 
 
@@ -219,7 +221,8 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
+            found = "record-gone" if place is None else "record-moved"
+            yield _found("places", found, line=number)
     for _ in after:
         yield _found("places", "record-new")
 
@@ -233,7 +236,9 @@ class _Made:
 
     def tokens(self, step: Step) -> NDArray[np.integer]:
         """Return the ids of the tokens that a step could draw."""
-        return np.arange(self.manifest.record.vocabulary) if step.support is None else step.support
+        if step.support is None:
+            return np.arange(self.manifest.record.vocabulary)
+        return step.support
 
     def is_drawn_as_declared(self, step: Step) -> bool:
         """Return whether a step's token came from its contributions by the mechanism."""
@@ -245,7 +250,9 @@ class _Made:
         if mechanism.draw.test_problem(arrays, contributions, mechanism.aggregator):
             return False
         index = np.flatnonzero(tokens == step.token)
-        right = mechanism.log_probability(aggregate, int(index[0])) if len(index) else -math.inf
+        right = -math.inf
+        if len(index):
+            right = mechanism.log_probability(aggregate, int(index[0]))
         return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
 
 
@@ -328,8 +335,12 @@ def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float
 
 def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
     """Return how many tokens only one of two supports has."""
-    return 0 if np.array_equal(one, other) else len(np.setxor1d(one, other))
+    if np.array_equal(one, other):
+        return 0
+    return len(np.setxor1d(one, other))
 
 
 def _apart(one: Any, other: Any) -> float:
-    return 0.0 if one is None or other is None else float(np.abs(one - other).max(initial=0.0))
+    if one is None or other is None:
+        return 0.0
+    return float(np.abs(one - other).max(initial=0.0))

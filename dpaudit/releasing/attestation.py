@@ -1,4 +1,7 @@
-"""Attestations: what an audit found, as in-toto statements about released files, in DSSE envelopes."""
+"""Attestations: an audit's findings, as in-toto statements about released files.
+
+They are in DSSE envelopes.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ def statements(
 
 
 def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
-    """Return what the first statement says of an audit's public form. Arguments are those of `statements`."""
+    """Return the first statement's findings of an audit's public form.
+
+    Arguments are those of `statements`.
+    """
     warned = _named(public, "warn")
     return TestResult(
         result="WARNED" if warned else "PASSED",

@@ -2,8 +2,8 @@
 
 They are given as types.
 
-The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the statements. Names of
-fields are in-toto's (https://github.com/in-toto/attestation).
+The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
+statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StatedClaim(Attested):
 
 
 class AuditMade(Attested):
-    """Of the audit.
+    """The audit's metadata.
 
     Attributes:
         evidence: the level up to which every check that is about the run was made.
@@ -114,7 +114,7 @@ class Made(Attested):
 
 
 class PolicyName(Attested):
-    """What the house calls its policy; None where it does not."""
+    """The organisation's name for its policy; None without one."""
 
     name: Name | None = None
 
@@ -218,7 +218,7 @@ _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FI
 
 
 class TestResultStatement(Attested):
-    """What the audit found, of the released files."""
+    """The audit's result, about the released files."""
 
     __test__ = False
 
@@ -233,7 +233,7 @@ class TestResultStatement(Attested):
 
 
 class SvrStatement(Attested):
-    """Which properties hold of the released files."""
+    """The properties of the released files that hold."""
 
     statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
     subject: _Subjects

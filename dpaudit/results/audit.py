@@ -1,4 +1,4 @@
-"""What an audit found, as types. report.json is one AuditResult; reports only render it."""
+"""Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 from __future__ import annotations
 
@@ -85,11 +85,12 @@ class ClaimResult(ForNeighbours):
 
 
 class Amplification(Result):
-    """What secret batches give, and why where they give nothing. Public where the claim is.
+    """The gain of secret batches, or the reason for none. Public where the claim is.
 
     Attributes:
-        groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
-            pair of numbers once, ascending. Empty where the levels are equal.
+        groups: how many batches a group's records are hashed into, and how many of them are
+            generated, in a round; each pair of numbers once, ascending. Empty where the levels are
+            equal.
         rounds: how often that is done.
         reason: why both levels are equal; None where they are not.
         assumption: what the release level rests on; None where the levels are equal.
@@ -232,10 +233,12 @@ class Attack(Result):
     It is a lower bound: the mechanism is no more private.
 
     Attributes:
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         estimate: the same without allowing for chance.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
     """
 
     epsilon: Number
@@ -255,7 +258,8 @@ class CanaryGuesses(Result):
     Attributes:
         coins: how many there are; all are guessed.
         right: how many of the guesses are.
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
     """
 
@@ -345,23 +349,24 @@ class BatchResult(Result):
 
 
 class BudgetUse(Result):
-    """How a run's contexts used the budgets that each has of its own. Never public.
+    """The use of the budgets that a run's contexts have of their own. Never public.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
-        smallest: what the one may spend that may spend least: less where users' contexts share budgets, or earlier
-            runs have spent of them.
-        worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
+        smallest: the smallest allowance of a context: less where users' contexts share budgets, or
+            earlier runs have spent of them.
+        worst_case: the cost of all tokens that a batch may have for a context that moves each as
+            far as any can.
         contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
-        spent: the least, the quartiles and the most that a context has spent, as shares of the budget, rounded up to
-            hundredths.
+        spent: the least, the quartiles and the most that a context has spent, as shares of the
+            budget, rounded up to hundredths.
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
-        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the range
-            of a draw that costs what they paid on average. A clip of about that share costs as much by worst-case
-            accounting.
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip
+            lets any: the range of a draw that costs what they paid on average. A clip of about that
+            share costs as much by worst-case accounting.
     """
 
     budget: Number
@@ -379,11 +384,13 @@ class BudgetUse(Result):
 class TokenBand(Result):
     """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
-    `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
+    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
+    largest cost there.
 
     Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has its own.
+        first, last: the positions of each group, 1-based, ascending; equal where every position has
+            its own.
         tokens: how many tokens the group's quantiles are of.
     """
 
@@ -450,12 +457,12 @@ class DearToken(Result):
 
 
 class TokenCosts(Result):
-    """What each token of a text cost.
+    """The cost of each token of a text.
 
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
         exact: its exact cost in nats, infinite where nothing bounds it.
-        dearest: those of them that are among the dearest of all texts, dearest first.
+        dearest: those of them that are among the most expensive of all texts, most expensive first.
     """
 
     ends: tuple[int, ...]
@@ -485,7 +492,7 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """How many texts are released, and how many of them say nothing or next to it.
+    """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
         texts: all of them.

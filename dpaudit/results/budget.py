@@ -1,4 +1,4 @@
-"""What mean runs cost, from public numbers alone. Epsilons are in nats."""
+"""The cost of mean runs, from public numbers alone. Epsilons are in nats."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dpaudit.results.values import Number
 
 
 class MeanBudget(Result):
-    """What all three answers say.
+    """The common part of all three answers.
 
     Attributes:
         batch_epsilon: at the batch level, for someone who knows which batch a record was in.
         tokens: the most tokens of a batch, in a round; None where any number is paid for.
-        batch_size: what the sum of contexts is divided by.
+        batch_size: the divisor of the sum of contexts.
         group_size: contexts, or records in rounds, that one unit can change.
         rebalancing_epsilon: the noisy counts' part of epsilon.
     """

@@ -27,7 +27,7 @@ class Differing(Result):
 
 
 class SameLength(ForNeighbours):
-    """Ex-post epsilon at the batch level, in nats, had no batch of these runs gone beyond as many tokens.
+    """Ex-post epsilon at the batch level, in nats, had these runs' batches as many tokens at most.
 
     Attributes:
         tokens: the length of the shortest of the runs' longest batches.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
@@ -50,16 +48,14 @@ class Release(Result):
 
 
 class Total(Result):
-    """What some of the releases cost together, by one kind of epsilon.
+    """The joint cost of some of the releases, by one kind of epsilon.
 
     Attributes:
         releases: names of those that it is for; empty where there is none.
         figure: None likewise.
-        method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint accounting.
+        method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint
+            accounting.
         reason: why it is not for all releases, None where it is.
-
-    Raises:
-        ValidationError: a figure is for fewer than two releases, or releases have none.
     """
 
     kind: ClaimKind
@@ -67,12 +63,6 @@ class Total(Result):
     figure: Spent | None = None
     method: Literal["sum", "rdp", "optimal"] | None = None
     reason: Message | None = None
-
-    @model_validator(mode="after")
-    def _is_of_releases(self) -> Total:
-        if (self.figure is None) != (len(self.releases) < 2) or (self.figure is None and self.releases):
-            raise ValueError("a total is of two releases or more")
-        return self
 
 
 class TotalRho(Result):
@@ -117,14 +107,15 @@ class JointCost(Result):
     Kinds of epsilon are never added to each other.
 
     Attributes:
-        approximate: a statement about all outputs, whatever the data, at the release level: against whoever does not
-            know which batches a record was in. It may be published.
-        ex_post: one about the outputs that there are, at that level: for someone who knows all other records and their
-            batches in every run, but not hers. Private.
-        batch_approximate, batch_ex_post: the same at the batch level, against whoever knows all batches.
+        approximate: a statement about all outputs, whatever the data, at the release level: against
+            readers who do not know which batches a record was in. It may be published.
+        ex_post: one about the outputs that there are, at that level: for someone who knows all
+            other records and their batches in every run, but not hers. Private.
+        batch_approximate, batch_ex_post: the same at the batch level, against someone who knows all
+            batches.
         zcdp: None where no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
-        notes: what else the totals rest on.
+        notes: other assumptions of the totals.
     """
 
     schema_version: Literal["1"] = "1"

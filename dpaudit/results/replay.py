@@ -49,11 +49,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a record moved beside its own contribution, of one kind.
+    """Changes of one kind by a record beside its own contribution.
 
     Attributes:
-        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or that the script
-            ended otherwise (ends).
+        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or
+            that the script ended otherwise (ends).
         places: how many.
         first: the first of them, and where.
     """
@@ -80,12 +80,13 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Attacked:
-    """What generating again and again on two neighbours showed, which differ by a canary.
+    """The result of repeated generation on two neighbours that differ by a canary.
 
     Attributes:
         bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
         worst: the text that exceeds it most, by its log-ratio and its bound; None where none does.
     """
 
@@ -97,7 +98,7 @@ class Attacked:
 
 @dataclass(frozen=True)
 class PublicParts:
-    """What a run took from its public prompts, recomputed at every step.
+    """The public parts of a run's steps, recomputed at every step.
 
     Attributes:
         steps: how many these are.

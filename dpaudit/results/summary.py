@@ -1,6 +1,7 @@
-"""What an audit read of a run: its settings, without secrets, and how much of it there is.
+"""The part of a run that an audit read: its settings, without secrets, and its size.
 
-A field of a part of the settings is what it is in run.json (`dpaudit.runs.manifest`). None: not set, or not told.
+A field of a part of the settings is that of run.json (`dpaudit.runs.manifest`). None: not set, or
+not told.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Section(BaseModel):
 
 
 class PrivacySettings(Section):
-    """What neighbouring data sets differ by."""
+    """The difference of neighbouring data sets."""
 
     unit: Unit
     relation: Relation
@@ -50,7 +51,7 @@ class PrivacySettings(Section):
 
 
 class BatchingSettings(Section):
-    """How records became contexts and batches. The key is in no result."""
+    """The rule that made contexts and batches of records. The key is in no result."""
 
     rule: BatchingRule
     rounds: int | None = None
@@ -90,7 +91,7 @@ class ClusteringSettings(Section):
 
 
 class DecodingSettings(Section):
-    """What no text may hold."""
+    """The rules about what no text may hold."""
 
     least_tokens: int
     no_line_breaks: bool
@@ -110,7 +111,7 @@ class SamplingSettings(Section):
 
 
 class RecordSettings(Section):
-    """What each step's arrays hold."""
+    """The content of each step's arrays."""
 
     dtype: Literal["float32", "float64"]
     vocabulary: int
@@ -187,7 +188,9 @@ class Settings(Section):
 
 
 class RunSummary(Section):
-    """What an audit read of a run. None where it cannot be read, or readers outside are not told.
+    """The part of a run that an audit read. None.
+
+    It cannot be read, or readers outside are not told.
 
     Attributes:
         path: where it was read.

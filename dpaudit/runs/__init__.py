@@ -1,4 +1,7 @@
-"""The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
+"""The run directory: one versioned format, one writer, one reader.
+
+It is the only contract between generation and audit.
+"""
 
 from dpaudit.errors import InputError as InputError
 from dpaudit.errors import UnfinishedError as UnfinishedError

@@ -1,4 +1,6 @@
-"""A batch file: a zarr group (format 3) in a zip file, which any zarr reader opens, a chunk per step.
+"""A batch file: a zarr group (format 3) in a zip file, with a chunk per step.
+
+Any zarr reader opens it.
 
 zarr itself takes half a millisecond per chunk on top of what compressing and decompressing takes, which is less, so
 the little of its format that a batch needs is written and read here.
@@ -107,7 +109,10 @@ class ArchiveWriter:
     """A batch file being written. Without `close` it has no directory and cannot be opened."""
 
     def __init__(self, path: Path, attributes: Mapping[str, Any]) -> None:
-        """Start the file with the group's attributes. Its permissions are those of the file that is there."""
+        """Start the file with the group's attributes.
+
+        Its permissions are those of the file that is there.
+        """
         self._path = str(path)
         with writing(self._path):
             self._zip = zipfile.ZipFile(path, "w")
@@ -201,7 +206,7 @@ class ArchiveReader:
         return metadata
 
     def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
-        """Compare the file's index with the arrays that it must have, before any of them is decompressed.
+        """Compare the file's index with the expected arrays, before any of them is decompressed.
 
         Args:
             specs: every array by name.
@@ -218,7 +223,7 @@ class ArchiveReader:
             raise ValueError("an entry is doubled")
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
-        self._require_written("", _group(self.metadata().get("attributes")))
+        self._require_canonical("", _group(self.metadata().get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
@@ -258,11 +263,11 @@ class ArchiveReader:
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
-        self._require_written(name, wanted)
+        self._require_canonical(name, wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
             raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
 
-    def _require_written(self, array: str, content: Mapping[str, Any]) -> None:
+    def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
         """Refuse metadata with other bytes than format 1 writes.
 
         Other bytes could say the same and more: a field twice, of which one is read, or any number

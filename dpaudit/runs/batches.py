@@ -241,10 +241,10 @@ class BatchArrays:
                 self.beside[name] = dtype, array.rows
                 continue
             self.given[name] = dtype, shape
-            if code := _code(array, dtype, grid):
+            if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
-        _require_modest(self.given, contexts, size)
+        _require_step_size(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
         if manifest.mechanism.budget is not None and contexts:
@@ -259,9 +259,9 @@ class BatchArrays:
             ValueError: storing one would change its values.
         """
         beside = {name: rows[name] for name in rows if name in self.beside}
-        stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
+        stored = {name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside}
         for name, code in self._codes.items():
-            with _named(name):
+            with _naming(name):
                 stored[name] = code.encode(stored[name])
         if self._ascending:
             constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
@@ -286,7 +286,7 @@ class BatchArrays:
             rows = {name: row[..., :fewer] for name, row in rows.items()}
         return rows | beside
 
-    def _padded(self, name: str, row: AnyArray) -> AnyArray:
+    def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
         """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
         if not missing:
@@ -296,7 +296,7 @@ class BatchArrays:
         return np.concatenate((row, padding), axis=-1)
 
 
-def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
+def _require_step_size(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
     """Refuse steps that are too large, before anything of one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
@@ -306,7 +306,7 @@ def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: 
 
 
 @contextmanager
-def _named(array: str) -> Iterator[None]:
+def _naming(array: str) -> Iterator[None]:
     """Let an error say which array it is about."""
     try:
         yield
@@ -314,7 +314,7 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
+def _code_for(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
     """Return the code that stores an array's values; None for a vector of reals.
 
     It is stored unchanged.
@@ -375,7 +375,10 @@ class BatchWriter:
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        """End a text at the last step; the next step is of another text.
+
+        Arguments are those of `finish`.
+        """
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")
@@ -418,7 +421,7 @@ class BatchWriter:
         tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
         for name, (dtype, most) in expected.items():
             if np.dtype(dtype).kind in "iu":
-                with _named(name):
+                with _naming(name):
                     given[name] = encoding.integers(given[name], dtype)
             fewer = name not in self._arrays.beside and tokens and 0 < tokens[0] <= most[-1]
             shape = (*most[:-1], *tokens) if fewer else most

@@ -53,7 +53,7 @@ class PublicMechanism(Fields):
 
 
 class PublicTexts(Fields):
-    """public.json: the settings that make texts the baseline of a run, under the names that run.json has for them.
+    """public.json: the settings that make texts the baseline of a run, named as in run.json.
 
     Attributes:
         private: nothing. No record was read.

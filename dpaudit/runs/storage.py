@@ -97,7 +97,7 @@ class Storage(ABC):
         if layout.most_bytes(name) is None:
             problem = "this file does not belong in a run directory."
             raise InputError(self.where(name), problem, "Remove it from the run directory.")
-        with self.local(name) as file, _refused(self.where(name)):
+        with self.local(name) as file, _naming_refusal(self.where(name)):
             yield file
 
     @abstractmethod
@@ -149,7 +149,10 @@ class Storage(ABC):
 
     @abstractmethod
     def append(self, name: str, lines: str) -> None:
-        """Add lines to a text file, all of them or none, and wait until they are stored. One writer at a time."""
+        """Add lines to a text file, all of them or none, and wait until they are stored.
+
+        There is one writer at a time.
+        """
 
     def _require_size(self, name: str, size: int) -> None:
         most = layout.most_bytes(name)
@@ -165,7 +168,7 @@ class Storage(ABC):
         try:
             create(note)
         except FileExistsError:
-            raise self._locked() from None
+            raise self._locked_error() from None
 
         def release() -> None:
             with suppress(InputError):
@@ -182,7 +185,7 @@ class Storage(ABC):
         except InputError:
             return b""
 
-    def _locked(self) -> InputError:
+    def _locked_error(self) -> InputError:
         try:
             fields = json.loads(self._lock_note())
             holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
@@ -264,13 +267,13 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _refused(str(path)), os.scandir(path) as entries:
+        with _naming_refusal(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     def local(self, name: str) -> io.BufferedReader:
         """Open a file before it is looked at, so that nobody can replace it in between."""
         where, (folder, _, last) = self.where(name), name.rpartition("/")
-        with _missing(where), ExitStack() as opened:
+        with _naming_missing(where), ExitStack() as opened:
             parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, parent)
             if folder:
@@ -300,7 +303,7 @@ class _Folder(Storage):
                 problem = "another process is writing here."
                 raise InputError(self.where(), problem, "Wait until it ends, or name another directory.") from None
             if self.exists(layout.LOCK):
-                raise self._locked()
+                raise self._locked_error()
             return opened.pop_all().close
 
     def claim(self) -> None:
@@ -323,7 +326,10 @@ class _Folder(Storage):
                 built.unlink(missing_ok=True)
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
-        """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
+        """Rename the file, durably.
+
+        Its bytes are on the disk before its name is, and its name when this returns.
+        """
         path = self._path / name
         with writing(str(path)):
             _sync(built)
@@ -353,7 +359,7 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
+        with _naming_refusal(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _write_lock(self, note: bytes) -> None:
@@ -364,7 +370,10 @@ class _Folder(Storage):
 
 
 class _Remote(Storage):
-    """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
+    """A URL that fsspec opens.
+
+    A file is built or read on this machine, in a private temporary folder.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the file system.
@@ -509,7 +518,9 @@ class _Remote(Storage):
 
 
 @contextmanager
-def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+def _naming_refusal(
+    where: str, problem: str = "cannot be read", remedy: str = "Check its permissions."
+) -> Iterator[None]:
     """Name the file when the system refuses."""
     try:
         yield
@@ -518,7 +529,7 @@ def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check i
 
 
 @contextmanager
-def _missing(where: str) -> Iterator[None]:
+def _naming_missing(where: str) -> Iterator[None]:
     """Name the file that cannot be opened."""
     try:
         yield
@@ -551,7 +562,10 @@ def _create_private(path: Path) -> None:
 
 
 def _rename_to_free(built: Path, path: Path) -> None:
-    """Rename to a name that is free. Without hard links, two processes in the same instant can both succeed."""
+    """Rename to a name that is free.
+
+    Without hard links, two processes in the same instant can both succeed.
+    """
     try:
         os.link(built, path, follow_symlinks=False)
     except OSError as error:

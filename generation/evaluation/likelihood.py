@@ -1,8 +1,9 @@
-"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+"""The likelihood of real texts under a mechanism whose batches have not seen them, and its cost.
 
-Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
-to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
-up. Nothing is drawn or released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of
+their label is given to them token by token, whatever they would have drawn, and every token's
+log-probability under the aggregate is added up. Nothing is drawn or released, and the figures read
+private records without noise.
 """
 
 from __future__ import annotations
@@ -174,7 +175,9 @@ class Measurement:
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
-        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
+        self._accountants: list[ExPostAccountant] = []
+        if bounded:
+            self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
         # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
         self._sums: list[Doubles] = []
 
@@ -219,7 +222,7 @@ class Measurement:
         }
 
     def _public_side(self, label: str) -> list[_Text]:
-        """Texts of a label with all that is public about them: the same for every batch."""
+        """Return texts of a label with all that is public about them, the same for every batch."""
         public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
@@ -227,7 +230,7 @@ class Measurement:
         ]
 
     def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
-        """What one token adds to a text's sums; it is charged for."""
+        """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
@@ -239,7 +242,7 @@ class Measurement:
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
-        """A step as `dpaudit.generation.worker` aggregates it."""
+        """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
@@ -250,7 +253,7 @@ class Measurement:
 
     @property
     def texts(self) -> int:
-        """How many texts were given to batches."""
+        """The number of texts that were given to batches."""
         return len(self._sums)
 
     @property
@@ -285,7 +288,9 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     for going, place, _ in _along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
+            part = NOTHING_PUBLIC
+            if manifest.needs_public:
+                part = mechanism.public_part(logits, ruled)
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))
@@ -307,7 +312,7 @@ def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts,
 
 @contextmanager
 def _usable_logits() -> Iterator[None]:
-    """Raises InputError where the model's logits are no numbers."""
+    """Turn an error for logits that are no numbers into InputError."""
     try:
         yield
     except ValueError as error:

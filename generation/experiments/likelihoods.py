@@ -1,6 +1,6 @@
 """Probability of the same held-out texts under the mechanisms of several configs, and their costs.
 
-The figures look at private records without noise: they are for whoever may see the records.
+The figures read private records without noise: they are for readers who may see the records.
 """
 
 from __future__ import annotations

@@ -35,10 +35,11 @@ class PublishedQuality(Fields):
 
 
 class PublishedRow(PublishedQuality):
-    """What a paper says of one row.
+    """A paper's figures for one row.
 
     Attributes:
-        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where none is aimed at.
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where
+            none is aimed at.
         clustering_epsilon: of the noisy counts, which the paper adds.
         clusters: labels that share nothing count as clusters; None where the paper does not say.
     """
@@ -85,15 +86,16 @@ class RowConfig(Fields):
 
     @property
     def folder(self) -> str:
-        """Where its run goes, below the table's: the row's name."""
+        """The folder of its run, below the table's: the row's name."""
         return self.config.removesuffix(".yaml")
 
 
 class EvaluationConfig(Fields):
-    """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
+    """The settings of an evaluation that differ from the defaults of `dpaudit evaluate`.
 
     Attributes:
-        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
+        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no
+            network.
         fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
         classifier: the encoder that is fine-tuned; null for the one that needs no network.
         most_records: real records of a file that are used, private and held-out ones; null for all.
@@ -144,7 +146,7 @@ _RESERVED = (*TABLE_FILES, LOCK)
 
 
 def _is_free(folder: str, taken: Iterable[str]) -> bool:
-    """Whether a row can have this folder, also where capitals make no difference to names."""
+    """Return whether a row can have this folder, even if capitals make no difference to names."""
     parts = folder.casefold().split("/")
     if parts[0] in _RESERVED:
         return False
@@ -221,7 +223,7 @@ def load_table(path: Path) -> Table:
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
-    """Held-out texts have the private data's columns, labels and ways of writing them."""
+    """Read held-out texts with the private data's columns, labels and ways of writing them."""
     if held_out is None:
         return None
     same = private.model_dump(include={"text", "label", "labels", "label_values"})

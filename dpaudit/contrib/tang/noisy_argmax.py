@@ -1,4 +1,4 @@
-"""Tokens by the highest noisy sum, as few-shot generation draws them (Tang et al., arXiv 2309.11765)."""
+"""Tokens by the highest noisy sum, for few-shot generation (Tang et al., arXiv 2309.11765)."""
 
 from __future__ import annotations
 
