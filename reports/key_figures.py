@@ -75,7 +75,8 @@ def _ex_post(result: AuditResult) -> Iterator[KeyFigure]:
         ("Generation, Theorem 1", found.theorem1, True),
     ):
         yield KeyFigure(name, shown(value), "nats", value, of_batch)
-    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact))
+    saved = found.theorem1 - found.exact
+    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact), value=saved)
     yield from _between_levels(found)
 
 
