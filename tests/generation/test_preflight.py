@@ -352,3 +352,16 @@ def test_what_more_is_to_be_mended_is_counted(make_config: MakeConfig) -> None:
     config = make_config(mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL)
     with pytest.raises(InputError, match=r"\(2 more to mend .*\) Else."):
         refuse(obstacles(config), "Else.")
+
+
+def test_what_only_the_release_level_covers_is_accepted_and_passes(make_config: MakeConfig, tmp_path: Path) -> None:
+    sections = {"mechanism": {**MEAN, **TOP, "clip": 0.5}, "decoding": REAL}
+    sections |= {"privacy": {"relation": "add_remove"}, "claim": {"epsilon": 0.3, "delta": 1e-3}}
+    batching = {"batches_per_label": 40, "generate_per_label": 2}
+    found = {}
+    for key in (None, "ab" * 32):
+        config = make_config(**sections, batching={**batching, "key": key})
+        run = Path(generate(config, tmp_path / str(key)))
+        verdict = audit_run(run, replay=replay_public(run)).verdict
+        found[key is None] = {each.check for each in obstacles(config, read_records(config.data))}, verdict
+    assert found == {True: (set(), "pass"), False: ({"claim.epsilon"}, "fail")}
