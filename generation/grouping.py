@@ -109,7 +109,7 @@ def group(
         kept = noisy.kept(settings.keep)
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
-        **_declared(config, method, privacy),
+        **_declared_fields(config, method, privacy),
         settings=method.settings,
         public_digest=texts_digest(texts) if texts else None,
         embedding_digest=embedder.digest,
@@ -130,7 +130,7 @@ def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None)
         InputError: the settings are out of their range.
     """
     settings, method = _settings(config), _method(config)
-    declared = _declared(config, method, privacy)
+    declared = _declared_fields(config, method, privacy)
     if begun is None:
         return Clustering(**declared, settings=method.settings, centers=1, keep=1)
     found = begun.clustering
@@ -219,7 +219,7 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
     return PublicKMeans(centers, seed)
 
 
-def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
+def _declared_fields(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
     """Return the fields of run.json's clustering that follow from the config."""
     settings = _settings(config)
     cost, counts = method.cost(privacy.relation), None

@@ -58,7 +58,7 @@ class ModelStep:
         public: the recorded support and anchor.
         index: the sampled token's place in the support.
         rounding: how far a logit may be off by rounding, in logit units.
-        problem: why the step cannot be compared; None where it can.
+        problem: why the step cannot be compared; None if it can.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ModelStep:
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
-    """Return why a recorded support cannot be one, or None where it can or none is recorded."""
+    """Return why a recorded support cannot be one, or None if it can or none is recorded."""
     if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
         return None
     return Finding(code="replay.no-support")

@@ -92,7 +92,7 @@ def installed_model(name: str) -> Path | None:
 
 
 def _packaged(name: str) -> Path | None:
-    """Return a folder in an installed package; None where the name leads out of it."""
+    """Return a folder in an installed package; None if the name leads out of it."""
     found, (_, package) = locate(name, ""), _package(name)
     inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
     return found if inside else None

@@ -112,7 +112,7 @@ class _Open:
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
         spent: what each context has spent of its budget, [n].
-        budgets: what each may spend, [n]; None where each has the mechanism's.
+        budgets: what each may spend, [n]; None if each has the mechanism's.
     """
 
     batch: Batch
@@ -218,7 +218,7 @@ class Worker:
                             yield self._recorded(error.batch, progress)
                             continue
                     self._feed_prompts(self._waiting[0], progress)
-                for current, stop in self._extended(progress):
+                for current, stop in self._extend_batches(progress):
                     if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
                         yield done
                 self._advance(progress)
@@ -246,7 +246,7 @@ class Worker:
                 if self._manifest.needs_public:
                     self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
         return self._passes.fits(len(first.shown))
 
     def _begin(self, batch: Batch, progress: Progress) -> None:
@@ -280,7 +280,7 @@ class Worker:
                 private.append(token)
             batch.prompts, batch.private = prompts, private
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
     def _advance(self, progress: Progress) -> None:
         """Continue running batches by their last tokens, or from the prompts after a text's end."""
@@ -297,9 +297,9 @@ class Worker:
             if self._public_passes is not None and public:
                 self._public_passes.advance(public)
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
-    def _shrink(self, error: Exception, progress: Progress) -> None:
+    def _halve_rows(self, error: Exception, progress: Progress) -> None:
         """If memory ran out, go on with half as many rows, and feed all prompts anew.
 
         Raise any other error.
@@ -321,7 +321,7 @@ class Worker:
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
-    def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
+    def _extend_batches(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
         """Give each batch with rows a token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
@@ -330,10 +330,10 @@ class Worker:
         for start in range(0, len(running), cores()):
             together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
-                scored = [self._scored(batch) for batch in together]
-                prepared = each(scored, self._prepared)
+                scored = [self._score(batch) for batch in together]
+                prepared = each(scored, self._prepare)
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
                 return
             try:  # a second draw would be an answer more than is paid for: nothing is done again
                 each(prepared, self._draw)
@@ -364,7 +364,7 @@ class Worker:
         with self._logits_of(batch):
             return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
 
-    def _scored(self, batch: _Open) -> _Scored:
+    def _score(self, batch: _Open) -> _Scored:
         """Return the public part of a batch's step, and its contexts' logits.
 
         It runs on one thread: a second one that PyTorch computes on would be given threads of its
@@ -375,7 +375,7 @@ class Worker:
         public = self._public(batch)
         return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
 
-    def _prepared(self, scored: _Scored) -> _Prepared:
+    def _prepare(self, scored: _Scored) -> _Prepared:
         """Return what a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record

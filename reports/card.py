@@ -52,7 +52,7 @@ class Released(NamedTuple):
         about: what the publisher says.
         texts: how many each split has.
         labelled: whether texts have labels.
-        quality: the run's evaluation, private as it is; None where there is none.
+        quality: the run's evaluation, private as it is; None without one.
     """
 
     result: AuditResult

@@ -43,7 +43,7 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike
         temperature: tau > 0.
 
     Returns:
-        A float, or float64 [...] for several steps; inf where a bound is infinite.
+        A float, or float64 [...] for several steps; inf if a bound is infinite.
 
     Raises:
         ValueError: a value is not a number, the vectors are not in order, a token is not among
@@ -74,7 +74,7 @@ def exact_cost(
         As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.
 
     Returns:
-        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a
+        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf if a
             bound is infinite.
     """
     _, rise, fall = _in_shape((lower, center, upper), token, temperature, fixed)
@@ -132,7 +132,7 @@ class ExPostAccountant:
         Args:
             mechanism: what draws.
             change: how one unit's difference changes the contexts of a round.
-            per_round: how many batches a round has, numbered round by round; None where there is one round.
+            per_round: how many batches a round has, numbered round by round; None if there is one round.
 
         Raises:
             ValueError: no change of neighbouring batches is given, or rounds have no batches.

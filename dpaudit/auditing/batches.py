@@ -49,8 +49,8 @@ class BatchFound:
 
     Attributes:
         id: the batch.
-        unreadable: why it could not be read to its end; None where it could.
-        header: None where it could not be opened.
+        unreadable: why it could not be read to its end; None if it could.
+        header: None if it could not be opened.
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.

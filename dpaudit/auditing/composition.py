@@ -75,7 +75,7 @@ class _Run:
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
-        """Return the run's own accountant at both levels; None where only the data bounds it.
+        """Return the run's own accountant at both levels; None if only the data bounds it.
 
         Args:
             delta: in (0, 1); the least that matters.
@@ -90,7 +90,7 @@ class _Run:
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """Return what works out rho of zCDP, of all rounds; None where the run has none."""
+        """Return what works out rho of zCDP, of all rounds; None if the run has none."""
         manifest = self.manifest
         change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
         accountant = self.grouping.rho_accountant(manifest, change)
@@ -100,7 +100,7 @@ class _Run:
 
     @cached_property
     def secret(self) -> SecretBatches | None:
-        """Return readers' ignorance of a record's batch; None where both levels are equal."""
+        """Return readers' ignorance of a record's batch; None if both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
         return found if isinstance(found, SecretBatches) else None
 
@@ -119,7 +119,7 @@ class _Run:
     def grouped_by(self) -> str | None:
         """A key shared by the runs whose noisy counts are one release, or None.
 
-        It is None where there are no noisy counts, or nobody can tell. Noised centres tell nobody:
+        It is None if there are no noisy counts, or nobody can tell. Noised centres tell nobody:
         where noise leaves no leaf, each draw of them gives the origin.
         """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
@@ -284,7 +284,7 @@ def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
 
 
 def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
-    """Return the delta of totals; None where nothing states one."""
+    """Return the delta of totals; None if nothing states one."""
     theirs = [each.approximate.delta for each in statements if each.approximate is not None]
     delta = max(run.claim.delta if run.bounded else 0.0 for run in runs)
     delta = reduce(rounded_sum, theirs, delta)

@@ -144,7 +144,7 @@ def figures(cost: Cost | None) -> dict[str, Any]:
 def ex_post(run: AuditedRun) -> ExPost:
     """Return the run's ex-post figures for the claim's relation and unit.
 
-    They are infinite where the record bounds nothing.
+    They are infinite if the record bounds nothing.
     """
     costs = run[Costs]
     levels = costs.ex_post_levels
@@ -171,7 +171,7 @@ def attack(run: AuditedRun) -> Attack | None:
 def canaries(run: AuditedRun) -> CanaryGuesses | None:
     """Return what the coins of canaries showed, for the claim's delta.
 
-    Return None where there are none, or they are not borne out.
+    Return None without any, or they are not borne out.
     """
     found = guesses(run)
     if found is None:

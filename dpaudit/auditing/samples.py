@@ -35,7 +35,7 @@ class BatchTokens(BatchEvidence):
     Attributes:
         lengths: how many of the tokens each of its texts has.
         tokens: int32 [T] ids.
-        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite if nothing bounds
             them.
         probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
         others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
@@ -102,7 +102,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
     """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
     They are those of the file, whether or not they are what was sampled: the check release.text
-    tells. Empty where the file cannot be read.
+    tells. Empty if the file cannot be read.
     """
     try:
         samples = list(_beginnings(reader.samples()))
@@ -174,7 +174,7 @@ class _Costs:
     def _span(self, sample: Sample) -> range | None:
         """Return the place of a sample's tokens in its batch.
 
-        Return None where other tokens are there, or nothing is known of them.
+        Return None if other tokens are there, or nothing is known of them.
         """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):

@@ -157,7 +157,7 @@ def settings_are_public(run: AuditedRun) -> Outcome:
 def recomputed_levels(run: AuditedRun) -> Levels | None:
     """Return the epsilons at both levels, in nats, that go with the claim's kind.
 
-    None where the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    None if the run has no figure of that kind, or the claim states no delta to work epsilons out at.
     """
     costs = run[Costs]
     if run.claim.kind not in run.manifest.mechanism.kinds:

@@ -42,7 +42,7 @@ class SeededDraws(Evidence):
     Attributes:
         steps: how many were compared.
         wrong: how many tokens are not those of their uniforms.
-        first: where the first of these is; None where all are.
+        first: where the first of these is; None if all are.
         allowance: by how much, relatively, a uniform may lie beyond its token's interval
             (`rounding_allowance`).
         foreign: how many parts of the given seed are none of the run's.

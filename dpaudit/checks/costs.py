@@ -28,7 +28,7 @@ class _BatchCost(NamedTuple):
     """The cost of one batch.
 
     Attributes:
-        spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
+        spent: what `ExPostAccountant.attach` takes; None if there is nothing to account for.
         unbounded: whether a step has a cost that the record does not give.
     """
 
@@ -58,7 +58,7 @@ class Costs(Evidence):
 
     Attributes:
         grouping: what grouping records by clusters cost one unit of the claim.
-        ex_post: what the record says of the ex-post cost; None where nothing bounds it.
+        ex_post: what the record says of the ex-post cost; None if nothing bounds it.
         unbounded: batches with a step whose cost the record does not give.
     """
 
@@ -94,7 +94,7 @@ class Costs(Evidence):
     def batch_cost(self, batch: int) -> Cost:
         """Return a batch's ex-post cost in nats if the whole change falls on it, or infinity.
 
-        It is infinite where a step has no bound.
+        It is infinite if a step has no bound.
         """
         if self.ex_post is None or batch in self.unbounded or batch in self._run.cut_short:
             return INFINITE
@@ -104,7 +104,7 @@ class Costs(Evidence):
     def ex_post_cost(self) -> Cost:
         """Ex-post cost of generation in nats.
 
-        It is infinite where a step has no bound or a batch was not read.
+        It is infinite if a step has no bound or a batch was not read.
         """
         return self.ex_post.cost if self.ex_post is not None and self.whole else INFINITE
 
@@ -112,7 +112,7 @@ class Costs(Evidence):
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels.
 
-        It is infinite where a step has no bound or a batch was not read.
+        It is infinite if a step has no bound or a batch was not read.
         """
         run, manifest, exact = self._run, self._run.manifest, self.ex_post_cost.exact
         relation, reason = run.claim.relation, not_ex_post(run.claim, run.change)

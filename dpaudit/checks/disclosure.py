@@ -158,7 +158,7 @@ class _Told:
 
 
 def _settings_problem(run: AuditedRun, told: _Told | None = None) -> Outcome | None:
-    """Return what is wrong without a look at the assignment; None where nothing is."""
+    """Return what is wrong without a look at the assignment, or None."""
     manifest, told = run.manifest, told or _Told.of(run.manifest)
     for field, text in told.published:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.

@@ -26,14 +26,14 @@ class GroupingCost:
     """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:
-        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without
+        counts: pure epsilon of the noisy counts, in nats; infinite if counts were used without
             noise.
-        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite if
             nothing bounds it.
         delta: of the centres.
-        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty if
             it is infinite.
-        unbounded: why one of them is infinite; empty where none is.
+        unbounded: why one of them is infinite; empty if none is.
     """
 
     counts: float = 0.0

@@ -74,7 +74,7 @@ class ContextSums(BatchEvidence):
 
     @override
     def result(self) -> BatchLosses | None:
-        """Return the losses of the finished batch; None where its record gives none."""
+        """Return the losses of the finished batch; None if its record gives none."""
         if self._losses is None or not len(self._losses):
             return None
         order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]

@@ -71,7 +71,7 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
 
 
 def _centers_problem(manifest: Manifest) -> Outcome | None:
-    """Return why the centres, as declared, cannot be relied on, or None where they can."""
+    """Return why the centres, as declared, cannot be relied on, or None if they can."""
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
@@ -194,7 +194,7 @@ def _outside(count: int, least: int, most: int) -> int:
 
 
 def _differs(run: AuditedRun, due: NDArray[np.int64], found: NDArray[np.int64]) -> Finding | None:
-    """Return the first label whose rows differ; None where none do."""
+    """Return the first label whose rows differ; None if none do."""
     rows = np.flatnonzero((due != found).any(axis=1))
     if not len(rows):
         return None

@@ -90,7 +90,7 @@ class UniformRows(BatchEvidence):
 
     @override
     def result(self) -> Finding | None:
-        """Return which rows of the finished batch nobody scored; None where all were scored."""
+        """Return which rows of the finished batch nobody scored; None if all were scored."""
         count = int(self.contexts.sum())
         if not self._looked or not (count or self.public):
             return None

@@ -94,7 +94,7 @@ class Check(ABC, Generic[Function]):
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
-        foresee: makes the part of the check that settings decide, before the run; None where they decide nothing.
+        foresee: makes the part of the check that settings decide, before the run; None if they decide nothing.
     """
 
     id: str

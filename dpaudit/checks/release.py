@@ -73,7 +73,7 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
     """Return what a text is called that says nothing or next to it.
 
     Args:
-        text: what it says; None where that is not recorded.
+        text: what it says; None if that is not recorded.
         tokens: its ids, without what ends it.
     """
     if not tokens if text is None else not text.strip():

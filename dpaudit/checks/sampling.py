@@ -79,9 +79,9 @@ class Detectable:
     """The other samplers that would have been shown with probability POWER.
 
     Attributes:
-        lower, higher: the temperatures nearest to the declared one that would have been; None where
+        lower, higher: the temperatures nearest to the declared one that would have been; None if
             none.
-        top_k: the most tokens that a truncation keeps that would have been; None where none.
+        top_k: the most tokens that a truncation keeps that would have been; None if there is none.
         tenth_greedy: whether a tenth of the steps greedy would have been.
     """
 
@@ -264,7 +264,7 @@ class RunSampling(Evidence):
 
     @property
     def detectable_in_each(self) -> Detectable | None:
-        """The same of every single batch; None where there is one batch."""
+        """The same of every single batch; None if there is one batch."""
         return self._detectable(self._shown) if self._batches > 1 else None
 
     def _detectable(self, shown: NDArray[np.bool_]) -> Detectable:

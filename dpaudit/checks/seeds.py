@@ -193,7 +193,7 @@ class SeedTest(Evidence):
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
-        """Return the seed that tells what was drawn, as a failure; None where none does."""
+        """Return the seed that tells what was drawn, as a failure; None if none does."""
         weighed = self._evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
@@ -257,7 +257,7 @@ def _met(numbers: Doubles, stream: Doubles) -> int:
 
 
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
-    """Return the seed that tells a run's first noise, as a failure; None where none does.
+    """Return the seed that tells a run's first noise, as a failure; None if none does.
 
     Args:
         quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.

@@ -300,7 +300,7 @@ class StepView(StepsView):
                 rules.
             position: its place in the batch.
             before: ids of the tokens that its text has before it.
-            accountant: what the step's cost is charged to; None where nothing bounds it.
+            accountant: what the step's cost is charged to; None if nothing bounds it.
         """
         super().__init__(manifest, header, [step], range(position, position + 1), [before], accountant)
         self.step, self.forbidden, self.position, self.before = step, forbidden, position, before
@@ -343,7 +343,7 @@ class BatchView:
         run: the run that it is of.
         record: its file.
         header: what was known before its first step.
-        accountant: what its steps are charged to; None where nothing bounds their costs.
+        accountant: what its steps are charged to; None if nothing bounds their costs.
     """
 
     def __init__(self, run: RunView, record: BatchReader) -> None:
@@ -425,9 +425,9 @@ class RunView:
 
     Attributes:
         manifest: the run's.
-        change: how one unit's difference changes contexts; None where nothing bounds it.
+        change: how one unit's difference changes contexts; None if nothing bounds it.
         rules: the run's decoding rules; None without them, and where they cannot be read.
-        unruled: why nobody can tell what the run's decoding rules forbid; None where it can be
+        unruled: why nobody can tell what the run's decoding rules forbid; None if it can be
             told.
     """
 

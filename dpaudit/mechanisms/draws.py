@@ -104,7 +104,7 @@ class Draw(Part):
     def rho(self, eta: float, aggregator: Aggregator) -> float | None:
         """Return the zCDP of any number of tokens when one context comes or goes, rounded up.
 
-        It is None where each token costs.
+        It is None if each token costs.
 
         Args:
             eta: bounded range of one draw by softmax, in nats.

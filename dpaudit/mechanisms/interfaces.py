@@ -51,7 +51,7 @@ class FixedColumns:
     of the aggregate, of its bounds, and of every batch less one context.
 
     Attributes:
-        log_sum: logarithm of the sum of exp(value / tau) over them; -inf where there are none.
+        log_sum: logarithm of the sum of exp(value / tau) over them; -inf if there are none.
         columns: how many they are.
         largest: the largest absolute value among them.
     """

@@ -181,7 +181,7 @@ class Support(Fields):
         """Return the ids of a step's tokens, ascending: int32 [S]; None for the whole vocabulary.
 
         Args:
-            public: logits [V] of a public prompt, -inf where decoding rules forbid a token.
+            public: logits [V] of a public prompt, -inf if decoding rules forbid a token.
             ruled: whether there are such rules.
         """
         if self.size is None:
@@ -236,7 +236,7 @@ class Mechanism(Fields):
         temperature: what the aggregate is divided by; 1 where a draw has none.
         support: the tokens that are sampled from.
         budget: the most that one context may spend in a run, in nats of zCDP's rho, or one user's
-            contexts together; before a draw that it cannot afford a context is left out. None where
+            contexts together; before a draw that it cannot afford a context is left out. None if
             all take part in every draw.
     """
 
@@ -440,7 +440,7 @@ class Mechanism(Fields):
         Args:
             contributions: [n, S] of all of them.
             spent: [n], before the draw, in nats of rho.
-            budgets: [n], of each of them; None where each has the mechanism's.
+            budgets: [n], of each of them; None if each has the mechanism's.
         """
         assert self.budget is not None, "without budgets every context takes part"
         after = charged(spent, self.costs(contributions))

@@ -79,7 +79,7 @@ class BatchHeader:
 
     Attributes:
         contexts: n, the number of private contexts.
-        budgets: what each of them may spend, [n], in nats of rho; None where each has
+        budgets: what each of them may spend, [n], in nats of rho; None if each has
             `mechanism.budget`, if any.
         canary: number of the canary that the batch has, in or out, in the file `canaries`; None for
             most batches.
@@ -158,7 +158,7 @@ class Sample(Fields):
         id: the batch.
         number: of the text within the batch, from 0.
         tokens: the text's own, the end included.
-        text: None where only tokens are released.
+        text: None if only tokens are released.
         stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 

@@ -57,7 +57,7 @@ class PublicTexts(Fields):
         private: nothing. No record was read.
         created: when generation began, in ISO 8601 with a time zone.
         mechanism: how a token is drawn.
-        labels: the public list of labels; empty where there are none.
+        labels: the public list of labels; empty without any.
         batches: how many of them each label has, or all together have where there are no labels.
         decoding, sampling, model, prompt, software: as in run.json.
         samples: SHA-256 of samples.jsonl.

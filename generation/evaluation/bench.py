@@ -119,7 +119,7 @@ class Bench:
 
     @cached_property
     def mauve(self) -> MauveSettings | None:
-        """MAUVE's settings; None where there are too few texts."""
+        """MAUVE's settings; None if there are too few texts."""
         asked = self.settings
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
         if self.corpus.public:  # figures of another n would be on another scale

@@ -115,7 +115,7 @@ def measure_run(
     manifest = reader.manifest
     records = read_real(manifest, data.reference, "--reference", data)
     with (
-        _of_the_option("Give the run's own data with --reference, and have its model where run.json says."),
+        _naming_the_option("Give the run's own data with --reference, and have its model where run.json says."),
         enough_memory(),
     ):
         run = rebuild(reader, data.reference, records)
@@ -124,7 +124,7 @@ def measure_run(
     found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
     held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
-    with _of_the_option("Give other texts with --test, or take more memory."), enough_memory():
+    with _naming_the_option("Give other texts with --test, or take more memory."), enough_memory():
         figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
@@ -136,7 +136,7 @@ def measure_run(
 
 
 @contextmanager
-def _of_the_option(remedy: str) -> Iterator[None]:
+def _naming_the_option(remedy: str) -> Iterator[None]:
     """Speak of the option in an error about a replay or a config's fields.
 
     A run no longer has these fields.
@@ -196,7 +196,7 @@ class Measurement:
                 private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
                 for number, text in enumerate(found):
                     budgets = Budgets(self._mechanism, batch.budgets)
-                    for going, place, counts in _along(private, text):
+                    for going, place, counts in _prompts_along(private, text):
                         added = self._step(going, place, budgets, batch.id, number)
                         if counts:
                             sums[number] += added
@@ -285,7 +285,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     tokens, lead = prompts.continuation(label, text, most)
     bare = _Text(tuple(_Place(token, NOTHING_PUBLIC, None, math.nan) for token in tokens), lead)
     places: list[_Place] = []
-    for going, place, _ in _along(public, bare):
+    for going, place, _ in _prompts_along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
             part = NOTHING_PUBLIC
@@ -301,7 +301,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     return _Text(tuple(places), lead)
 
 
-def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
+def _prompts_along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
     """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):

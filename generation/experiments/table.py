@@ -39,10 +39,10 @@ class PublishedRow(PublishedQuality):
     """A paper's figures for one row.
 
     Attributes:
-        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite if
             none is aimed at.
         clustering_epsilon: of the noisy counts, which the paper adds.
-        clusters: labels that share nothing count as clusters; None where the paper does not say.
+        clusters: labels that share nothing count as clusters; None if the paper does not say.
     """
 
     epsilon: Annotated[Number, Field(gt=0)]
