@@ -135,8 +135,8 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
         contexts += len(batch.contexts)
     # No text ends by itself: each batch takes as many steps as the others, and weighs in as much.
     ending = {"max_tokens": 1 + STEPS, "tokens_per_batch": None, "sequences": ()}
-    stopping = ready.manifest.stopping.model_copy(update=ending)
-    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None, "sampling": Sampling()}))
+    decoding = ready.manifest.decoding.model_copy(update=ending)
+    store = _Weighed(ready.manifest.model_copy(update={"decoding": decoding, "claim": None, "sampling": Sampling()}))
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:

@@ -89,7 +89,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.stopping.max_tokens)
+    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens)
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.
@@ -182,9 +182,9 @@ def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer])
         return Finding(code="replay.no-public-prompt")
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
         return Finding(code="replay.foreign-token")
-    if len(tokens) > manifest.stopping.max_tokens:
+    if len(tokens) > manifest.decoding.max_tokens:
         return Finding(
-            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens}
+            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.decoding.max_tokens}
         )
     return None
 

@@ -95,7 +95,7 @@ class NamedModel:
                 if recorded.tokens.min() < 0:
                     return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
                 for sample in recorded.samples():
-                    own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    own = self.model.decode(without_stop(sample.tokens, self._manifest.decoding.sequences))
                     if sample.text is not None and sample.text != own:
                         place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
                         return Finding(code="replay.other-text", values=place)
@@ -209,7 +209,7 @@ class Rebuilt:
         canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
         records = (each.text for each in self.records if (each.label, each.text) not in made_up)
-        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
+        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.decoding.sequences]
         return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:

@@ -165,7 +165,7 @@ def _plan(
     filled = [batch for batch in known if contexts[batch]] or known
     forced = sum(sum(map(len, _needed_steps(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
-    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
+    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.decoding.max_tokens)
     attacked = draw.choice(filled) if trials and filled else None
     return positions, slots, attacked, forced + left + attacking
 
@@ -285,7 +285,7 @@ class _Replayer(Rebuilt):
         """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
+        tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)  # no guarantee covers longer texts
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
@@ -304,7 +304,7 @@ class _Replayer(Rebuilt):
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
         """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
-        most = manifest.stopping.max_tokens if tokens is None else tokens
+        most = manifest.decoding.max_tokens if tokens is None else tokens
         planned = planned_rows(self.named.model, self.named.prompts.places, most)
         rows = min(manifest.model.rows or planned, planned)
         if self.named.model.device.type == "cpu":  # where the number of rows moves no bit

@@ -59,9 +59,9 @@ class Pricing:
         Its margin is what one of them can lift a token by.
         """
         fields = self.mechanism.model_dump()
-        return Mechanism.model_validate(
-            fields | {"divisor": float(contexts), "support": fields["support"] | {"margin": self.margin(contexts)}}
-        )
+        fields["aggregator"]["divisor"] = float(contexts)
+        fields["support"]["margin"] = self.margin(contexts)
+        return Mechanism.model_validate(fields)
 
     def margin(self, contexts: int) -> float:
         """Return how far one of the contexts can lift a token, to three digits."""

@@ -241,7 +241,7 @@ class Worker:
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                prompts, longest = self._prompts, self._manifest.stopping.max_tokens
+                prompts, longest = self._prompts, self._manifest.decoding.max_tokens
                 self._passes = passes_for(self._model, self.rows, prompts.places, longest, self._head)
                 if self._manifest.needs_public:
                     self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
@@ -344,7 +344,7 @@ class Worker:
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, batch.length))
-                yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
+                yield batch, self._manifest.decoding.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
         """Return the public part of a batch's step."""
@@ -437,16 +437,16 @@ class Worker:
     @property
     def _several(self) -> bool:
         """Whether a batch may write more than one text."""
-        return self._manifest.stopping.tokens_per_batch is not None
+        return self._manifest.decoding.tokens_per_batch is not None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
         """End a batch's text.
 
         The batch begins another one, or is finished where its tokens are spent.
         """
-        stopping = self._manifest.stopping
-        text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
-        if self._several and batch.length < stopping.most_tokens:
+        decoding = self._manifest.decoding
+        text = self._model.decode(without_stop(batch.tokens, decoding.sequences))
+        if self._several and batch.length < decoding.most_tokens:
             batch.record.end_text(text=text, stop=stop)
             batch.earlier, batch.tokens = batch.length, []
             return None

@@ -255,11 +255,10 @@ class Items:
 
 
 class Entry(NamedTuple):
-    """A name with a value, or with entries of its own; `hint` explains the name."""
+    """A name with a value; `hint` explains the name."""
 
     name: str
     value: Words = ""
-    entries: Sequence[Entry] = ()
     hint: str = ""
 
 
@@ -268,8 +267,8 @@ class Definitions:
     """Names with their values.
 
     Attributes:
-        style: "facts" are short and stand in a few columns; "figures" align right; "settings" may be nested;
-            "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
+        style: "facts" are short and stand in a few columns; "figures" align right; "settings" have long
+            names; "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
     """
 
     entries: Sequence[Entry]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
@@ -52,6 +54,7 @@ from dpaudit.results import (
     RunSummary,
 )
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.values import leaves
 
 NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
@@ -75,7 +78,7 @@ _OPTIONS: dict[str, set[Asked]] = {
 }
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
-_SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
+_MOST_SETTINGS, _MOST_LISTED = 200, 60
 
 
 def sections(result: AuditResult) -> Iterator[Section]:
@@ -444,39 +447,31 @@ def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
     configuration |= configuration.pop("settings", {})
     configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
     versions = {name: configuration.pop(name, None) for name in _VERSIONS}
-    versions["generated with"] = configuration.pop("software", None)
+    versions["software"] = configuration.pop("software", None)
     parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
-    return [(title, _entries(list(held.items()), depth=1)) for title, held in parts if held]
+    return [(title, _entries(held)) for title, held in parts if held]
 
 
-def _entries(items: list[tuple[object, object]], depth: int) -> list[Entry]:
-    """Return entries of a mapping, without those that are not set or hold nothing."""
-    items = [(name, value) for name, value in items if value is not None and value not in ("", [], (), {})]
-    shown = [_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS]]
-    if len(items) > _SETTINGS_ITEMS:
-        more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
+def _entries(stated_settings: Mapping[str, JsonValue]) -> list[Entry]:
+    """Return settings by their places, without those that hold nothing."""
+    found = [(name, value) for name, value in leaves(stated_settings) if value not in ("", [])]
+    shown = [Entry(one_line(name, LABEL_LENGTH), shown_setting(value)) for name, value in found[:_MOST_SETTINGS]]
+    if len(found) > _MOST_SETTINGS:
+        more = counted(len(found) - _MOST_SETTINGS, "more entry", "more entries")
         shown.append(Entry("…", f"{more} in report.json"))
     return shown
 
 
-def _setting(name: str, value: object, depth: int) -> Entry:
-    if depth >= _SETTINGS_DEPTH and isinstance(value, Mapping | list | tuple):
-        return Entry(name, "nested too deeply to show")
-    if isinstance(value, Mapping):
-        entries = _entries(list(value.items()), depth + 1)
-        return Entry(name, "" if entries else "none", entries)
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, Mapping | list | tuple) for item in value):
-            return Entry(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
-        left_out = len(value) - _SETTINGS_ITEMS
+def shown_setting(value: JsonValue) -> str:
+    """Return the value of a setting as text; a list by its first entries."""
+    if isinstance(value, list):
+        left_out = len(value) - _MOST_LISTED
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        return Entry(name, ", ".join(map(_scalar, value[:_SETTINGS_ITEMS])) + more or "none")
-    return Entry(name, _scalar(value))
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        return "none"
+        shown = (
+            f"[{shown_setting(each)}]" if isinstance(each, list) else shown_setting(each)
+            for each in value[:_MOST_LISTED]
+        )
+        return ", ".join(shown) + more
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

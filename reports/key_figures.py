@@ -47,7 +47,10 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty without any."""
+    """Return what a run's figures of one kind are made of, in order; empty without any.
+
+    Readers outside get none that depend on the private data.
+    """
     if is_public(result) and kind in (ExPostClaim.id, EMPIRICAL):
         return []
     made = {
@@ -72,7 +75,8 @@ def _ex_post(result: AuditResult) -> Iterator[KeyFigure]:
         ("Generation, Theorem 1", found.theorem1, True),
     ):
         yield KeyFigure(name, shown(value), "nats", value, of_batch)
-    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact))
+    saved = found.theorem1 - found.exact
+    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact), value=saved)
     yield from _between_levels(found)
 
 

@@ -126,15 +126,12 @@ def blocks(quality: Quality) -> Iterator[Block]:
 
 
 def brief(quality: Quality) -> Section:
-    """Return a line for each measure, where room is small, and one for what the records added."""
-    found = []
-    for name, synthetic, *public, same, _, of in rows(quality):
-        beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)
-        said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
-        found.append(Entry(name.partition(",")[0].lower(), said))
-    found += [Entry("records", said) for said in added(quality)[:1]]
+    """Return the table of measures, for where there is little room, and what the records added."""
+    names = header(quality)
+    table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
+    said = [Paragraph(said) for said in added(quality)[:1]]
     return Section(
-        section_title("quality"), [Definitions(found)], note="private: publishing them would leak private information"
+        section_title("quality"), [table, *said], note="private: publishing them would leak private information"
     )
 
 

@@ -40,7 +40,7 @@ MOST_ROWS, MOST_LISTED = 10, 5
 #: Attributes of a batch and of a step that JSON has by the same names.
 _OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
 #: The settings that a look into a run shows.
-_SETTINGS = ("privacy", "mechanism", "batching", "stopping")
+_SETTINGS = ("privacy", "mechanism", "batching", "decoding")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -237,7 +237,7 @@ class _Ended(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, first: int, manifest: Manifest) -> _Ended:
         # The stop sequence is what a released text is decoded without.
-        kept = len(without_stop(sample.tokens, manifest.stopping.sequences))
+        kept = len(without_stop(sample.tokens, manifest.decoding.sequences))
         end = sample.tokens[kept:] if sample.stop == "end-token" else ()
         return cls(first, len(sample.tokens), sample.stop, end, sample.text)
 

@@ -232,7 +232,7 @@ class RunStep:
     def add_losses(self, sums: ContextSums) -> None:
         """Add what leaving out each context would change to a batch's sums."""
         with np.errstate(all="ignore"):
-            sums.step(self._view)
+            sums.look(self._view)
 
     @property
     def objections(self) -> tuple[Objection, ...]:

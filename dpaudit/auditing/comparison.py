@@ -32,8 +32,14 @@ from dpaudit.results.values import leaves
 _TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
-#: Settings that differ between any two runs, or are token ids, which say nothing to a reader.
-_OWN: dict[str, Any] = {"created": True, "commitment": True, "sampling": {"seed_hashes"}, "prompt": {"public"}}
+#: Settings that say nothing to a reader: they differ between any two runs, are token ids or fixed words.
+_OWN: dict[str, Any] = {
+    "created": True,
+    "commitment": True,
+    "sensitivity": True,
+    "sampling": {"seed_hashes"},
+    "prompt": {"public"},
+}
 
 
 def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
@@ -186,6 +192,7 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
             yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
     if (given := quality.likelihood) is not None:
         settings = result.run.settings
-        asked = settings and (settings.prompt, settings.decoding, (settings.mechanism or {}).get("support"))
+        rules = settings and settings.decoding and settings.decoding.rules
+        asked = settings and (settings.prompt, rules, (settings.mechanism or {}).get("support"))
         conditions = (*quality.likelihood_conditions, asked)
         yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from dpaudit.checks.evidence import BatchEvidence, Evidence
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
@@ -51,22 +51,26 @@ class BatchTokens(BatchEvidence):
         self.likely = np.full((len(tokens), ALTERNATIVES), math.nan)
 
     @override
-    def step(self, view: StepView) -> None:
-        position = view.position
-        if view.cost is not None:
-            self.costs[position] = view.cost.exact, view.cost.rise, view.cost.fall
-        logarithm, at = view.log_probability, view.index
-        if logarithm is None or at is None:
+    def look(self, view: StepsView) -> None:
+        steps = slice(view.positions.start, view.positions.stop)
+        exact = np.maximum(view.costs[:, 1], view.costs[:, 2])
+        costs = np.stack([exact, view.costs[:, 1], view.costs[:, 2]], axis=-1)
+        self.costs[steps] = np.where(np.isnan(costs), math.inf, costs)
+        logarithms = view.log_probabilities
+        if logarithms is None:
             return
-        self.probabilities[position] = math.exp(min(logarithm, 0.0))
-        scores, support = view.aggregate, view.step.support
-        most = min(ALTERNATIVES + 1, len(scores))
-        likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
-        likely = likely[np.argsort(-scores[likely], kind="stable")]
-        likely = likely[likely != at][:ALTERNATIVES]
-        beyond = (scores[likely].astype(np.float64) - float(scores[at])) / view.mechanism.temperature
-        self.others[position, : len(likely)] = likely if support is None else support[likely]
-        self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+        self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
+        support, temperature = view.support, view.mechanism.temperature
+        places = zip(view.positions, view.spans.slices, view.columns.tolist(), logarithms.tolist(), strict=True)
+        for position, span, at, logarithm in places:
+            scores = view.aggregate[span]
+            most = min(ALTERNATIVES + 1, len(scores))
+            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
+            likely = likely[np.argsort(-scores[likely], kind="stable")]
+            likely = likely[likely != at - span.start][:ALTERNATIVES]
+            beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
+            self.others[position, : len(likely)] = likely if support is None else support[span][likely]
+            self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
 
 
 class DearTokens(Evidence):
@@ -133,7 +137,7 @@ class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()

@@ -130,7 +130,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
     if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")
-    if settings.origins.settings != "public":
+    if settings.chosen_from.settings != "public":
         return Finding(code="withheld.settings-private")
     # Noise on counts is scaled by that number too, whatever the audit was asked about.
     users = "user" in (result.claim.unit, settings.privacy.unit)

@@ -18,7 +18,7 @@ from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.grouping import grouping_cost
 from dpaudit.checks.levels import Levels, amplification_of, approximate_levels, not_ex_post, release_accountant
-from dpaudit.checks.steps import BatchView, StepView, accountant_for
+from dpaudit.checks.steps import BatchView, StepsView, accountant_for
 from dpaudit.runs import SecretBatches
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
@@ -43,9 +43,9 @@ class _Charged(BatchEvidence):
         self._batch, self._unbounded = batch, False
 
     @override
-    def step(self, view: StepView) -> None:
-        unpaid = self._batch.accountant is not None and view.cost is None
-        self._unbounded |= view.index is None or unpaid
+    def look(self, view: StepsView) -> None:
+        unpaid = self._batch.accountant is not None and bool(np.isnan(view.costs).any())
+        self._unbounded |= unpaid or not view.placed
 
     @override
     def result(self) -> _BatchCost:
@@ -136,14 +136,14 @@ class Costs(Evidence):
     @cached_property
     def approximate(self) -> Composition | None:
         """The batch level's approximate guarantee at the claim's delta, if there is one."""
-        tokens = self._run.manifest.stopping.most_tokens
+        tokens = self._run.manifest.decoding.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
 
     @cached_property
     def rho(self) -> float | None:
         """rho of zCDP of everything at the batch level, rounded up; None if there is none."""
         accountant = self.of_rho
-        return None if accountant is None else accountant.rho_of_all(self._run.manifest.stopping.most_tokens)
+        return None if accountant is None else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Finding, Value
@@ -41,8 +41,16 @@ from dpaudit.runs import (
 class BatchEvidence:
     """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
 
+    def look(self, view: StepsView) -> None:
+        """Look at some steps of the batch. Steps come in order, as many at a time as is worth it.
+
+        What does not look at them together has a `step`.
+        """
+        for one in view.each:
+            self.step(one)
+
     def step(self, view: StepView) -> None:
-        """Look at one step. Steps come in order."""
+        """Look at one step."""
 
     def result(self) -> Any:
         """Return what was found, or None for nothing.

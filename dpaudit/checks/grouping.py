@@ -68,9 +68,10 @@ class GroupingCost:
         return None if accountant is None else replace(accountant, rounds=manifest.batching.rounds)
 
 
-def rests_on_counts(clustering: Clustering) -> bool:
+def rests_on_counts(manifest: Manifest) -> bool:
     """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
-    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+    clustering = manifest.clustering
+    return clustering.keep != clustering.centers or manifest.batching.records_per_batch is not None
 
 
 def counts_are_noised(clustering: Clustering) -> bool:
@@ -84,7 +85,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if clustering.method == "none":
         return GroupingCost()
     records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
-    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    counts = math.inf if noise is not None or rests_on_counts(manifest) else 0.0
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):

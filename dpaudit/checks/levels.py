@@ -86,7 +86,7 @@ def approximate_levels(
     accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | NotSecret
 ) -> Levels:
     """Return (epsilon, delta) at both levels, as settings alone give it."""
-    tokens = manifest.stopping.most_tokens
+    tokens = manifest.decoding.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
     gains_nothing = None if release < batch else accountant.gains_nothing(tokens, delta)

@@ -131,12 +131,13 @@ def batching_is_public(run: AuditedRun) -> Outcome:
 
     With clusters, judge what the numbers of batches rest on, too.
     """
-    clustering, batches = run.manifest.clustering, run.clusters.batches if run.clusters else ()
-    if clustering.records_per_batch is not None and not counts_are_noised(clustering):
+    batches = run.clusters.batches if run.clusters else ()
+    by_counts = run.manifest.batching.records_per_batch is not None
+    if by_counts and not counts_are_noised(run.manifest.clustering):
         return Outcome("fail", "exact-counts")
-    if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
+    if not by_counts and len({count for row in batches for count in row}) > 1:
         return Outcome("fail", "uneven")
-    return judge_origin(run.manifest.origins.batching, "batching")
+    return judge_origin(run.manifest.chosen_from.batching, "batching")
 
 
 @RunCheck(id="partition.users")

@@ -344,7 +344,7 @@ class RecordedBatch:
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
-        """End a text whose batch continues with another (`Stopping.tokens_per_batch`).
+        """End a text whose batch continues with another (`Decoding.tokens_per_batch`).
 
         `text` is as for `finish`.
         """
@@ -358,20 +358,20 @@ class RecordedBatch:
             text: what is released. None takes the tokens as the run's tokenizer decodes them.
 
         Raises:
-            ValueError: the text does not end here by the manifest's `stopping`.
+            ValueError: the text does not end here by the manifest's `decoding`.
         """
         self._writer.finish(text=self._text(text), stop=self._reason())
 
     def _reason(self) -> StopReason:
         if self.stop is None:
-            most = self._manifest.stopping.max_tokens
+            most = self._manifest.decoding.max_tokens
             raise self._refused(f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence")
         return self.stop
 
     def _text(self, text: str | None) -> str | None:
         if text is not None or self._tokenizer is None:
             return text
-        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
+        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.decoding.sequences), special=False)
 
     def _check_step(
         self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
@@ -448,7 +448,7 @@ class RecordedBatch:
             self._accountant.charge(self._header.id, self._manifest.mechanism.reduced(given.arrays, index))
         self.tokens.append(token)
         self._steps += 1
-        self.stop = self._manifest.stopping.reason(self.tokens, self._steps)
+        self.stop = self._manifest.decoding.reason(self.tokens, self._steps)
         return token
 
     def _support(self, support: Any) -> NDArray[np.int64]:

@@ -128,7 +128,7 @@ def measure_run(
         figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
-        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.stopping.max_tokens),
+        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.decoding.max_tokens),
         texts=summary_of([Record(label, text) for label, texts in held_out.texts.items() for text in texts]),
         left_out=held_out.left_out,
         **figures,
@@ -170,7 +170,7 @@ class Measurement:
             self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
         self._mechanism = run.manifest.mechanism
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None
-        self._most = run.manifest.stopping.max_tokens
+        self._most = run.manifest.decoding.max_tokens
         # An accountant for every number that a text has within its label: a run writes one text from a batch.
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))

@@ -174,14 +174,11 @@ def _items(found: d.Items, level: int) -> Iterator[str]:
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:
-    yield "\n".join(_entries(found.entries, ""))
-
-
-def _entries(entries: Iterable[d.Entry], indent: str) -> Iterator[str]:
-    for entry in entries:
+    lines = []
+    for entry in found.entries:
         name = escaped(entry.name) + (f" ({escaped(entry.hint)})" if entry.hint else "")
-        yield f"{indent}- {name}:" + (f" {inline(entry.value)}" if entry.value else "")
-        yield from _entries(entry.entries, indent + "  ")
+        lines.append(f"{name}:" + (f" {inline(entry.value)}" if entry.value else ""))
+    yield items(lines)
 
 
 def _outcomes(found: d.Outcomes, level: int) -> Iterator[str]:

@@ -205,7 +205,6 @@ def _items(items: d.Items, console: Console) -> None:
 def _definitions(found: d.Definitions, console: Console) -> None:
     for entry in found.entries:
         print_pair(one_line(entry.name, LABEL_LENGTH), _plain(entry.value), console)
-        _definitions(d.Definitions(entry.entries), console)
 
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:

@@ -274,7 +274,7 @@ def test_every_report_says_what_the_records_added(
         said = " ".join(text.split())
         assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
     print_document(summary(result), console)
-    assert "public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditResult) -> None:
@@ -345,7 +345,7 @@ def test_likelihoods_of_other_texts_or_supports_have_rows_of_their_own(median: A
         return sum(column.measure == "likelihood" for column in found.quality)
 
     assert columns(given(0.125), mechanism=MEDIAN) == 1
-    assert columns(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == 1
+    assert columns(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}}) == 1
     assert columns(given(0.125, digest="cd" * 32)) == 2
     assert columns(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == 2
     assert columns(given(0.125), prompt={"template": "own", "one_line": False}) == 2
