@@ -37,7 +37,7 @@ class KeyFigure(NamedTuple):
 
     @property
     def with_unit(self) -> str:
-        """What is shown, with its unit where it has digits."""
+        """The text to show, with its unit if it has digits."""
         return in_nats(self.shown) if self.unit == "nats" else self.shown
 
 
