@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe
 from dpaudit.auditing import audit_run
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.config import BatchingConfig, Config, load_config
+from dpaudit.generation.config import BatchingConfig, Config, SamplingConfig, load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results import BatchResult
 
@@ -109,7 +109,7 @@ def arms(config: Config, batches_per_label: int, seed: int | None) -> dict[str, 
         raise click.UsageError("The config needs a clustering that keeps so many centres of each label.")
     generated = config.clustering.keep * config.batching.generate_per_cluster
     hashed = BatchingConfig(batches_per_label=batches_per_label, generate_per_label=generated)
-    clustered = config.model_copy(update={"decoding": config.decoding.model_copy(update={"test_seed": seed})})
+    clustered = config.model_copy(update={"sampling": SamplingConfig(generator="test-seed", seed=seed)})
     return {
         "clustered": clustered,
         "by label": clustered.model_copy(update={"clustering": None, "batching": hashed}),

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.draws import Draw, DrawnStep
+from dpaudit.checks.draws import Draw, DrawnSteps
 from dpaudit.checks.randomness import IndependenceTest
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 
@@ -205,10 +205,10 @@ def alarms(sampler: Sampler, seed: int, batches: int, steps: int) -> tuple[bool,
         for step, place in enumerate(places):
             aggregate = np.clip(place + run.random.normal(0, 0.5, TOKENS), -CLIP, CLIP)
             token = sampler(aggregate / TEMPERATURE, run, batch, step, text)
-            drawn = DrawnStep.of(aggregate, TEMPERATURE, token, np.array(text, dtype=np.int64))
+            drawn = DrawnSteps.alone(aggregate, TEMPERATURE, token, np.array(text, dtype=np.int64))
             if drawn is not None:
-                test.add(drawn, bytes([seed % 256, batch % 256, step % 256]))
-                draws.append(Draw.of(drawn, token))
+                test.add(drawn, [bytes([seed % 256, batch % 256, step % 256])])
+                draws.append(Draw(*drawn.draws(np.array([token]))[0]))
             text.append(token)
         sampling.merge(batch, test)
         independence.take(batch, draws, [steps])

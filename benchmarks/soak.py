@@ -256,7 +256,11 @@ def write_config(folder: Path) -> Path:
         "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
         "prompt": {"max_example_tokens": 24},
         "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES // ROUNDS, "rounds": ROUNDS},
-        "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+        "mechanism": {
+            "contribution": {"kind": "logits", "clip": 4.0},
+            "aggregator": {"kind": "median"},
+            "temperature": 1.0,
+        },
         "decoding": {"max_tokens": TOKENS},
         "chosen_from": {"batching": "public", "settings": "public"},
     }

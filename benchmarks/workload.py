@@ -52,11 +52,12 @@ class Workload:
         This is what which-mechanism.md recommends. Its texts may not end before their longest, as
         they would soon: prompts would take most of the time.
         """
-        support = {"kind": "public-top-k", "size": TOP}
-        mean = {"aggregator": "mean", "divisor": float(self.contexts)}
-        config = self.config(
-            clip=2.0, temperature=1.0, tokens=tokens, contribution="differences", support=support, **mean
-        )
+        parts = {
+            "contribution": {"kind": "differences", "clip": 2.0},
+            "aggregator": {"kind": "mean", "divisor": float(self.contexts)},
+            "support": {"kind": "public-top-k", "size": TOP},
+        }
+        config = self.config(clip=2.0, temperature=1.0, tokens=tokens, **parts)
         longest = config.decoding.model_copy(update={"least_tokens": config.decoding.max_tokens})
         return config.model_copy(update={"decoding": longest})
 
@@ -66,7 +67,12 @@ class Workload:
         They are slices of the data, for claims per context. `more` is other fields of the
         mechanism.
         """
-        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
+        mechanism = {
+            "contribution": {"kind": "logits", "clip": clip},
+            "aggregator": {"kind": "median"},
+            "temperature": temperature,
+            **more,
+        }
         return Config.model_validate(
             {
                 "data": {"path": str(self.data), "labels": [LABEL]},

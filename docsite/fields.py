@@ -74,14 +74,15 @@ def _classes(module: Module) -> Iterator[Class]:
 def _sections(cls: Class) -> Iterator[DocstringSection]:
     assert cls.docstring is not None
     meanings: dict[str, str] = {}
-    for section in parse_google(cls.docstring, warnings=False):
-        if isinstance(section, DocstringSectionAttributes):
-            for entry in section.value:
-                # One entry may name several fields; griffe takes the second name for a type.
-                names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
-                meanings |= dict.fromkeys(names, entry.description)
-        else:
-            yield section
+    for part in [*reversed(cls.mro()), cls]:
+        for section in parse_google(part.docstring, warnings=False) if part.docstring else ():
+            if isinstance(section, DocstringSectionAttributes):
+                for entry in section.value:
+                    # One entry may name several fields; griffe takes the second name for a type.
+                    names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
+                    meanings |= dict.fromkeys(names, entry.description)
+            elif part is cls:
+                yield section
     shown = [
         DocstringParameter(
             name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value

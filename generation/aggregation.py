@@ -131,7 +131,9 @@ class _Rows:
         if contribution.over_support and support is not None:  # rows are looked at over the support alone
             where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
             logits, support = logits[:, where], None
-        array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
+        if isinstance(logits, torch.Tensor):
+            logits = logits.detach().to("cpu", torch.float32).numpy()
+        array: Floats = logits
         n, vocabulary = array.shape
         self._logits, self._support, self._contribution = array, support, contribution
         self._anchor = public.anchor
@@ -143,7 +145,8 @@ class _Rows:
 
     def contributions(self, block: slice) -> Floats:
         """Return the contributions [n, columns] in some of the S columns."""
-        kept = self._logits[:, block] if self._support is None else self._logits.take(self._support[block], axis=1)
+        kept = self._logits
+        kept = kept[:, block] if self._support is None else kept.take(self._support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
         anchor = None if self._anchor is None else self._anchor[block]
         self._contribution.write(kept, self._row_constants, anchor, out)

@@ -23,10 +23,10 @@ from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
     declared_batching,
+    declared_decoding,
     declared_privacy,
     declared_record,
     declared_sampling,
-    declared_stopping,
     ex_post_claim,
     expected_clusters,
     require_apart,
@@ -57,7 +57,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
-from dpaudit.runs.manifest import Stopping
+from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage
 
 #: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
@@ -123,7 +123,7 @@ def generate(
         raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
-    require_apart(config.decoding.randomness, out)
+    require_apart(config.sampling, out)
     ready = _ready(config, begun, progress, spent)
     of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
@@ -144,7 +144,7 @@ def generate(
     with opened as writer:
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
-        seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        seed = revealed_seed(config.sampling, writer.manifest)
         if stop_after is not None:
             writer.stop_after(stop_after)
         if begun is not None:
@@ -214,11 +214,12 @@ def _ready(
     elif earlier.commitments:
         secret = False
     free = free_memory(device_of(config.model))
-    sampling = declared_sampling(config.decoding)
+    sampling = declared_sampling(config.sampling)
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
-    model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    model, prompts, decoding = prompting(config)
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -251,7 +252,7 @@ def _ready(
         clustering,
         model,
         prompts,
-        stopping,
+        decoding,
         sampling,
         rows,
         canaries,
@@ -269,7 +270,7 @@ class Prompting(NamedTuple):
 
     model: LanguageModel
     prompts: Prompts
-    stopping: Stopping
+    decoding: Decoding
 
 
 def prompting(config: Config) -> Prompting:
@@ -281,12 +282,13 @@ def prompting(config: Config) -> Prompting:
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
+    ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))
+    examples, decoding = read_public_examples(config), declared_decoding(config, ends)
     fewest = config.mechanism.support.size or 1
-    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
+    rules = ForbiddenTokens(config.decoding, decoding.sequences, model.vocabulary, fewest, model.tokenizer_json)
     prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
     _require_room(config, model, prompts.places)
-    return Prompting(model, prompts, stopping)
+    return Prompting(model, prompts, decoding)
 
 
 def _generate(
@@ -331,7 +333,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     begun = RunReader(location)
     ready = _ready(config, begun)
     require_same_logits(begun.name, begun.manifest, ready.manifest)
-    seed = revealed_seed(config.decoding.randomness, begun.manifest)
+    seed = revealed_seed(config.sampling, begun.manifest)
     store = BatchStore(location, begun.manifest)
     worker = Worker(store, ready.records.batches, ready.model, ready.prompts, seed)
     return lambda batches: list(worker.run(batches, silent))
@@ -378,4 +380,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

@@ -99,7 +99,8 @@ def attack(
     worst = None
     if beyond:
         loss, fall, rise = max(beyond, key=lambda text: text.excess)
-        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), fall if loss > 0 else rise))
+        bound = fall if loss > 0 else rise
+        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), bound))
         worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
     return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
 
@@ -158,7 +159,8 @@ def _neighbours(
 
     The canary is one more context, or takes the first context's place.
     """
-    first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
+    replaced = 0 if relation == "add_remove" else 1
+    first, kept = logits[:replaced], logits[replaced:-1]
     added = logits[-1:]
     if canary != "record":
         # The adversary knows all other contexts, so it can aim at what they make likeliest.

@@ -37,14 +37,14 @@ WORDS_EACH, REPEATED = 3, 12
 
 
 def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
-    """Draw a new run's canaries, read a begun run's, or return None where a config asks for none.
+    """Draw a new run's canaries, read a begun run's, or return None if a config asks for none.
 
     Raises:
         InputError: the run has begun with other ones.
     """
     wanted = config.privacy.canaries
     if begun is None:
-        return None if wanted is None else _drawn(batching, wanted)
+        return None if wanted is None else _draw_canaries(batching, wanted)
     committed = begun.manifest.canaries
     if wanted != (None if committed is None else committed.count):
         problem = "the run there was started with another privacy.canaries."
@@ -78,7 +78,7 @@ def _record(canary: Canary) -> Record:
     return Record(canary.label, canary.text)
 
 
-def _drawn(batching: Batching, count: int) -> Canaries:
+def _draw_canaries(batching: Batching, count: int) -> Canaries:
     """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
     draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
     draw.shuffle(labels)

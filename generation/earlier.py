@@ -18,7 +18,7 @@ class Earlier:
 
     Attributes:
         commitments: theirs, in their order.
-        key: of their hash, which is the new run's; None where there are none.
+        key: of their hash, which is the new run's; None without any.
         spent: by `Assigned.payer`, in nats of rho.
     """
 

@@ -43,7 +43,9 @@ class Head:
             wanted = network(input_ids=ids).logits[:, -1].to(torch.float32)
             with self.left_out():
                 hidden = network(input_ids=ids).logits[:, -1].to(torch.float32)
-            found = self.logits(hidden) if hidden.shape[-1] == self.width else torch.full_like(wanted, torch.nan)
+            found = torch.full_like(wanted, torch.nan)
+            if hidden.shape[-1] == self.width:
+                found = self.logits(hidden)
         if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(wanted.std()):
             raise ValueError("the network does more to its logits than its head does")
 

@@ -101,7 +101,9 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: 
     With a `head` of the model, tokens are scored only where somebody looks.
     """
     shares, couples = probe(model)
-    shared = SharedPasses.fit(model, rows, places, tokens, head) if shares and not couples else None
+    shared = None
+    if shares and not couples:
+        shared = SharedPasses.fit(model, rows, places, tokens, head)
     return shared or Passes(model, rows, places, head, alone=couples and model.coupled_rows == "alone")
 
 

@@ -58,7 +58,7 @@ class ModelStep:
         public: the recorded support and anchor.
         index: the sampled token's place in the support.
         rounding: how far a logit may be off by rounding, in logit units.
-        problem: why the step cannot be compared; None where it can.
+        problem: why the step cannot be compared; None if it can.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class ModelStep:
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
         self._batch, self._position, self.problem = batch, position, problem
         active = np.ones(len(raw), dtype=np.bool_) if step.active is None else step.active
-        self._active = active if without is None or step.active is None else np.delete(active, without)
+        self._active = active
+        if without is not None and step.active is not None:
+            self._active = np.delete(active, without)
         support, self.index = step.support, step.token
         if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))
@@ -176,7 +178,7 @@ class ModelStep:
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
-    """Return why a recorded support cannot be one, or None where it can or none is recorded."""
+    """Return why a recorded support cannot be one, or None if it can or none is recorded."""
     if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
         return None
     return Finding(code="replay.no-support")

@@ -232,7 +232,7 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
     def decode(self, ids: list[int]) -> str | None:
-        """Decode token ids as the `tokenizers` library alone does; None where it cannot."""
+        """Decode token ids as the `tokenizers` library alone does; None if it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
             return None

@@ -95,7 +95,7 @@ class PublicTexts(NamedTuple):
         lists = {
             "decoding.banned_words": self.banned,
             "batching.labels": self.labels,
-            "stopping.sequences": self.stops,
+            "decoding.sequences": self.stops,
         }
         acting: defaultdict[str, list[str]] = defaultdict(list)
         for field, text in acting_texts(template, (), ()):

@@ -29,8 +29,8 @@ class Group:
 
     Attributes:
         label: theirs; empty without labels.
-        cluster: index of their centre; None where labels alone group records.
-        batches: how many they are hashed into; None where slices are cut instead.
+        cluster: index of their centre; None if labels alone group records.
+        batches: how many they are hashed into; None if slices are cut instead.
         ids: of the batches that are generated in the first round, the first ones.
     """
 
@@ -78,9 +78,9 @@ class Batch:
 
     Attributes:
         label: empty without labels.
-        cluster: index of the group's centre, None where it has none.
+        cluster: index of the group's centre, None if it has none.
         budgets: see `BatchHeader`.
-        canary: None where it has none.
+        canary: None if it has none.
     """
 
     id: int
@@ -148,7 +148,7 @@ class Partition:
 
 
 class _Member(NamedTuple):
-    """A record to place, and the number of its group in the run, or None where it goes nowhere."""
+    """A record to place, and the number of its group in the run, or None if it goes nowhere."""
 
     digest: str
     record: Record
@@ -173,7 +173,7 @@ def partition(
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
-        centers: the centre that each record goes to, one that its label keeps; None where labels alone group records.
+        centers: the centre that each record goes to, one that its label keeps; None if labels alone group records.
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
@@ -189,7 +189,7 @@ def partition(
         before = 0.0 if spent is None else spent.get(user or member.digest, 0.0)
         return Assigned(member.digest, *place, user, before)
 
-    return _parted(batching, groups, members, assigned)
+    return _place_members(batching, groups, members, assigned)
 
 
 def partition_as_recorded(
@@ -228,7 +228,7 @@ def partition_as_recorded(
                 raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
         members.append(_Member(digest, record, number))
     now = tuple(groups_of(batching, clusters))
-    return _parted(batching, now, members, lambda member, place: Assigned(member.digest, *place))
+    return _place_members(batching, now, members, lambda member, place: Assigned(member.digest, *place))
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
@@ -252,7 +252,7 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
     return sorted((hashing.digest(record.label, record.text), record) for record in records)
 
 
-def _parted(
+def _place_members(
     batching: Batching,
     groups: Sequence[Group],
     members: Sequence[_Member],

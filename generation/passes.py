@@ -223,7 +223,7 @@ def forward(
         ids: int64 [n, L].
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
-        positions: int64 [n, L]; None where every column that is seen counts as one.
+        positions: int64 [n, L]; None if every column that is seen counts as one.
         head: to be left out.
 
     Returns:

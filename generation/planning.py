@@ -49,6 +49,9 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
     claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
+    refutable = None
+    if canaries is not None:
+        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
     least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
     return Plan(
         records=records,
@@ -69,7 +72,7 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
-        refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
+        refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 
@@ -132,8 +135,8 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
         contexts += len(batch.contexts)
     # No text ends by itself: each batch takes as many steps as the others, and weighs in as much.
     ending = {"max_tokens": 1 + STEPS, "tokens_per_batch": None, "sequences": ()}
-    stopping = ready.manifest.stopping.model_copy(update=ending)
-    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None, "sampling": Sampling()}))
+    decoding = ready.manifest.decoding.model_copy(update=ending)
+    store = _Weighed(ready.manifest.model_copy(update={"decoding": decoding, "claim": None, "sampling": Sampling()}))
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:

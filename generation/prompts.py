@@ -90,7 +90,7 @@ class PretrainedTemplate(Template):
     @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """Return a fenced block for each example, then an opening fence."""
-        blocks = (_filled(_PT_EXAMPLE, label=label, example=example) for example in examples)
+        blocks = (_fill_placeholders(_PT_EXAMPLE, label=label, example=example) for example in examples)
         return [*chain.from_iterable(blocks), Part(_PT_END, False)]
 
 
@@ -115,8 +115,8 @@ class InstructionTemplate(Template):
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """Return the request as the user's turn, then the beginning of the model's."""
         before, after = self._turns.split(_REQUEST)
-        shown = chain.from_iterable(_filled(_IT_EXAMPLE, example=example) for example in examples)
-        head = _filled(_IT_HEAD, label=label)
+        shown = chain.from_iterable(_fill_placeholders(_IT_EXAMPLE, example=example) for example in examples)
+        head = _fill_placeholders(_IT_HEAD, label=label)
         return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
 
     @override
@@ -153,7 +153,7 @@ class OwnTemplate(Template):
         return self._wording.parts(label, examples)
 
 
-def _filled(wording: str, **shown: str) -> list[Part]:
+def _fill_placeholders(wording: str, **shown: str) -> list[Part]:
     """Return one of the paper's wordings in pieces, with the shown text in its placeholders."""
     pieces = re.split(r"\{(\w+)\}", wording)  # text and names in turn
     return [Part(shown[piece] if odd % 2 else piece, bool(odd % 2)) for odd, piece in enumerate(pieces)]
@@ -219,7 +219,7 @@ class Prompts:
 
         Each record is put on `one_line` if so, and cut to `most_tokens` tokens. Before them every
         prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
-        follow a public prompt; None where anything may.
+        follow a public prompt; None if anything may.
         """
         self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
         self.public_examples = {label: tuple(texts) for label, texts in (public_examples or {}).items()}
@@ -293,7 +293,11 @@ class Prompts:
 
     def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """Set a public prompt's logits [1, V] to -inf for tokens that rules forbid after a text."""
-        return logits if self._rules is None else _without(logits, self._rules.after(self.public_tokens(label), text))
+        return (
+            logits
+            if self._rules is None
+            else _mask_forbidden(logits, self._rules.after(self.public_tokens(label), text))
+        )
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """Return a context's prompt.
@@ -332,7 +336,7 @@ class RuledPrompt(CachedPrompts):
     @property
     @override
     def logits(self) -> torch.Tensor:
-        return _without(self._cached.logits, self._rules.after(self._prompt, self._text))
+        return _mask_forbidden(self._cached.logits, self._rules.after(self._prompt, self._text))
 
     @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
@@ -350,7 +354,7 @@ class RuledPrompt(CachedPrompts):
         return twin
 
 
-def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
+def _mask_forbidden(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
     """Set logits [n, V] to -inf for what rules forbid.
 
     What the model itself rules out stays above that.

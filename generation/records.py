@@ -47,7 +47,7 @@ class Records:
 
     Attributes:
         records: the distinct ones, sorted.
-        most_per_user: the most that one user has; None where no column names users.
+        most_per_user: the most that one user has; None if no column names users.
         repeated: how many rows there are beyond the distinct records.
         users: each record's user, if that was asked for.
     """

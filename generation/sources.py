@@ -68,7 +68,9 @@ def _package(path: str) -> tuple[str, Path | None]:
     name = path.removeprefix(PACKAGE).partition("/")[0]
     # A dotted name would make find_spec import the parent package.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    if spec is None or not spec.submodule_search_locations:
+        return name, None
+    return name, Path(spec.submodule_search_locations[0])
 
 
 def installed_model(name: str) -> Path | None:
@@ -90,7 +92,7 @@ def installed_model(name: str) -> Path | None:
 
 
 def _packaged(name: str) -> Path | None:
-    """Return a folder in an installed package; None where the name leads out of it."""
+    """Return a folder in an installed package; None if the name leads out of it."""
     found, (_, package) = locate(name, ""), _package(name)
     inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
     return found if inside else None

@@ -167,7 +167,7 @@ def _card(number: int, name: str, result: AuditResult, caveats: Sequence[str], l
 
 
 def _amounts(result: AuditResult) -> str:
-    """Return how much came out of a run; nothing where it was not read to its end."""
+    """Return how much came out of a run; nothing if it was not read to its end."""
     run = result.run
     if result.verdict == "error" or run.contexts is None or run.batches is None:
         return ""

@@ -83,7 +83,7 @@ def cost_of(exact: float | None) -> float:
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
-    """Return the run's per-batch costs, or None where no batch has one."""
+    """Return the run's per-batch costs, or None if no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
     costliest = costliest_first(result.batches)
@@ -104,7 +104,7 @@ def ex_post_digits(result: AuditResult) -> int:
 
 
 def curve_described(curve: TokenCurve | None) -> str:
-    """Return the cost of a token by its position, in words; empty where there is none."""
+    """Return the cost of a token by its position, in words; empty without one."""
     if curve is None or not curve.position:
         return ""
     left_out = ""
@@ -175,7 +175,7 @@ def _or_infinite(value: float) -> float:
 
 
 def losses_described(result: AuditResult) -> str:
-    """Say how close losses come to the bounds of their batches; empty where there are none."""
+    """Say how close losses come to the bounds of their batches; empty without any."""
     rows = [
         (batch.id, batch.exact, batch.leave_one_out_max)
         for batch in result.batches

@@ -162,8 +162,8 @@ class Piece(NamedTuple):
 
     Attributes:
         mark: 0 for none, to 4 for the most expensive.
-        said: what it cost, in a sentence; empty where that is not known in full.
-        target: the id of its row; empty where it has none.
+        said: what it cost, in a sentence; empty if that is not known in full.
+        target: the id of its row; empty if it has none.
         stands_in: whether the words stand for a token that shows none of its own.
     """
 
@@ -192,7 +192,7 @@ class Texts:
 
     Attributes:
         marks: what marks and pieces mean, for readers who see them.
-        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty where nothing is marked.
+        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty if nothing is marked.
     """
 
     texts: Sequence[Text]

@@ -225,7 +225,7 @@ def _of_batch_level(found: ExPost | Approximate) -> str:
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
 
-    They are empty where no attack was made.
+    They are empty if no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """

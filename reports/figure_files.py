@@ -71,7 +71,7 @@ class FigureRun(NamedTuple):
 
 
 def why_not_drawn(result: AuditResult) -> str:
-    """Return why a run has no figure; empty where it has one."""
+    """Return why a run has no figure, or ""."""
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None

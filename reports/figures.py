@@ -83,7 +83,7 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Draw per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Draw per-batch epsilon with the maximum marked; None if no batch has a finite cost.
 
     A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
     and the mean.
@@ -114,7 +114,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 def token_curve(result: AuditResult) -> Drawing | None:
     """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
-    None where no position has a finite mean.
+    None if no position has a finite mean.
     """
     if not _has_means(result.tokens):
         return None
@@ -156,7 +156,7 @@ def token_curve(result: AuditResult) -> Drawing | None:
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
-    """Draw per-batch costs of runs, a row for each; None where no run has a finite cost.
+    """Draw per-batch costs of runs, a row for each; None if no run has a finite cost.
 
     Each batch is a tick. Above stands a box where all of the run's costs are finite.
     """
@@ -191,7 +191,7 @@ def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
-    """Draw mean cost of a token by position, a line for each run; None where no run has one."""
+    """Draw mean cost of a token by position, a line for each run; None if no run has one."""
     drawn = [(run, run.curve) for run in series if _has_means(run.curve)]
     if not drawn:
         return None

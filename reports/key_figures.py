@@ -25,7 +25,7 @@ class KeyFigure(NamedTuple):
     Attributes:
         shown: how it is shown, rounded to the safe side.
         unit: of what is shown; empty for a count, or words.
-        value: the figure itself; None where it is no number, or was not computed.
+        value: the figure itself; None if it is no number, or was not computed.
         of_batch: whether it is of the batch level alone.
     """
 

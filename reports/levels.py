@@ -52,7 +52,7 @@ class Level(NamedTuple):
         figure: its epsilon.
         readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
         promise: what it promises them, as a sentence; empty at the batch level.
-        equal: why there is no other level, as a sentence; empty where there is one.
+        equal: why there is no other level, as a sentence; empty if there is one.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Level(NamedTuple):
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
-    """Return the recomputed figures of the claim's kind; None where there are none, or no claim."""
+    """Return the recomputed figures of the claim's kind; None without any, or no claim."""
     return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 

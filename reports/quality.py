@@ -54,7 +54,7 @@ def _beside(quality: Quality) -> bool:
 
 
 def added(quality: Quality) -> tuple[str, ...]:
-    """Say what the records added, the sum of it first; empty where nothing was measured without."""
+    """Say what the records added, the sum of it first; empty if nothing was measured without."""
     if not _beside(quality):
         return ()
     measured = quality.added

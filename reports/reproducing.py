@@ -41,7 +41,7 @@ def rests_on(result: AuditResult) -> str:
 
 
 def model_name(result: AuditResult) -> str:
-    """Return the name of the run's model; empty where it is not told."""
+    """Return the name of the run's model; empty if it is not told."""
     settings = result.run.settings
     name = None if settings is None else settings.model.name
     return "" if name is None or name.startswith(WITHHELD_NAME) else name

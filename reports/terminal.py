@@ -155,7 +155,7 @@ def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> D
 
 
 def _meaning(name: str, result: AuditResult) -> str:
-    """Return what a run's epsilon bounds; empty where it does not pass."""
+    """Return what a run's epsilon bounds; empty if it does not pass."""
     claim = result.claim
     if result.verdict != "pass" or claim is None or claim.epsilon is None:
         return ""

@@ -106,7 +106,7 @@ UNITS = {
     "texts": ("[", '"ab",', "0]\n"),
     "unknown fields": ("{", '"f%d":[],', '"z":0}\n'),
     "lines of lists": ("", "[]\n", ""),
-    "digits": ('{"format_version":', "9", "}\n"),
+    "digits": ('{"format":', "9", "}\n"),
     "depth": ("", "[", ""),
     "hexadecimal": ('"', "5e", '"\n'),
     "zeros": ("", "\0", ""),
@@ -297,7 +297,7 @@ LAST = "sparse zip_made_up replaced"
 
 
 @pytest.mark.parametrize(
-    "trials", [range(60), pytest.param(range(60, 5060), marks=pytest.mark.slow)], ids=["some", "5000"]
+    "trials", [range(30), pytest.param(range(30, 5030), marks=pytest.mark.slow)], ids=["some", "5000"]
 )
 def test_no_directory_costs_much_or_ends_in_an_internal_error(make_run, tmp_path, trials):
     costs: list[tuple[int, float, str]] = []

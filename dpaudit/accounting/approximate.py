@@ -41,11 +41,11 @@ class ApproximateAccountant:
     Noisy counts are composed jointly with the tokens; the centres' epsilon and delta are added to theirs.
 
     Attributes:
-        eta: bounded range of one draw, in nats; infinite where nothing bounds it.
+        eta: bounded range of one draw, in nats; infinite if nothing bounds it.
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
-        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite where nothing bounds them
+        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite if nothing bounds them
             together.
         gaussian: what draws by noise cost; None of those by softmax.
         rounds: how many batches a record is in, one after another; budgets are anew in each.

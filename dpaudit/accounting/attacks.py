@@ -28,7 +28,7 @@ class LowerBound:
     Attributes:
         delta: the delta it is for.
         confidence: probability with which it holds, over the sampled outputs.
-        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is shown, inf where
+        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is shown, inf if
             no epsilon' at all.
         estimate: the same without allowing for chance, the other end of what the sample suggests.
         curve: (epsilon, delta estimated, delta from below) along a grid of epsilons, the last at `confidence`.
@@ -45,7 +45,7 @@ def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confi
     """Return the smallest epsilon that a mechanism can have, from exact losses of its outputs.
 
     Args:
-        forward: float64 [n], log p(X) - log p'(X) in nats for independent X drawn from p; inf where
+        forward: float64 [n], log p(X) - log p'(X) in nats for independent X drawn from p; inf if
             p' cannot give X.
         backward: float64 [m], log p'(X) - log p(X) for X drawn from p'.
         delta: in [0, 1). With 0 chance plays no part: the largest loss was attained, so it is a

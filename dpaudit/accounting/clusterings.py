@@ -17,7 +17,7 @@ FIELDS = ("public", "centers", "epsilon", "delta", "dimension")
 
 
 class CentersAsked(NamedTuple):
-    """The clustering that a config asks for; None where it says nothing.
+    """The clustering that a config asks for; None if it says nothing.
 
     Attributes:
         centers: how many are looked for.
@@ -109,7 +109,7 @@ class _Rebalanced(_OwnCenters):
 
 
 def _objection(kind: type[Centers]) -> str:
-    """Return why a plug-in's clustering cannot be used; empty where it can."""
+    """Return why a plug-in's clustering cannot be used, or ""."""
     if getattr(kind, "origin", None) not in ("public", "noised"):
         return "its origin is neither public nor noised."
     strange = sorted({*getattr(kind, "needs", ("nothing",))} - {*FIELDS})

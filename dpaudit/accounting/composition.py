@@ -29,7 +29,7 @@ class Composition:
     Attributes:
         epsilon: a sound upper bound, in nats.
         epsilon_lower: no accountant can go below this, since an adaptive adversary within the same
-            ranges reaches it; positive, and None where none is known.
+            ranges reaches it; positive, and None if none is known.
         delta: in (0, 1).
         method: how `epsilon` was computed: "rdp" too where numbers are too large or too small for
             the optimal bound, and "zcdp" from what all tokens together may cost, whatever their
@@ -125,7 +125,7 @@ def privacy_profile(
             it, it ends.
 
     Returns:
-        Upper bounds; None where so little is lost that they would have no length, or where numbers
+        Upper bounds; None if so little is lost that they would have no length, or where numbers
             are too large or too small for float64.
 
     Raises:

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.mechanisms import NO_FIXED_COLUMNS, Box, ContextChange, FixedColumns, Mechanism, ReducedStep
+from dpaudit.mechanisms import (
+    NO_FIXED_COLUMNS,
+    Box,
+    ContextChange,
+    FixedColumns,
+    Mechanism,
+    ReducedStep,
+    ReducedSteps,
+    Spans,
+)
 from dpaudit.mechanisms.interfaces import Doubles, Floats
 
 
@@ -34,15 +43,15 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike
         temperature: tau > 0.
 
     Returns:
-        A float, or float64 [...] for several steps; inf where a bound is infinite.
+        A float, or float64 [...] for several steps; inf if a bound is infinite.
 
     Raises:
         ValueError: a value is not a number, the vectors are not in order, a token is not among
             them, or the temperature is not positive and finite: no bound follows from such a
             record.
     """
-    theorem1, _, _ = _costs((lower, center, upper), token, temperature)
-    return _scalar(theorem1)
+    theorem1, _, _ = _in_shape((lower, center, upper), token, temperature, NO_FIXED_COLUMNS)
+    return theorem1
 
 
 def exact_cost(
@@ -65,17 +74,15 @@ def exact_cost(
         As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.
 
     Returns:
-        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a
+        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf if a
             bound is infinite.
     """
-    _, rise, fall = _costs((lower, center, upper), token, temperature, fixed)
-    return _scalar(rise), _scalar(fall)
+    _, rise, fall = _in_shape((lower, center, upper), token, temperature, fixed)
+    return rise, fall
 
 
-def rounding_allowance(
-    lower: Floats, upper: Floats, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-) -> float:
-    """Return how far float64 may put a step's cost below its true value, in nats.
+def rounding_allowances(lower: Floats, upper: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+    """How far float64 may put each step's cost below its true value, in nats: [k], from bounds [M].
 
     Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S
     exponentials by another S * 2^-53 at most. A sampler adds up S weights, cumulates them and
@@ -84,8 +91,11 @@ def rounding_allowance(
     exponentials are added up, and for the logarithm of a part of the sum, which is at most R + log
     S and is rounded three times.
     """
-    largest = float(max(-lower.min(), upper.max(), fixed.largest)) / temperature
-    return (32 * largest + 16 * (len(lower) + fixed.columns) + 128) * 2.0**-53
+    spans = steps.spans
+    farthest = np.maximum(-spans.smallest(lower), spans.largest(upper)).astype(np.float64)
+    largest = np.maximum(farthest, steps.largest) / temperature
+    allowances: Doubles = (32 * largest + 16 * (spans.lengths + steps.columns) + 128) * 2.0**-53
+    return allowances
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,7 @@ class ExPostAccountant:
         Args:
             mechanism: what draws.
             change: how one unit's difference changes the contexts of a round.
-            per_round: how many batches a round has, numbered round by round; None where there is one round.
+            per_round: how many batches a round has, numbered round by round; None if there is one round.
 
         Raises:
             ValueError: no change of neighbouring batches is given, or rounds have no batches.
@@ -147,17 +157,27 @@ class ExPostAccountant:
             ValueError: a value is not a finite number, the record does not bound the change, or the
                 batch is closed.
         """
+        columns = self._mechanism.aggregate(step.arrays).shape[-1]
+        return Cost(*self.charge_steps(batch, step.alone(columns))[0].tolist())
+
+    def charge_steps(self, batch: int, steps: ReducedSteps) -> Doubles:
+        """Add k steps in order, as `Mechanism.reduced_steps` gives them: what each costs, [k, 3] as in `Cost`.
+
+        Raises:
+            ValueError: as for `charge`. Then none of them is added.
+        """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
-        if not (math.isfinite(step.fixed.largest) and not math.isnan(step.fixed.log_sum)):
+        if not (np.isfinite(steps.largest).all() and not np.isnan(steps.log_sums).any()):
             raise ValueError("a value is not a finite number")
-        changes = (ContextChange(self.change.relation, contexts + 1) for contexts in range(self.change.contexts))
-        costs = np.array(
-            [[0.0, 0.0, 0.0], *(self._cost(self._mechanism.box(step.arrays, each), step) for each in changes)]
-        )
-        steps = self._open.setdefault(batch, [np.zeros_like(costs)])
-        steps.append(_add_up(steps[-1], costs))
-        return Cost(*costs[-1].tolist())
+        costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
+        for contexts in range(1, self.change.contexts + 1):
+            box = self._mechanism.box(steps.arrays, ContextChange(self.change.relation, contexts))
+            costs[:, contexts] = self._cost(box, steps)
+        sums = self._open.setdefault(batch, [np.zeros_like(costs[0])])
+        for each in costs:
+            sums.append(_add_up(sums[-1], each))
+        return costs[:, -1]
 
     def close(self, batch: int) -> Doubles | None:
         """Keep the sums only of a batch that is over, and return them as `detach` does."""
@@ -221,12 +241,12 @@ class ExPostAccountant:
     def _round_number(self, batch: int) -> int:
         return 0 if self._per_round is None else batch // self._per_round
 
-    def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
+    def _cost(self, box: Box, steps: ReducedSteps) -> Doubles:
         temperature = self._mechanism.temperature
-        costs = _costs(box, step.token, temperature, step.fixed)
-        allowance = rounding_allowance(box[0], box[2], temperature, step.fixed)
-        up = (math.nextafter(float(cost) + allowance, math.inf) for cost in costs)
-        return next(up), next(up), next(up)
+        costs = np.stack(_costs(box, steps.tokens, steps.spans, temperature, steps.log_sums), axis=-1)
+        allowances = rounding_allowances(box[0], box[2], steps, temperature)
+        up: Doubles = np.nextafter(costs + allowances[:, None], math.inf)
+        return up
 
 
 def _fold_batch(worst: Doubles, sums: Doubles) -> Doubles:
@@ -270,71 +290,91 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
     return np.where((left == 0) | (right == 0), total, np.nextafter(total, np.inf))
 
 
-def _costs(
-    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-) -> tuple[Doubles, Doubles, Doubles]:
-    """Return Theorem 1, rise and fall of steps [...] in nats.
+def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doubles, Doubles]:
+    """`exact_cost` of k steps, whose columns lie one behind another: rise and fall, both [k]."""
+    _, rise, fall = _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums)
+    return rise, fall
 
-    Inf if a bound or a sum is not finite.
+
+def _in_shape(box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns) -> tuple[Any, Any, Any]:
+    """Theorem 1, rise and fall of steps [...], floats for one; the columns of all of them are put into a row."""
+    index = np.asarray(token)
+    *leading, size = np.broadcast_shapes(*(np.shape(values) for values in box))
+    shape = np.broadcast_shapes(index.shape, tuple(leading))
+    low, mid, high = (np.broadcast_to(values, (*shape, size)).reshape(-1) for values in box)
+    spans = Spans([size] * math.prod(shape))
+    tokens = np.broadcast_to(index, shape).reshape(-1) + spans.starts
+    found = _costs((low, mid, high), tokens, spans, temperature, np.full(len(spans), fixed.log_sum))
+    theorem1, rise, fall = (cost.reshape(shape) if shape else float(cost[0]) for cost in found)
+    return theorem1, rise, fall
+
+
+def _costs(
+    box: Box, tokens: NDArray[np.intp], spans: Spans, temperature: float, log_sums: Doubles
+) -> tuple[Doubles, Doubles, Doubles]:
+    """Theorem 1, rise and fall of k steps in nats, [k]; inf where a bound or a sum is not finite.
+
+    Args:
+        box: [columns], each step's behind another's.
+        tokens: [k] the columns of the sampled tokens.
+        spans: which columns each step has.
+        temperature: tau.
+        log_sums: [k] of each step's further columns, in which the three vectors are equal.
+
+    Raises:
+        ValueError: no bound follows from one of them.
     """
-    scaled, at = _scaled(box, token, temperature)
-    low_x, mid_x, high_x = np.take_along_axis(scaled, at, axis=-1)[..., 0]
+    scaled = _scaled(box, temperature)
+    if tokens.dtype.kind not in "iu":
+        raise ValueError("a token is a whole number")
+    for step in np.flatnonzero((tokens < spans.starts) | (tokens >= spans.ends)):
+        place, size = tokens[step] - spans.starts[step], spans.lengths[step]
+        raise ValueError(f"token {place} is not among the {size} tokens")
+    low_x, mid_x, high_x = scaled[:, tokens]
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
-        others_low, others_mid, others_high = np.logaddexp(_log_sum_of_others(scaled, at), fixed.log_sum)
+        bounded = np.isfinite(spans.smallest(scaled[0])) & np.isfinite(spans.largest(scaled[2]))
+        others_low, others_mid, others_high = np.logaddexp(_log_sums_of_others(scaled, tokens, spans), log_sums)
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
         theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
         rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)
         fall = np.maximum(down + np.logaddexp(others_high, low_x), 0.0)
-    bounded = np.isfinite(scaled[0]).all(axis=-1) & np.isfinite(scaled[2]).all(axis=-1)
-    bounded = bounded & np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
+    bounded &= np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
     theorem1, rise, fall = (np.where(bounded, cost, np.inf) for cost in (theorem1, rise, fall))
     return theorem1, rise, fall
 
 
-def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, NDArray[np.intp]]:
-    """Return the box over tau in float64 [3, ..., S], and the tokens' places [1, ..., 1].
+def _scaled(box: Box, temperature: float) -> Doubles:
+    """Return the box over tau in float64, [3, columns].
 
     Raises:
         ValueError: no bound follows.
     """
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be positive and finite, not {temperature}")
-    scaled = np.empty((3, *np.broadcast_shapes(*(np.shape(values) for values in box))))
+    scaled = np.empty((3, len(box[0])))
     with np.errstate(over="ignore"):
         for values, row in zip(box, scaled, strict=True):
             np.divide(values, temperature, out=row, dtype=np.float64)
     low, mid, high = scaled
-    index = np.asarray(token)
-    if index.dtype.kind not in "iu":
-        raise ValueError("a token is a whole number")
-    size = mid.shape[-1]
-    if index.size and not (index.min() >= 0 and index.max() < size):
-        raise ValueError(f"token {index.tolist()} is not among the {size} tokens")
     # A comparison with NaN is false.
     ordered = (low <= mid).all() and (mid <= high).all()
     if not np.isfinite(mid).all() or (not ordered and (np.isnan(low).any() or np.isnan(high).any())):
         raise ValueError("the aggregate or a bound on it is not a number")
     if not ordered:
         raise ValueError("the aggregate does not lie between its bounds")
-    return scaled, index[None, ..., None].astype(np.intp)
+    return scaled
 
 
-def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
-    """Return the log of the sum of exp of values [k, ..., S] without the token's own entry.
+def _log_sums_of_others(values: Doubles, tokens: NDArray[np.intp], spans: Spans) -> Doubles:
+    """log of the sum of exp of values [3, columns] without the tokens' own entries, [3, k]; -inf without others.
 
-    It is -inf without other entries. The token's entry is left out before the largest is taken:
-    beside an entry that is higher by 745 all others would vanish, and with them the bound when that
-    entry is replaced.
+    The token's entry is left out before the largest is taken: beside an entry that is higher by 745 all others would
+    vanish, and with them the bound when that entry is replaced. `values` are overwritten.
     """
-    others = np.broadcast_to(values, (len(values), *at.shape[1:-1], values.shape[-1])).copy()
-    np.put_along_axis(others, at, -np.inf, axis=-1)
-    largest = others.max(axis=-1)
+    values[:, tokens] = -np.inf
+    largest = spans.largest(values)
     shift = np.where(np.isfinite(largest), largest, 0.0)
-    others -= shift[..., None]
-    total: Doubles = shift + np.log(np.exp(others, out=others).sum(axis=-1))
+    values -= spans.spread(shift)
+    total: Doubles = shift + np.log(spans.sums(np.exp(values, out=values)))
     return total
-
-
-def _scalar(cost: Doubles) -> Any:
-    return cost if cost.ndim else float(cost)

@@ -39,7 +39,7 @@ def readers_cost(
         manifest: the run's, all of whose batches were read.
         secrecy: of the run's batches; a reason, or None, where readers may know them.
         relation: of the claim.
-        change: of contexts, that the claim's unit makes; None where nothing bounds it.
+        change: of contexts, that the claim's unit makes; None if nothing bounds it.
         places: where batches stand among clusters; None without a clustering.
         exact: the batch level, in nats.
         cost: of one batch.

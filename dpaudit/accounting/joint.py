@@ -81,7 +81,7 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
 
     Returns:
         The least of Renyi accounting, the sum of all epsilons where every part has one, and the
-            optimal bound. Infinite where the parts' deltas leave nothing.
+            optimal bound. Infinite if the parts' deltas leave nothing.
 
     Raises:
         ValueError: a number is negative or none, or delta is not in (0, 1).
@@ -153,7 +153,7 @@ class _Whole:
     def optimal(self, delta: float) -> float:
         """Return epsilon by the optimal profiles of draws of each range, and of the rest.
 
-        It is infinite where that is not tried.
+        It is infinite if that is not tried.
         """
         if len(self.steps) <= 1 and not self.has_renyi:
             return self._without_renyi(delta, "optimal")

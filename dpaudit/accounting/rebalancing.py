@@ -55,7 +55,7 @@ def rebalancing_events(epsilon: float, relation: Relation) -> tuple[float, ...]:
         relation: of records, not of contexts.
 
     Returns:
-        shift / scale of each count that moves; nothing where epsilon is 0.
+        shift / scale of each count that moves; nothing if epsilon is 0.
     """
     if epsilon == 0:
         return ()

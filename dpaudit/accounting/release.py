@@ -77,8 +77,8 @@ class ReleaseAccountant:
 
     Attributes:
         batch: the batch level, of the claim's change, of all rounds, with clusters.
-        one: of one record that comes or goes, in one batch of one round, without clusters. None where levels are equal.
-        secret: how many batches readers cannot tell apart. None where levels are equal.
+        one: of one record that comes or goes, in one batch of one round, without clusters. None if levels are equal.
+        secret: how many batches readers cannot tell apart. None if levels are equal.
         records: how many records one unit changes, one after another: 1 where a record comes or goes, 2 where it is
             replaced, as many as a user has, or twice as many where the user is replaced.
         shares: over how many stopping points delta is split.

@@ -102,14 +102,14 @@ class Audit(Shown[AuditResult]):
 
     @property
     def claim(self) -> ClaimResult | None:
-        """The claim that was tested, in nats; None where the run cannot be read."""
+        """The claim that was tested, in nats; None if the run cannot be read."""
         return self.result.claim
 
     @property
     def epsilon(self) -> float | None:
         """The recomputed epsilon at the release level (for readers of the texts), in nats.
 
-        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None where the record gives
+        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None if the record gives
         none, or a claim of zCDP states no delta for it.
         """
         return None if self._recomputed is None else self._recomputed.epsilon
@@ -160,7 +160,7 @@ class Audit(Shown[AuditResult]):
     def quality(self) -> tuple[Quality | None, str]:
         """The run's evaluation, read once, and why it cannot be shown.
 
-        Both are empty where there is none. Private.
+        Both are empty without one. Private.
         """
         return quality_of(self.run)
 
@@ -470,7 +470,7 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 def quality_of(run: Location) -> tuple[Quality | None, str]:
     """Return the evaluation in a run's report folder, and why it cannot be shown.
 
-    Both are empty where there is none.
+    Both are empty without one.
     """
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES

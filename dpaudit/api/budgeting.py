@@ -46,14 +46,14 @@ class Budget(Shown[MeanBudget]):
     """The cost of mean runs. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
 
     Attributes:
-        epsilon: at the release level, in nats; None where the batches that hide a record are not
+        epsilon: at the release level, in nats; None if the batches that hide a record are not
             known.
         batch_epsilon: at the batch level.
     """
 
     @property
     def epsilon(self) -> float | None:
-        """Return epsilon at the release level in nats, or None where the batches are not known."""
+        """Return epsilon at the release level in nats, or None if the batches are not known."""
         return getattr(self.result, "epsilon", None)
 
     @property

@@ -40,7 +40,7 @@ MOST_ROWS, MOST_LISTED = 10, 5
 #: Attributes of a batch and of a step that JSON has by the same names.
 _OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
 #: The settings that a look into a run shows.
-_SETTINGS = ("privacy", "mechanism", "batching", "stopping")
+_SETTINGS = ("privacy", "mechanism", "batching", "decoding")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -52,7 +52,7 @@ class Look(NamedTuple):
     Attributes:
         document: for a terminal.
         figures: all of it by name, unrounded.
-        deeper: the options of `dpaudit inspect` that open the first row of the table; empty where
+        deeper: the options of `dpaudit inspect` that open the first row of the table; empty if
             there are none.
     """
 
@@ -224,8 +224,8 @@ class _Ended(NamedTuple):
         first: its first step.
         tokens: how many steps it has.
         stop: why it ended; "budget" where the batch's number of tokens was spent.
-        end: the stop sequence that the tokens end in; empty where a number of tokens ended them.
-        text: None where token ids alone are released.
+        end: the stop sequence that the tokens end in; empty if a number of tokens ended them.
+        text: None if token ids alone are released.
     """
 
     first: int
@@ -237,7 +237,7 @@ class _Ended(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, first: int, manifest: Manifest) -> _Ended:
         # The stop sequence is what a released text is decoded without.
-        kept = len(without_stop(sample.tokens, manifest.stopping.sequences))
+        kept = len(without_stop(sample.tokens, manifest.decoding.sequences))
         end = sample.tokens[kept:] if sample.stop == "end-token" else ()
         return cls(first, len(sample.tokens), sample.stop, end, sample.text)
 
@@ -339,7 +339,7 @@ def _named(found: Batch | RunStep, *names: str) -> dict[str, Any]:
 
 
 def _token(text: str | None) -> str:
-    """Return a token in quotes, its white space visible; empty where it cannot be decoded."""
+    """Return a token in quotes, its white space visible; empty if it cannot be decoded."""
     return "" if text is None else f'"{printable(text, _TOKEN).translate(_ESCAPES)}"'
 
 

@@ -172,7 +172,7 @@ class Batch:
 
     Attributes:
         id: the batch.
-        label, cluster: of its records; None where they have none.
+        label, cluster: of its records; None if they have none.
         contexts: how many private contexts it has.
         tokens: [T] int32, the sampled token ids, in order.
         log_probabilities: [T] float64, natural logarithms of their probabilities, as the sampler recorded them.
@@ -236,7 +236,7 @@ class Batch:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None if none is recorded."""
         return self._whole.losses
 
     @property

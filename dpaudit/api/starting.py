@@ -33,7 +33,7 @@ class Starter:
         own: what it says of the records, and the sizes that follow; None for the example.
         first: the same as YAML; None for the example.
         finished: whether `generate` takes it as it is. Else labels are to be filled in, in the place of PLACEHOLDER.
-        needs: the command that installs what the model and the example's records need; empty where nothing is missing.
+        needs: the command that installs what the model and the example's records need; empty if nothing is missing.
     """
 
     file: Path

@@ -27,9 +27,9 @@ class Neighbours(Result):
     The unit is the claim's, or the settings' where there is no claim.
 
     Attributes:
-        contexts: how many contexts that difference changes; None where nothing bounds it.
+        contexts: how many contexts that difference changes; None if nothing bounds it.
         change: how it changes them: contexts that come and go, or that are replaced.
-        problem: why there are no costs; empty where there are.
+        problem: why there are no costs; empty if there are.
     """
 
     relation: Relation
@@ -55,7 +55,7 @@ class StepCost(Costs):
     Attributes:
         step: counts from 0.
         token: its id.
-        text: the token decoded; None where the run records no tokenizer that can be read.
+        text: the token decoded; None if the run records no tokenizer that can be read.
         log_probability: natural logarithm of its probability, as the sampler recorded it.
     """
 
@@ -72,7 +72,7 @@ class AllowedToken(Result):
         rank: 1 for the most probable.
         probability: by the record's aggregate.
         center: the aggregate there, in nats times temperature.
-        lower, upper: bounds of any neighbour's aggregate; None where nothing bounds it.
+        lower, upper: bounds of any neighbour's aggregate; None if nothing bounds it.
     """
 
     token: int
@@ -125,7 +125,7 @@ class StepSource:
         self._decode = reader.decoder(special=True)
 
     def text(self, tokens: Sequence[int]) -> str | None:
-        """Return tokens decoded; None where the run has no tokenizer that can be read."""
+        """Return tokens decoded; None if the run has no tokenizer that can be read."""
         return self._decode(tokens) if self._decode else None
 
 
@@ -182,7 +182,7 @@ class RunStep:
 
     @cached_property
     def bounds(self) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
-        """Lower and upper bounds [S] of any neighbour's aggregate; None where nothing bounds it."""
+        """Lower and upper bounds [S] of any neighbour's aggregate; None if nothing bounds it."""
         if self.source.change is None:
             return None
         with np.errstate(all="ignore"):
@@ -196,7 +196,7 @@ class RunStep:
 
     @cached_property
     def cost(self) -> StepCost:
-        """The sampled token's cost, in nats; figures are None where the record bounds nothing."""
+        """The sampled token's cost, in nats; figures are None if the record bounds nothing."""
         with np.errstate(all="ignore"):
             return StepCost(
                 step=self.position,
@@ -214,7 +214,7 @@ class RunStep:
 
     @property
     def sampled(self) -> AllowedToken | None:
-        """The sampled token; None where it is not among the allowed ones."""
+        """The sampled token; None if it is not among the allowed ones."""
         return None if self._view.index is None else self._allowed(self._view.index)
 
     def top(self, number: int) -> tuple[AllowedToken, ...]:
@@ -224,7 +224,7 @@ class RunStep:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None if none is recorded."""
         sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
         return sums.result()
@@ -232,7 +232,7 @@ class RunStep:
     def add_losses(self, sums: ContextSums) -> None:
         """Add what leaving out each context would change to a batch's sums."""
         with np.errstate(all="ignore"):
-            sums.step(self._view)
+            sums.look(self._view)
 
     @property
     def objections(self) -> tuple[Objection, ...]:
@@ -331,6 +331,6 @@ def neighbours(manifest: Manifest) -> Neighbours:
 
 
 def _change(manifest: Manifest) -> ContextChange | None:
-    """Return how one unit changes the contexts; None where nothing bounds it."""
+    """Return how one unit changes the contexts; None if nothing bounds it."""
     stated = manifest.claim or manifest.privacy
     return manifest.privacy.change(manifest.batching.rule, stated.unit, stated.relation)

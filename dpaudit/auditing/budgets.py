@@ -60,7 +60,7 @@ class BudgetSums(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.mechanism, run.manifest.stopping.most_tokens)
+        return cls(run.manifest.mechanism, run.manifest.decoding.most_tokens)
 
     @override
     @classmethod

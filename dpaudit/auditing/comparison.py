@@ -192,6 +192,7 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
             yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
     if (given := quality.likelihood) is not None:
         settings = result.run.settings
-        asked = settings and (settings.prompt, settings.decoding, (settings.mechanism or {}).get("support"))
+        rules = settings and settings.decoding and settings.decoding.rules
+        asked = settings and (settings.prompt, rules, (settings.mechanism or {}).get("support"))
         conditions = (*quality.likelihood_conditions, asked)
         yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)

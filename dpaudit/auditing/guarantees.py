@@ -25,7 +25,7 @@ from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.levels import Levels
 from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
@@ -72,7 +72,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
     accountant, best, levels = costs.release, costs.approximate, costs.approximate_levels
     if accountant is None or best is None or levels is None:
         return None
-    mechanism, tokens = run.manifest.mechanism, run.manifest.stopping.most_tokens
+    mechanism, tokens = run.manifest.mechanism, run.manifest.decoding.most_tokens
     unbounded = "nothing bounds how one unit changes the contexts"
     rho = accountant.batch.budgets_rho
     return Approximate(
@@ -104,7 +104,7 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         **neighbours(run),
         rho=rho,
         rebalancing=accountant.rho_of_clusters(),
-        tokens=run.manifest.stopping.most_tokens,
+        tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
     )
@@ -116,7 +116,7 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
     The claim's own are left out.
     """
     manifest, delta = run.manifest, run.claim.delta
-    tokens = manifest.stopping.most_tokens
+    tokens = manifest.decoding.most_tokens
     units: tuple[Unit, ...] = "record", "context"
     relations: tuple[Relation, ...] = "add_remove", "replace"
     for unit, relation in product(units, relations):
@@ -144,7 +144,7 @@ def figures(cost: Cost | None) -> dict[str, Any]:
 def ex_post(run: AuditedRun) -> ExPost:
     """Return the run's ex-post figures for the claim's relation and unit.
 
-    They are infinite where the record bounds nothing.
+    They are infinite if the record bounds nothing.
     """
     costs = run[Costs]
     levels = costs.ex_post_levels
@@ -171,7 +171,7 @@ def attack(run: AuditedRun) -> Attack | None:
 def canaries(run: AuditedRun) -> CanaryGuesses | None:
     """Return what the coins of canaries showed, for the claim's delta.
 
-    Return None where there are none, or they are not borne out.
+    Return None without any, or they are not borne out.
     """
     found = guesses(run)
     if found is None:
@@ -272,7 +272,7 @@ def _of(run: AuditedRun, kind: Kind) -> Callable[..., LedgerEntry]:
 
 def _approximate_tree(run: AuditedRun) -> LedgerEntry | None:
     costs = run[Costs]
-    both, found, tokens = costs.release, costs.approximate, run.manifest.stopping.most_tokens
+    both, found, tokens = costs.release, costs.approximate, run.manifest.decoding.most_tokens
     if both is None or found is None or run.change is None:
         return None
     left, drawn = both.batch.delta_left(found.delta), found.epsilon
@@ -407,8 +407,8 @@ class _BatchCurve(BatchEvidence):
         self.costs: list[float] = []
 
     @override
-    def step(self, view: StepView) -> None:
-        self.costs.append(math.nan if view.cost is None else view.cost.exact)
+    def look(self, view: StepsView) -> None:
+        self.costs += np.maximum(view.costs[:, 1], view.costs[:, 2]).tolist()
 
     @override
     def result(self) -> list[float]:
@@ -440,7 +440,7 @@ class CurveSums(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.stopping.most_tokens)
+        return cls(run.manifest.decoding.most_tokens)
 
     @override
     @classmethod

@@ -190,7 +190,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
     costs, losses, texts = run[Costs], run[Losses], run[Texts]
     by_tokens = costs.ex_post.by_tokens() if costs.ex_post else []
     if not math.isfinite(costs.ex_post_cost.exact):  # the sums may leave out a step or a batch
-        by_tokens = [costs.ex_post_cost] * (run.manifest.stopping.most_tokens + 1)
+        by_tokens = [costs.ex_post_cost] * (run.manifest.decoding.most_tokens + 1)
     return AuditResult(
         verdict=verdict,
         evidence=evidence,

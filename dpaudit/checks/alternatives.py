@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.draws import Doubles, DrawnStep
+from dpaudit.checks.draws import Doubles, DrawnSteps
+from dpaudit.mechanisms import blocks
 from dpaudit.results import Finding
 
 #: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely ones, and too rare.
@@ -42,12 +43,12 @@ def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
 
 @dataclass(frozen=True)
 class Ratios:
-    """A family's log-likelihood ratios at one step, in nats.
+    """A family's log-likelihood ratios at some steps, in nats.
 
     Attributes:
-        found: [k] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
-        mean: [k] what the alternative itself expects of it.
-        variance: [k] likewise.
+        found: [settings, steps] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
+        mean: [settings, steps] what the alternative itself expects of it.
+        variance: [settings, steps] likewise.
     """
 
     found: Doubles
@@ -56,7 +57,7 @@ class Ratios:
 
 
 class Family(ABC):
-    """Alternatives of one kind, k settings of them.
+    """Alternatives of one kind, with several settings.
 
     Attributes:
         code: what the catalogue has their name by.
@@ -72,8 +73,8 @@ class Family(ABC):
         return [Finding(code=self.code, values={"setting": setting}) for setting in self.settings.tolist()]
 
     @abstractmethod
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """Return each alternative's likelihood ratio against the declared distribution."""
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Each one's likelihood ratio against the declared distribution."""
 
 
 class Temperatures(Family):
@@ -86,37 +87,40 @@ class Temperatures(Family):
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
     @override
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """Return the ratios: a level's log-ratio is linear in its score, so its moments follow."""
-        below, weights = step.below, np.empty_like(step.below)
-        found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
-        for place, factor in enumerate(self.settings.tolist()):
-            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
-            weights *= step.counts
-            total = float(weights.sum())
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios: a level's is linear in its score, so moments follow from the scores'."""
+        levels, below, factors = steps.levels, steps.below, self.settings[:, None]
+        total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
+        for rows in blocks(len(factors), 8 * len(below)):
+            weights = below * (1 / factors[rows])
+            np.exp(weights, out=weights)
+            weights *= steps.counts
+            total[rows] = levels.sums(weights)
             weights *= below
-            mean = float(weights.sum()) / total
+            mean[rows] = levels.sums(weights) / total[rows]
             weights *= below
-            square = float(weights.sum()) / total
-            slope, shift = 1 / factor - 1, math.log(total) - step.log_total
-            found[place] = slope * float(below[step.level]) - shift
-            means[place] = slope * mean - shift
-            variances[place] = slope**2 * max(square - mean**2, 0.0)
-        return Ratios(found, means, variances)
+            square[rows] = levels.sums(weights) / total[rows]
+        slope, logarithms = 1 / factors - 1, [math.log(each) for each in total.ravel().tolist()]
+        shift = np.reshape(logarithms, total.shape) - steps.log_totals
+        found = slope * below[steps.level] - shift
+        return Ratios(found, slope * mean - shift, slope**2 * np.maximum(square - mean**2, 0.0))
 
 
 class Truncations(Family):
     """Only so many of the most probable tokens, in their declared proportions."""
 
     @abstractmethod
-    def kept(self, step: DrawnStep) -> Doubles:
-        """Return how many tokens each alternative keeps; S or more are all of them."""
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        """Return how many tokens each alternative keeps at each step, [settings, steps or 1].
+
+        As many as the step has, or more, are all of them.
+        """
 
     @override
-    def ratios(self, step: DrawnStep) -> Ratios:
-        kept = np.minimum(self.kept(step), step.ends[-1])
-        gain = -np.log(step.mass_of(kept))
-        return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        kept = np.minimum(self.kept(steps), steps.spans.lengths)
+        gain = -np.log(steps.mass_of(kept))
+        return Ratios(np.where(steps.ranks < kept, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class TopK(Truncations):
@@ -130,8 +134,8 @@ class TopK(Truncations):
         return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        return np.array(self.settings)
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return self.settings[:, None]
 
 
 class TopP(Truncations):
@@ -140,13 +144,14 @@ class TopP(Truncations):
     code = "sampling.top-p"
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        mass, ends = step.mass, step.ends
-        at = np.searchsorted(mass, self.settings)
-        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
-        before = np.concatenate([[0.0], mass])[at]
-        whole = ends[at] - step.counts[at] + np.ceil((self.settings - before) / step.each[at])
-        return np.asarray(np.where(rounded, ends[-1], whole))
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        mass, ends, levels = steps.mass, steps.ends, steps.levels
+        at = steps.search(mass, self.settings[:, None])
+        rounded = at == levels.ends  # rounding may leave the last sum below a share
+        at = np.minimum(at, levels.ends - 1)
+        before = np.where(at > levels.starts, mass[at - 1], 0.0)
+        whole = ends[at] - steps.counts[at] + np.ceil((self.settings[:, None] - before) / steps.each[at])
+        return np.asarray(np.where(rounded, steps.spans.lengths, whole))
 
 
 class MinP(Truncations):
@@ -155,9 +160,8 @@ class MinP(Truncations):
     code = "sampling.min-p"
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
-        return np.asarray(step.ends[levels - 1])
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return np.asarray(steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1])
 
 
 class Typical(Family):
@@ -169,43 +173,48 @@ class Typical(Family):
     code = "sampling.typical"
 
     @override
-    def ratios(self, step: DrawnStep) -> Ratios:
+    def ratios(self, steps: DrawnSteps) -> Ratios:
         """Return the ratios, with whole levels kept, as by a threshold on the distance."""
-        share = step.weights / float(step.weights.sum())
-        mean = float((share * step.below).sum())
-        order = np.argsort(np.abs(step.below - mean), kind="stable")
-        mass = np.cumsum(share[order])
-        last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
-        gain = -np.log(np.minimum(mass[last], 1.0))
-        own = int(np.flatnonzero(order == step.level)[0])
-        return Ratios(np.where(own <= last, gain, -np.inf), gain, np.zeros(len(gain)))
+        levels = steps.levels
+        shares = steps.weights / levels.spread(steps.totals)
+        distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
+        gain, kept = np.empty((2, len(self.settings), len(steps)))
+        for place, (span, level) in enumerate(zip(levels.slices, steps.level.tolist(), strict=True)):
+            order = np.argsort(distances[span], kind="stable")
+            mass = np.cumsum(shares[span][order])
+            last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
+            gain[:, place] = mass[last]
+            kept[:, place] = (order == level - span.start).argmax() <= last
+        gain = -np.log(np.minimum(gain, 1.0))
+        return Ratios(np.where(kept > 0, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class Penalties(Family):
     """Other scores for the tokens that the text has already."""
 
     @abstractmethod
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """Return [k, m] what is added to the scores of the tokens before, in logit units."""
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        """Return [settings, m] what is added to the scores of the tokens before, in logit units."""
 
     @override
-    def ratios(self, step: DrawnStep) -> Ratios:
+    def ratios(self, steps: DrawnSteps) -> Ratios:
         """Return the ratios: all other tokens keep their scores, so sums are over those before."""
-        if not len(step.before):
-            nothing = np.zeros(len(self.settings))
-            return Ratios(nothing, nothing, nothing)
-        shifts = self.shifts(step) / step.temperature
-        declared, rest = step.seen
+        earlier, (declared, rest) = steps.earlier, steps.seen
+        shifts = self.shifts(steps) / steps.temperature
         shifted = np.exp(shifts)
         shifted *= declared
-        total = rest + shifted.sum(axis=1)
+        total = rest + earlier.sums(shifted)
         shifted *= shifts
-        mean = shifted.sum(axis=1) / total
+        mean = earlier.sums(shifted) / total
         shifted *= shifts
-        variance = shifted.sum(axis=1) / total - mean**2
-        own = shifts[:, step.before == step.token].sum(axis=1)
+        variance = earlier.sums(shifted) / total - mean**2
+        again = steps.before == earlier.spread(steps.tokens)
+        own = np.zeros(total.shape)
+        own[:, earlier.counts(again) > 0] = shifts[:, again]
         total = np.log(total)
-        return Ratios(own - total, mean - total, np.maximum(variance, 0.0))
+        some = earlier.lengths > 0
+        ratios = (own - total, mean - total, np.maximum(variance, 0.0))
+        return Ratios(*(np.where(some, each, 0.0) for each in ratios))
 
 
 class Repetition(Penalties):
@@ -217,8 +226,8 @@ class Repetition(Penalties):
     code = "sampling.repetition-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        scores, penalty = steps.aggregate[steps.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
 
@@ -228,8 +237,8 @@ class Presence(Penalties):
     code = "sampling.presence-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        return np.repeat(-self.settings[:, None], len(step.before), axis=1)
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return np.repeat(-self.settings[:, None], len(steps.before), axis=1)
 
 
 class Frequency(Penalties):
@@ -238,8 +247,8 @@ class Frequency(Penalties):
     code = "sampling.frequency-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        return -self.settings[:, None] * step.times
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return -self.settings[:, None] * steps.times
 
 
 #: What is tried. The first are those whose power a pass states.

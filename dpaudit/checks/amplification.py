@@ -227,7 +227,7 @@ def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float
         return rounded_sum(cost, costs.grouping.epsilon)
     change = manifest.privacy.change(manifest.batching.rule, run.claim.unit, run.claim.relation)
     accountant = release_accountant(manifest, run.claim, costs.grouping, change, secret)
-    return None if accountant is None else accountant.epsilon(manifest.stopping.most_tokens, run.claim.delta)
+    return None if accountant is None else accountant.epsilon(manifest.decoding.most_tokens, run.claim.delta)
 
 
 _Groups = tuple[tuple[int, int], ...]
@@ -249,7 +249,7 @@ def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
     if not counts or generated is None:
         return
     yield ((sum(counts), batching.per_round),)
-    if clustering.least_batches is None:
+    if batching.least_batches is None:
         yield ((min(counts), min(min(counts), generated)),)
 
 
@@ -271,7 +271,7 @@ def _of_fewer_rounds(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
             one = max(costs.batch_cost(batch).exact for batch in run.headers)
         yield single, rounded_sum(one, costs.grouping.epsilon)
         return
-    tokens, delta = manifest.stopping.most_tokens, run.claim.delta
+    tokens, delta = manifest.decoding.most_tokens, run.claim.delta
     if run.claim.rho is not None:
         if costs.of_rho is not None:
             yield from ((rule, replace(costs.of_rho, rounds=number).rho_of_all(tokens)) for rule, number in fewer)

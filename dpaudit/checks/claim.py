@@ -151,13 +151,13 @@ def kind_fits(run: AuditedRun) -> Outcome:
 @SettingsCheck(id="claim.tuning")
 def settings_are_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of all settings but the batching rule's."""
-    return judge_origin(run.manifest.origins.settings, "settings")
+    return judge_origin(run.manifest.chosen_from.settings, "settings")
 
 
 def recomputed_levels(run: AuditedRun) -> Levels | None:
     """Return the epsilons at both levels, in nats, that go with the claim's kind.
 
-    None where the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    None if the run has no figure of that kind, or the claim states no delta to work epsilons out at.
     """
     costs = run[Costs]
     if run.claim.kind not in run.manifest.mechanism.kinds:
@@ -326,12 +326,12 @@ def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
             yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
             yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
     elif run.change is not None:
-        stopping, longest = run.manifest.stopping, max(run.lengths.values(), default=0)
-        most = stopping.most_tokens
+        decoding, longest = run.manifest.decoding, max(run.lengths.values(), default=0)
+        most = decoding.most_tokens
         partial = [(alone, most)] if clustered else []
-        if stopping.max_tokens < most:
+        if decoding.max_tokens < most:
             partial.append(
-                (Finding(code="claim.single-text", values={"tokens": stopping.max_tokens}), stopping.max_tokens)
+                (Finding(code="claim.single-text", values={"tokens": decoding.max_tokens}), decoding.max_tokens)
             )
         if 0 < longest < most:
             partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Finding, Value
@@ -41,8 +41,16 @@ from dpaudit.runs import (
 class BatchEvidence:
     """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
 
+    def look(self, view: StepsView) -> None:
+        """Look at some steps of the batch. Steps come in order, as many at a time as is worth it.
+
+        What does not look at them together has a `step`.
+        """
+        for one in view.each:
+            self.step(one)
+
     def step(self, view: StepView) -> None:
-        """Look at one step. Steps come in order."""
+        """Look at one step."""
 
     def result(self) -> Any:
         """Return what was found, or None for nothing.
@@ -72,7 +80,7 @@ class Evidence:
 
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
-        """Return what looks at a batch; None where there is nothing to look at."""
+        """Return what looks at a batch; None if there is nothing to look at."""
         return None
 
     def merge(self, batch: int, found: Any) -> None:
@@ -97,7 +105,7 @@ class AuditedRun:
         reruns: what running a recorded generator's script again without records found; none where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
-        seed: the secret seed that the run commits to; None where none was given.
+        seed: the secret seed that the run commits to; None if none was given.
         headers: the batches that could be opened.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
@@ -145,7 +153,7 @@ class AuditedRun:
     def change(self) -> ContextChange | None:
         """The change of contexts by one unit.
 
-        None where nothing bounds it, or it is beyond the record.
+        None if nothing bounds it, or it is beyond the record.
         """
         manifest, claim = self.manifest, self.claim
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
@@ -213,7 +221,7 @@ def input_problem(error: InputError, file: str = "") -> Finding:
 
     Args:
         error: what was raised.
-        file: which file of the run it is about, relative to the run directory; empty where it is none of them.
+        file: which file of the run it is about, relative to the run directory; empty if it is none of them.
     """
     values: dict[str, Value] = {"where": error.where, "problem": error.problem}
     if file:

@@ -26,14 +26,14 @@ class GroupingCost:
     """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:
-        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without
+        counts: pure epsilon of the noisy counts, in nats; infinite if counts were used without
             noise.
-        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite if
             nothing bounds it.
         delta: of the centres.
-        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty if
             it is infinite.
-        unbounded: why one of them is infinite; empty where none is.
+        unbounded: why one of them is infinite; empty if none is.
     """
 
     counts: float = 0.0
@@ -68,9 +68,10 @@ class GroupingCost:
         return None if accountant is None else replace(accountant, rounds=manifest.batching.rounds)
 
 
-def rests_on_counts(clustering: Clustering) -> bool:
+def rests_on_counts(manifest: Manifest) -> bool:
     """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
-    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+    clustering = manifest.clustering
+    return clustering.keep != clustering.centers or manifest.batching.records_per_batch is not None
 
 
 def counts_are_noised(clustering: Clustering) -> bool:
@@ -84,7 +85,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if clustering.method == "none":
         return GroupingCost()
     records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
-    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    counts = math.inf if noise is not None or rests_on_counts(manifest) else 0.0
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):

@@ -64,8 +64,8 @@ def release_accountant(
         manifest: the run's.
         claim: gives unit, relation and delta.
         grouping: the cost of its clusters for such a unit.
-        change: of contexts, which that unit's difference makes; None where nothing bounds it.
-        secret: what readers cannot know of a record's batch; None where both levels are equal.
+        change: of contexts, which that unit's difference makes; None if nothing bounds it.
+        secret: what readers cannot know of a record's batch; None if both levels are equal.
 
     Returns:
         None for a mechanism whose cost only the data shows, and where the claim has no delta to
@@ -86,7 +86,7 @@ def approximate_levels(
     accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | NotSecret
 ) -> Levels:
     """Return (epsilon, delta) at both levels, as settings alone give it."""
-    tokens = manifest.stopping.most_tokens
+    tokens = manifest.decoding.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
     gains_nothing = None if release < batch else accountant.gains_nothing(tokens, delta)
@@ -99,7 +99,7 @@ def amplification_of(
 ) -> Amplification:
     """Return what lies between the levels.
 
-    `reason` is why secret batches make no difference, or None where they do.
+    `reason` is why secret batches make no difference, or None if they do.
     """
     if isinstance(secrecy, NotSecret):
         return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))

@@ -76,7 +76,7 @@ class NoiseTally:
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this is not the declared noise; None where it may be.
+        """Why this is not the declared noise; None if it may be.
 
         How many numbers there are may itself depend on them, as where a test decides whether another is made. By
         Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
@@ -130,7 +130,7 @@ class Repeats:
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this noise is not new; None where it may be.
+        """Why this noise is not new; None if it may be.
 
         One of the numbers in the sample is one of those before it with probability (how many there are) /
         2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k

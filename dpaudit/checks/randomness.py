@@ -15,16 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.draws import ORDERS, Doubles, Draw, Draws
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.sampling import SHARE, RunSampling
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
 
 #: In these places the same u may show: as it is and as 1 - u in each order; and as the same token.
@@ -54,7 +55,7 @@ class _Intervals(NamedTuple):
     token: Doubles
 
     @classmethod
-    def of(cls, draws: Sequence[Draw]) -> _Intervals:
+    def of(cls, draws: Draws) -> _Intervals:
         """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
         chance = table[4]
@@ -126,18 +127,23 @@ class BatchDraws(BatchEvidence):
     """The draws of one batch, in order.
 
     Attributes:
-        draws: of those steps whose aggregate is of numbers.
+        draws: [steps, 5] a row (`Draw`) for each of those steps whose aggregate is of numbers.
         lengths: how many tokens each of its texts has.
     """
 
     def __init__(self, batch: BatchView) -> None:
-        self.draws: list[Draw] = []
+        self._blocks = [np.empty((0, len(Draw._fields)))]
         self.lengths = [len(span) for span in batch.record.spans]
 
     @override
-    def step(self, view: StepView) -> None:
-        if view.draw is not None:
-            self.draws.append(view.draw)
+    def look(self, view: StepsView) -> None:
+        if view.drawn is not None:
+            self._blocks.append(view.drawn.draws(view.tokens))
+
+    @cached_property
+    def draws(self) -> Doubles:
+        """The rows of all blocks."""
+        return np.concatenate(self._blocks)
 
 
 class IndependenceTest(Evidence):
@@ -169,7 +175,7 @@ class IndependenceTest(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.batches, run.manifest.stopping.max_tokens)
+        return cls(run.manifest.batches, run.manifest.decoding.max_tokens)
 
     @override
     @classmethod
@@ -180,11 +186,11 @@ class IndependenceTest(Evidence):
     def merge(self, batch: int, found: BatchDraws) -> None:
         self.take(batch, found.draws, found.lengths)
 
-    def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
+    def take(self, batch: int, draws: Draws, lengths: Sequence[int]) -> None:
         """Take in one batch: its draws, and how many of them each of its texts has."""
         first = 0
         for length in lengths:
-            if text := draws[first : first + length]:
+            if len(text := draws[first : first + length]):
                 self._take_text(batch, _Intervals.of(text))
             first += length
 

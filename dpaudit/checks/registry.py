@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,7 +22,7 @@ from typing_extensions import override
 from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.plugins import FAILURES, PlugIn
 from dpaudit.results import CheckResult, Finding, Place, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
@@ -79,7 +79,7 @@ def replay_remedy(manifest: Manifest) -> Finding:
 
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
-StepFunction: TypeAlias = Callable[[StepView], Finding | None]
+StepFunction: TypeAlias = Callable[[Any], Finding | None]
 RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
 Foresee: TypeAlias = Callable[[AuditedRun], Outcome | None]
 Function = TypeVar("Function", StepFunction, RunFunction)
@@ -94,7 +94,7 @@ class Check(ABC, Generic[Function]):
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
-        foresee: makes the part of the check that settings decide, before the run; None where they decide nothing.
+        foresee: makes the part of the check that settings decide, before the run; None if they decide nothing.
     """
 
     id: str
@@ -175,16 +175,26 @@ class StepCheck(Check[StepFunction]):
         otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
         shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
         unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
+        together: whether the function, and `shown`, take several steps at once, where nothing is wrong with any range
+            (`StepsView`). They object where they would to any of these, which are then looked at one by one. Otherwise
+            they take a `StepView`.
     """
 
     applies: Callable[[Manifest], bool] = _always
     otherwise: str = ""
-    shown: Callable[[StepView], bool] = _always
+    shown: Callable[[Any], bool] = _always
     unshown: Callable[[AuditedRun, int], Outcome] | None = None
+    together: bool = False
 
     def __post_init__(self) -> None:
         if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (self.unshown is None):
             raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
+
+    def clears(self, view: StepsView) -> bool:
+        """Whether no step is objected to, by a look at all of them together."""
+        if not self.together or self.plug_in is not None:
+            return False
+        return self.shown(view) and self.function(view) is None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check does not apply to a run, as a code of the catalogue, or ""."""
@@ -264,17 +274,22 @@ class Objections(BatchEvidence, Evidence):
         return found
 
     @override
-    def step(self, view: StepView) -> None:
-        for check, problem in self.at(view):
-            self.problems[check] += 1
-            self.first.setdefault(check, (Place(batch=view.header.id, step=view.position), problem))
+    def look(self, view: StepsView) -> None:
+        left = [check for check in self._checks if len(view) == 1 or not check.clears(view)]
+        for one in view.each if left else ():
+            for check, problem in self._objecting(left, one):
+                self.problems[check] += 1
+                self.first.setdefault(check, (Place(batch=one.header.id, step=one.position), problem))
 
     def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
         """Yield objections to a step, by check id.
 
         A check that fails is noted, and the others go on.
         """
-        for check in self._checks:
+        return self._objecting(self._checks, view)
+
+    def _objecting(self, checks: Iterable[StepCheck], view: StepView) -> Iterator[tuple[str, Finding]]:
+        for check in checks:
             try:
                 if not check.shown(view):
                     self.unshown[check.id] += 1
@@ -489,7 +504,7 @@ def require_loaded() -> None:
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
-    """Return the outcome for a declared origin of settings; `name` is its field under `origins`."""
+    """Return the outcome for a declared origin of settings; `name` is its field under `chosen_from`."""
     if origin == "public":
         return Outcome("pass", "origin-public")
     if origin == "private":

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.draws import ORDERS, Doubles, Draw, Draws
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.noise import MOST_NOISE, NoiseEvidence
 from dpaudit.checks.randomness import BatchDraws
@@ -155,22 +155,23 @@ class SeedTest(Evidence):
     def merge(self, batch: int, found: Any) -> None:
         self.take(batch, found.draws)
 
-    def take(self, batch: int, draws: Sequence[Draw]) -> None:
+    def take(self, batch: int, draws: Draws) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
         looked_at = draws[: MOST_DRAWS - self.draws]
-        if not looked_at:
+        if not len(looked_at):
             return
         table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
-        low, chance = table[1:4], np.maximum(table[4], _LEAST)
-        gain = np.where(table[4] >= _LEAST, (1 - _IDLE) / chance, 0.0)
-        idle = np.where(table[4] >= _LEAST, _IDLE, 1.0)
+        low, chance = np.ascontiguousarray(table[1:4])[..., None], np.maximum(table[4], _LEAST)[:, None]
+        tells = table[4][:, None] >= _LEAST
+        gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
+        high, hit, miss = low + chance, np.log(idle + gain), np.log(idle)
         for place, numbers in self._numbers(batch, len(looked_at)):
-            seen = numbers.shape[1]
-            inside: NDArray[np.bool_] = (low[:, :seen] <= numbers[:, None]) & (
-                numbers[:, None] < (low + chance)[:, :seen]
-            )
-            self._evidence[:, :, place] += np.log(idle[:seen] + gain[:seen] * inside).sum(axis=-1)
-            self._told[:, :, place] += inside.sum(axis=-1)
+            # [orders, draws, seeds]: sums run over whole rows.
+            seen, rows = numbers.shape[1], np.ascontiguousarray(numbers.T)
+            inside: NDArray[np.bool_] = low[:, :seen] <= rows
+            inside &= rows < high[:, :seen]
+            self._evidence[:, :, place] += np.where(inside, hit[:seen], miss[:seen]).sum(axis=1).T
+            self._told[:, :, place] += inside.sum(axis=1).T
             self._seen[place] += seen
         self.draws += len(looked_at)
         self._batches += 1
@@ -192,7 +193,7 @@ class SeedTest(Evidence):
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
-        """Return the seed that tells what was drawn, as a failure; None where none does."""
+        """Return the seed that tells what was drawn, as a failure; None if none does."""
         weighed = self._evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
@@ -256,7 +257,7 @@ def _met(numbers: Doubles, stream: Doubles) -> int:
 
 
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
-    """Return the seed that tells a run's first noise, as a failure; None where none does.
+    """Return the seed that tells a run's first noise, as a failure; None if none does.
 
     Args:
         quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.

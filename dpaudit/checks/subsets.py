@@ -64,7 +64,7 @@ class SubsetEvidence(Evidence):
 
 
 def contexts_in_draw(view: StepView) -> NDArray[np.bool_] | None:
-    """Return which contexts were in a step's draw, [n]; None where the record does not show it."""
+    """Return which contexts were in a step's draw, [n]; None if the record does not show it."""
     given = view.contributions
     return None if given is None or len(given) != view.header.contexts else (given != 0).any(axis=1)
 

@@ -17,7 +17,7 @@ Guarantee: TypeAlias = Literal["ex_post", "approximate", "zcdp"]
 
 
 class Figures(Protocol):
-    """The figures of a claim, in nats; None where it does not state one."""
+    """The figures of a claim, in nats; None if it does not state one."""
 
     @property
     def epsilon(self) -> float | None:

@@ -46,6 +46,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -55,7 +56,6 @@ from dpaudit.runs import (
     Record,
     Recorded,
     Sampling,
-    Stopping,
     data_digest,
 )
 from dpaudit.runs.manifest import SOFTWARE, Moved, Rows
@@ -245,11 +245,11 @@ class _Session:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             mechanism=self._mechanism(vocabulary),
             batching=self._batching,
-            origins=Origins(
+            chosen_from=Origins(
                 batching="private" if given["num"] == _AUTO else "public",
                 settings="private" if given["max_toks"] == _AUTO else "public",
             ),
-            stopping=Stopping(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
+            decoding=Decoding(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
             sampling=Sampling()
             if "randomness" in mend
             else Sampling(generator="mt19937", seed=int(given["random_seed"])),
@@ -279,11 +279,9 @@ class _Session:
         if top < vocabulary:
             support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
         fields = {
-            "contribution": "raw-differences",
-            "aggregator": "mean",
-            "clip": self._clip,
+            "contribution": {"kind": "raw-differences", "clip": self._clip},
+            "aggregator": {"kind": "mean", "divisor": float(size - 1)},
             "temperature": float(self._limits["temp"]),
-            "divisor": float(size - 1),
             "support": support,
         }
         try:

@@ -1,16 +1,15 @@
-"""The interface of engines, and their common part: threads hand tasks to workers, in order."""
+"""What an engine is, and what all engines share: workers get tasks, and results come back in order."""
 
 from __future__ import annotations
 
 import pickle
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from dpaudit.runs import InputError
 
@@ -49,119 +48,113 @@ class Engine(Protocol):
 
 
 class WorkerDiedError(Exception):
-    """A worker's process is no more; says why."""
+    """The death of a worker's process, with its cause."""
 
 
 class RemoteWorker(Protocol):
-    """A worker in another process. One thread asks it, and another may stop it meanwhile."""
+    """A worker in another process. It says when it is there, and then an answer to each task."""
 
-    def wait_until_there(self) -> None:
-        """Return when it can be asked.
+    def give(self, task: bytes) -> None:
+        """Hand a task to a worker that is there and free."""
 
-        Raises:
-            WorkerDiedError: it died.
-            InputError: no other worker could be there either.
-        """
-
-    def ask(self, task: bytes) -> bytes:
-        """Return the answer of its `Worker.answer`.
+    def answer(self) -> bytes:
+        """Return what the worker says, after it was waited for.
 
         Raises:
-            WorkerDiedError: it died.
+            WorkerDiedError: the worker's process is gone.
         """
 
     def stop(self) -> None:
-        """End it, in the middle of a task too; whoever waits for it is told that it died."""
+        """End the worker, in the middle of a task too."""
 
 
 @dataclass
-class Pool:
-    """Workers in other processes: a free one takes the next task.
+class _Job:
+    """A pickled task, the answer once there is one, and how many workers died over it."""
+
+    task: bytes
+    answer: bytes | None = None
+    deaths: int = 0
+
+
+AnyWorker = TypeVar("AnyWorker", bound=RemoteWorker)
+
+
+@dataclass
+class Pool(Generic[AnyWorker]):
+    """Workers in other processes: a free one gets the next task.
 
     Attributes:
         size: how many workers.
         start: starts a worker, and does not wait for it.
-        attempts: how many workers may die in a row over one task, or before they are there.
-        refusal: what is said then, by how many died, why the last one did, and whether a task had been given to it.
+        wait: returns one of these workers as soon as it says something, or is dead.
+        attempts: how many workers may die over one task.
+        refusal: what is said then, by how many died, why the last one did, and whether a task had
+            been given to it.
     """
 
     size: int
-    start: Callable[[], RemoteWorker]
+    start: Callable[[], AnyWorker]
+    wait: Callable[[Collection[AnyWorker]], AnyWorker]
     attempts: int
     refusal: Callable[[int, str, bool], InputError]
-    _free: SimpleQueue[RemoteWorker | Exception] = field(default_factory=SimpleQueue)
-    _workers: list[RemoteWorker] = field(default_factory=list)
-    _closed: bool = False
 
     def map(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
         """Yield every task's result, in order; the workers end with the generator."""
-        # One thread waits for each worker's start, and another for its answer: no task waits for a worker to come.
-        starting, asking = ThreadPoolExecutor(self.size), ThreadPoolExecutor(self.size)
-        waiting: deque[Future[Any]] = deque()
+        free, busy = list[AnyWorker](), dict[AnyWorker, _Job | None]()  # None for one that starts
+        jobs, todo = deque[_Job](), deque[_Job]()
+        left, unstarted = iter(tasks), 0
         try:
-            for number, task in enumerate(tasks):
-                if number < self.size:
-                    starting.submit(self._bring)
-                waiting.append(asking.submit(self._run, pickle.dumps(task), starting))
-                if len(waiting) >= WAITING * self.size:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            while True:
+                for task in islice(left, WAITING * self.size - len(jobs)):
+                    jobs.append(_Job(pickle.dumps(task)))
+                    todo.append(jobs[-1])
+                if not jobs:
+                    return
+                while len(free) + len(busy) < min(self.size, len(jobs)):
+                    busy[self.start()] = None
+                while free and todo:
+                    worker = free.pop()
+                    busy[worker] = job = todo.popleft()
+                    worker.give(job.task)
+                if (said := jobs[0].answer) is not None:
+                    jobs.popleft()
+                    yield _result(said)
+                    continue
+                worker = self.wait(busy.keys())
+                done = busy[worker]
+                try:
+                    answer = worker.answer()
+                except WorkerDiedError as death:
+                    worker.stop()
+                    del busy[worker]
+                    if done is None:
+                        unstarted += 1
+                        if unstarted >= self.attempts * self.size:
+                            raise self.refusal(unstarted, str(death), False) from None
+                    else:
+                        done.deaths += 1
+                        if done.deaths >= self.attempts:
+                            raise self.refusal(done.deaths, str(death), True) from None
+                        todo.appendleft(done)
+                    continue
+                del busy[worker]
+                free.append(worker)
+                if done is None:
+                    unstarted = 0
+                else:
+                    done.answer = answer
         finally:
-            self._closed = True  # before the workers are stopped: a thread that has just started one looks at it after
-            for worker in self._workers:
+            for worker in (*free, *busy):
                 worker.stop()
-            for _ in range(self.size):
-                self._free.put(WorkerDiedError("the work is given up"))  # wakes a thread that waits for one
-            for pool in (asking, starting):
-                pool.shutdown(cancel_futures=True)
 
-    def _bring(self) -> None:
-        """Put a worker that is there among the free ones, or the error where none can be started."""
-        try:
-            self._free.put(self._started())
-        except Exception as error:
-            self._free.put(error)
 
-    def _started(self) -> RemoteWorker:
-        """Return a worker that is there.
-
-        Raises:
-            InputError: none can be started.
-        """
-        deaths = 0
-        while True:
-            worker = self.start()
-            self._workers.append(worker)
-            if self._closed:
-                worker.stop()
-            try:
-                worker.wait_until_there()
-                return worker
-            except WorkerDiedError as death:
-                deaths += 1
-                if self._closed or deaths >= self.attempts:
-                    raise self.refusal(deaths, str(death), False) from None
-
-    def _run(self, task: bytes, starting: Executor) -> Any:
-        """Return a worker's result of a pickled task. Raises what the worker raised, or what became of it."""
-        deaths = 0
-        while True:
-            worker = self._free.get()
-            if isinstance(worker, Exception):
-                raise worker
-            try:
-                raised, content = pickle.loads(worker.ask(task))  # noqa: S301  (from a process that we started)
-            except WorkerDiedError as death:
-                deaths += 1
-                if self._closed or deaths >= self.attempts:
-                    raise self.refusal(deaths, str(death), True) from None
-                starting.submit(self._bring)
-                continue
-            self._free.put(worker)
-            if raised:
-                raise content
-            return content
+def _result(answer: bytes) -> Any:
+    """Return what a worker answered, or raise its error."""
+    raised, content = pickle.loads(answer)  # noqa: S301  (from a process that we started)
+    if raised:
+        raise content
+    return content
 
 
 @dataclass

@@ -37,7 +37,7 @@ def zcdp_of_draw(eta: ArrayLike) -> Doubles:
     not.
 
     Args:
-        eta: [...], not negative; infinite where nothing bounds it.
+        eta: [...], not negative; infinite if nothing bounds it.
     """
     ranges = np.asarray(eta, dtype=np.float64)
     with np.errstate(all="ignore"):  # of the ranges that the other formula is for

@@ -60,7 +60,7 @@ def statements(
     Args:
         public: the audit's result, in its public form: nothing else is attested, but for what follows.
         kind: of the claim, which the public form says in its sentence alone where it withholds the claim.
-        commitment: that was made before the run, in hexadecimal; None where there is none.
+        commitment: that was made before the run, in hexadecimal; None without one.
         digests: SHA-256 of each released file in hexadecimal, by its path in the folder.
         now: when.
 

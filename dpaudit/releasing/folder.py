@@ -109,7 +109,7 @@ def write_release(
         out: the folder, which is made.
         signer: None leaves it unsigned.
         about: what the publisher says.
-        quality: the run's evaluation, None where there is none.
+        quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
         now: when; by default the clock's.
 

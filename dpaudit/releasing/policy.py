@@ -276,9 +276,9 @@ def held_to(
     Args:
         result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
         file: the policy.
-        quality: the run's evaluation, None where there is none.
-        no_quality: why it cannot be read; empty where it can, or there is none.
-        signer: id of the key that will sign a release; None where nothing is to be signed.
+        quality: the run's evaluation, None without one.
+        no_quality: why it cannot be read; empty if it can, or there is none.
+        signer: id of the key that will sign a release; None if nothing is to be signed.
     """
     result = result.model_copy(update={"policy": file.held_to})
     if result.claim is None or result.verdict == "error":

@@ -361,7 +361,8 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)
         made = found.configured(Commitment)
-        expected = found_by(report, claim.annotations.kind, None if made is None else made.digest.sha256)
+        digest = None if made is None else made.digest.sha256
+        expected = found_by(report, claim.annotations.kind, digest)
     except (ValueError, OSError):  # pydantic's, too
         yield _problem("no-report", name=_REPORT_JSON)
         return
@@ -415,7 +416,10 @@ def _asked_problems(
         yield _problem("other-policy", policy=theirs, wanted=ours)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
-        yield _problem("signer-unasked") if key is None else _problem("signer-unknown", key=key.keyid)
+        if key is None:
+            yield _problem("signer-unasked")
+        else:
+            yield _problem("signer-unknown", key=key.keyid)
 
 
 def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[Message]:

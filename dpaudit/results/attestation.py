@@ -67,11 +67,11 @@ class StatedClaim(Attested):
     Attributes:
         kind: what sort of statement it makes.
         epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
-            nats; None where they are withheld.
-        batch_epsilon: at the batch level, against whoever does; None where the claim says nothing of it, too.
+            nats; None if they are withheld.
+        batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of it, too.
         rho: of zCDP, at the batch level, in place of epsilons; None for the other kinds, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
-        withheld: why they are; None where they are not.
+        withheld: why they are; None if they are not.
     """
 
     kind: ClaimKind
@@ -228,7 +228,7 @@ class TestResultStatement(Attested):
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
-        """Return the configuration's entry of this type; None where there is none."""
+        """Return the configuration's entry of this type; None without one."""
         return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
 
 
@@ -249,7 +249,7 @@ class DsseSignature(Fields):
     """A signature in base64.
 
     Attributes:
-        keyid: whose it says to be, which nobody signed; empty where it does not say.
+        keyid: whose it says to be, which nobody signed; empty if it does not say.
     """
 
     keyid: Name = ""

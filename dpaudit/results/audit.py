@@ -45,7 +45,7 @@ class ForNeighbours(Result):
     Attributes:
         relation: what they differ by.
         unit: what one unit of that difference is.
-        records_per_user: the most that the unit "user" stands for; None where nothing bounds it.
+        records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
     """
 
     relation: Relation
@@ -67,7 +67,7 @@ class ClaimResult(ForNeighbours):
     Attributes:
         epsilon: at the release level, against whoever does not know which batch a record was in; None for a kind that
             has another figure.
-        batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
+        batch_epsilon: at the batch level, against whoever does; None if nothing is claimed there.
         rho: of zCDP, at the batch level; None for the other kinds.
         delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
     """
@@ -89,11 +89,11 @@ class Amplification(Result):
 
     Attributes:
         groups: how many batches a group's records are hashed into, and how many of them are
-            generated, in a round; each pair of numbers once, ascending. Empty where the levels are
+            generated, in a round; each pair of numbers once, ascending. Empty if the levels are
             equal.
         rounds: how often that is done.
-        reason: why both levels are equal; None where they are not.
-        assumption: what the release level rests on; None where the levels are equal.
+        reason: why both levels are equal; None if they are not.
+        assumption: what the release level rests on; None if the levels are equal.
     """
 
     groups: tuple[tuple[int, int], ...] = ()
@@ -160,7 +160,7 @@ class Approximate(ForNeighbours):
             in; rebalancing is inside.
         batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for jointly.
         batch_lower: no accountant can do better than this for an exponential mechanism of this range at the batch
-            level; None where none above 0 is known.
+            level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
         amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
@@ -275,11 +275,11 @@ class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
     Attributes:
-        leave_one_out_max: the largest absolute loss of a left-out context; None where the record gives none.
+        leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives none.
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
-        attack: None where no replay made one.
-        canaries: None where the run has none, or its record does not bear their coins out.
+        attack: None if no replay made one.
+        canaries: None if the run has none, or its record does not bear their coins out.
     """
 
     leave_one_out_max: Number | None
@@ -312,7 +312,7 @@ class LedgerEntry(Result):
 
     Attributes:
         rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an accountant.
-        delta: None where the kind has none.
+        delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
     """
@@ -330,7 +330,7 @@ class LedgerEntry(Result):
 
 
 class BatchResult(Result):
-    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
+    """One batch's ex-post costs in nats, as in ExPost; None if the record gives no such figure.
 
     Attributes:
         steps: tokens of all its texts.
@@ -440,7 +440,7 @@ class DearToken(Result):
 
     Attributes:
         at: which of the text's tokens, from 0.
-        text: the token alone; empty where it is a part of a character, or ends the text.
+        text: the token alone; empty if it is a part of a character, or ends the text.
         exact, rise, fall: as in ExPost. A neighbour's probability lies between probability * e^-fall and
             probability * e^rise.
         probability: of the token, by the record.
@@ -461,7 +461,7 @@ class TokenCosts(Result):
 
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
-        exact: its exact cost in nats, infinite where nothing bounds it.
+        exact: its exact cost in nats, infinite if nothing bounds it.
         dearest: those of them that are among the most expensive of all texts, most expensive first.
     """
 
@@ -475,10 +475,10 @@ class SampleText(Result):
 
     Attributes:
         batch, number: which one: the batch, and which of its texts, from 0.
-        text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
+        text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
         characters: of the whole text.
         tokens: of the text, its end included.
-        costs: None where the record gives none, where they would be too many, and where the text is not what its
+        costs: None if the record gives none, where they would be too many, and where the text is not what its
             tokens spell.
     """
 
@@ -512,12 +512,12 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty where that is private.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if that is private.
         values: what was found: numbers with their units, places, names. Readers outside get those that may be public.
         notes: further findings: where, and what to do.
         measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
         applicable: False for a skip that hides nothing, since the run has no part that the check is about.
-        made_with: options of `dpaudit report` that make a check that was not made; empty where none do.
+        made_with: options of `dpaudit report` that make a check that was not made; empty if none do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
@@ -567,8 +567,8 @@ class AuditResult(Result):
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
             say that they may be.
         own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
-        released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
-        budgets: how contexts used budgets of their own. Never public; None where they have none.
+        released: how many texts there are, and how many are empty or very short. Never public; None if unknown.
+        budgets: how contexts used budgets of their own. Never public; None if they have none.
         policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
     """
 

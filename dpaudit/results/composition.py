@@ -31,7 +31,7 @@ class Release(Result):
         rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a run that claims it.
         approximate: for every output, at the release level; None for a run that has none, and for zCDP and Renyi DP,
             which have no one delta.
-        ex_post: for the output that there is, at the release level; depends on the records, and is private; None where
+        ex_post: for the output that there is, at the release level; depends on the records, and is private; None if
             there is none.
         batch_approximate, batch_ex_post: the same at the batch level.
     """
@@ -51,11 +51,11 @@ class Total(Result):
     """The joint cost of some of the releases, by one kind of epsilon.
 
     Attributes:
-        releases: names of those that it is for; empty where there is none.
+        releases: names of those that it is for; empty without one.
         figure: None likewise.
         method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint
             accounting.
-        reason: why it is not for all releases, None where it is.
+        reason: why it is not for all releases, None if it is.
     """
 
     kind: ClaimKind
@@ -70,7 +70,7 @@ class TotalRho(Result):
 
     Attributes:
         releases: names of those that it is for, two or more.
-        reason: why it is not for all releases; None where it is.
+        reason: why it is not for all releases; None if it is.
     """
 
     releases: tuple[str, ...]
@@ -113,7 +113,7 @@ class JointCost(Result):
             other records and their batches in every run, but not hers. Private.
         batch_approximate, batch_ex_post: the same at the batch level, against someone who knows all
             batches.
-        zcdp: None where no release states a rho, or fewer than two have one. It may be published.
+        zcdp: None if no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
         notes: other assumptions of the totals.
     """

@@ -20,13 +20,13 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
-        equal: why both levels of the claim are equal; None where they are not, or nothing is
+        equal: why both levels of the claim are equal; None if they are not, or nothing is
             claimed.
-        fewest: batches that some group's records go into in a round; None where the levels are
+        fewest: batches that some group's records go into in a round; None if the levels are
             equal.
         one_label: epsilon of as many texts at the release level, had all records one label; None
             without several.
-        affordable: texts that the claim's epsilon pays for in more or fewer rounds; None where it
+        affordable: texts that the claim's epsilon pays for in more or fewer rounds; None if it
             is not a choice.
         withheld: why readers outside are not told the claim, and which setting would do; empty
             where they are.
@@ -36,7 +36,7 @@ class Plan(Result):
             earlier ones.
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
-        obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is
+        obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.
         public_parts: what steps take from public prompts, which audits recompute with the model.
         canaries: how many made-up records are in the data or out of it; None without any.

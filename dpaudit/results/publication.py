@@ -67,7 +67,7 @@ class ReleasedFolder(Result):
         folder: where.
         texts: of each split.
         evidence: level of the audit.
-        signer: id of the key that signed; None where nobody did.
+        signer: id of the key that signed; None if nobody did.
         files: SHA-256 of each file that the attestation names, by its path.
     """
 
@@ -84,10 +84,10 @@ class VerifiedFolder(Result):
     Attributes:
         verdict: "pass" where there is no problem.
         problems: each by its code, with its values and its sentence.
-        guarantee: as attested; empty where that cannot be read.
+        guarantee: as attested; empty if that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
-        signer: id of the key that was given and signed; None where none was given, or it did not.
+        signer: id of the key that was given and signed; None if none was given, or it did not.
         files: how many files were compared.
         ignored: files that the folder's host added, such as .gitattributes: they were not looked
             at.

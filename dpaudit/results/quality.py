@@ -85,7 +85,7 @@ class Texts(Fields):
 
     Attributes:
         digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no key, or two runs'
-            references could not be compared; so it confirms a guess of the whole set. None where reports leave it out.
+            references could not be compared; so it confirms a guess of the whole set. None if reports leave it out.
     """
 
     texts: Count
@@ -250,7 +250,7 @@ class HeldOut(Fields):
     Attributes:
         origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
         share: of the reference; None for a file.
-        own: how many of them the run was made from, letter by letter and whatever their labels; None where it is not
+        own: how many of them the run was made from, letter by letter and whatever their labels; None if it is not
             known. The generator's prompts may have shown these.
         dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
             and were left out of training.
@@ -270,7 +270,7 @@ class Added(Fields):
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
-        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing
+        spread: its standard deviation, as far as figures show it (`added_by`); None if nothing
             tells.
     """
 
@@ -424,12 +424,12 @@ class Quality(Fields):
         synthetic: its texts, as they were measured.
         label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
         reference: real records, as they were used; MAUVE's are the distinct texts among them.
-        own: how many of these the run was made from, letter by letter and whatever their labels; None where the run
+        own: how many of these the run was made from, letter by letter and whatever their labels; None if the run
             does not say which records it was made from.
-        held_out: None where the texts have no labels.
-        mauve: None where there were too few texts.
-        baseline: None where nothing was measured beside the run.
-        likelihood: None where it was not asked for.
+        held_out: None if the texts have no labels.
+        mauve: None if there were too few texts.
+        baseline: None if nothing was measured beside the run.
+        likelihood: None if it was not asked for.
         warnings: what a reader of the figures must know.
         versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
     """

@@ -69,7 +69,7 @@ class Rerun:
 
     Attributes:
         row: of the record in the file of data, from 1.
-        unstable: the first place where the script on the same data differs from the run; None where it does not.
+        unstable: the first place where the script on the same data differs from the run; None if it does not.
         differences: those of each kind in which the script on the same data does not differ.
     """
 
@@ -87,7 +87,7 @@ class Attacked:
         trials: texts that were generated on either side.
         beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
             very text.
-        worst: the text that exceeds it most, by its log-ratio and its bound; None where none does.
+        worst: the text that exceeds it most, by its log-ratio and its bound; None if none does.
     """
 
     bound: LowerBound
@@ -103,7 +103,7 @@ class PublicParts:
     Attributes:
         steps: how many these are.
         wrong: how many contradict the record by more than rounding.
-        first: the first of them, and where; None where there is none.
+        first: the first of them, and where; None without one.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
     """
@@ -120,9 +120,9 @@ class PublicReplay:
     """All that a replay found with the model alone.
 
     Attributes:
-        texts: where a text is not its tokens decoded with the model's own tokenizer; None where all are.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; None if all are.
         public: None in a run whose steps take nothing from a public prompt.
-        head: of the run that was replayed (`RunReader.head`); None where it has none, or nobody says.
+        head: of the run that was replayed (`RunReader.head`); None if it has none, or nobody says.
     """
 
     texts: Finding | None
@@ -152,13 +152,13 @@ class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
     Attributes:
-        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None where it does
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None if it does
             not.
         noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
             counts. Together with the noisy counts it tells of exact ones: it is not for reports.
         whole: whether nobody stopped it: what was not done by then is not there.
-        most_per_user: the most records that one user has in the data; None where the run names no column of users.
-        shared: what public settings have in common with records; None where nobody looked.
+        most_per_user: the most records that one user has in the data; None if the run names no column of users.
+        shared: what public settings have in common with records; None if nobody looked.
     """
 
     assignment: Finding | None

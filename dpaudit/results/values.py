@@ -96,7 +96,7 @@ Message.model_rebuild()
 
 
 def finding_of(problem: Problem | None) -> Finding | None:
-    """Return what a mechanism objects to, as a finding; None where it does not object."""
+    """Return what a mechanism objects to, as a finding; None if it does not object."""
     return None if problem is None else Finding(code=problem.code, values=dict(problem.values))
 
 

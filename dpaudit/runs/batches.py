@@ -17,7 +17,7 @@ Arrays (T steps of all texts, R rows, S tokens in the support at most, n context
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-R is `Stopping.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
+R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
 attributes of `token`. With `constant`, the columns of the aggregator's arrays and of contexts are those of the tokens
 that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens has zeros
 behind them.
@@ -79,7 +79,7 @@ class BatchHeader:
 
     Attributes:
         contexts: n, the number of private contexts.
-        budgets: what each of them may spend, [n], in nats of rho; None where each has
+        budgets: what each of them may spend, [n], in nats of rho; None if each has
             `mechanism.budget`, if any.
         canary: number of the canary that the batch has, in or out, in the file `canaries`; None for
             most batches.
@@ -158,7 +158,7 @@ class Sample(Fields):
         id: the batch.
         number: of the text within the batch, from 0.
         tokens: the text's own, the end included.
-        text: None where only tokens are released.
+        text: None if only tokens are released.
         stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 
@@ -229,7 +229,7 @@ class BatchArrays:
             self._ordered = [name for name, array in described.items() if array.columns]
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens, most = size, manifest.stopping.most_tokens
+        self._tokens, most = size, manifest.decoding.most_tokens
         self._codes: dict[str, encoding.Code] = {}
         self.beside: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -279,11 +279,12 @@ class BatchArrays:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
-        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
+        # Ids are stored as they are, and padding need not be decoded.
         if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
-            rows = {name: row[..., :fewer] for name, row in rows.items()}
+            rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
+        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside
 
     def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
@@ -362,7 +363,7 @@ class BatchWriter:
                 values are not multiples of a declared grid; or the batch has all its steps already.
         """
         position = len(self._sampled)
-        if position >= self._manifest.stopping.most_tokens:
+        if position >= self._manifest.decoding.most_tokens:
             raise ValueError(f"a batch of this run holds at most {position} steps")
         rows = self._rows(step)
         limits = np.iinfo("<i4")
@@ -481,7 +482,7 @@ class BatchReader:
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
             self._arrays = BatchArrays(manifest, self.header.contexts, canary=self.header.canary is not None)
-            declared, most = archive.metadata("token"), manifest.stopping.most_tokens
+            declared, most = archive.metadata("token"), manifest.decoding.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
                 raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")

@@ -133,7 +133,9 @@ class GridCode:
         bits = self.dtype.replace("f", "i")
         if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
             shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
-            raise ValueError(f"multiples of mechanism.grid = {self.grid:g}{shares}, within the clip, and no -0.0")
+            raise ValueError(
+                f"multiples of mechanism.contribution.grid = {self.grid:g}{shares}, within the clip, and no -0.0"
+            )
         return codes
 
     def decode(self, codes: Codes) -> Floats:

@@ -139,16 +139,16 @@ class RunReader(FolderReader):
         super().__init__(storage)
         text, where = self._read(layout.MANIFEST), self.where(layout.MANIFEST)
         fields = _load_json(text, where)
-        version = fields.get("format_version") if isinstance(fields, dict) else None
+        version = fields.get("format") if isinstance(fields, dict) else None
         if type(version) is not int or version != FORMAT_VERSION:
             raise InputError(
-                f"{where}: format_version",
-                f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
-                "Use the dpaudit that wrote the run, or one that reads its version.",
+                f"{where}: format",
+                f"this is {str(version)[:20]!r}; this dpaudit reads format {FORMAT_VERSION}.",
+                "Use the dpaudit that wrote the run.",
             )
         with _validating(where):
             try:
-                self.manifest = Manifest.model_validate_json(text)
+                self.manifest = Manifest.of_json(text)
             except FAILURES as error:
                 if failure := failure_within(loaded(), error):
                     raise failure from None

@@ -186,12 +186,14 @@ def _cluster_groups(manifest: Manifest, clusters: Clusters | None) -> _Groups | 
 
     The fewest cost the most.
     """
-    clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
+    batching, generated = manifest.batching, manifest.batching.generate_per_cluster
     if generated is None:
         return NotSecret.GENERATED_UNCOUNTED
-    least = clustering.least_batches
-    if clustering.records_per_batch is None:
-        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
+    least = batching.least_batches
+    if batching.records_per_batch is None:
+        counts = set[int]()
+        if clusters is not None:
+            counts = {count for row in clusters.batches for count in row}
         least = counts.pop() if len(counts) == 1 else None
     if least is None:
         return NotSecret.CLUSTERS_UNCOUNTED

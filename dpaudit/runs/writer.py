@@ -171,7 +171,7 @@ class RunWriter:
                 journal.add(digest, name)
             storage.write_text(layout.JOURNAL, lines)
             # Last: a directory without run.json is one that was never started.
-            storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            storage.write_text(layout.MANIFEST, [started.to_json()])
             return cls(storage, started, journal, lock.pop_all())
 
     @classmethod
@@ -332,7 +332,7 @@ class RunWriter:
         if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
             raise InputError(reader.where(layout.JOURNAL), "another process changed this file during the run.", RESTORE)
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
-        self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        self._storage.write_text(layout.MANIFEST, [self.manifest.to_json()])
         for name in (layout.MANIFEST, layout.SAMPLES):
             digest = reader.digest(name)
             entries.append(self._journal.entry(digest, name))

@@ -196,7 +196,9 @@ class Embedder:
         attention would take another kernel, and so would sums for fewer rows than four.
         """
         device = self._network.device
-        rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP if device.type == "cpu" else self._rows(places) + 1
+        rows = self._rows(places) + 1
+        if device.type == "cpu":
+            rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP
         ids, mask = (tensor.to(device) for tensor in padded(prompts, rows, places, self._tokenizer))
         hidden = self._network(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":

@@ -71,7 +71,7 @@ class Projection:
     """Onto a random subspace, stretched so that lengths stay what they are on average; or nowhere.
 
     Attributes:
-        rows: whole numbers [p, d] in steps of 1 / UNIT; None where vectors stay as they are.
+        rows: whole numbers [p, d] in steps of 1 / UNIT; None if vectors stay as they are.
     """
 
     rows: Doubles | None

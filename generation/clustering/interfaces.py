@@ -30,7 +30,7 @@ class ClusteringCost:
     It is a guarantee of (epsilon, delta)-DP.
 
     Attributes:
-        epsilon: in nats; inf where nothing bounds it.
+        epsilon: in nats; inf if nothing bounds it.
         delta: 0 for pure differential privacy.
     """
 

@@ -102,7 +102,9 @@ class Bench:
         probe, tuned = self.settings.probe, self.settings.fine_tune
         found: list[Task] = []
         if self.mauve is not None:
-            judged: list[Judged] = ["run", "baseline", "ceiling"] if self.corpus.public else ["run", "ceiling"]
+            judged: list[Judged] = ["run", "ceiling"]
+            if self.corpus.public:
+                judged.insert(1, "baseline")
             found += (MauveTask(seed, of) for seed, of in product(self.mauve.seeds, judged))
         for source in self.sources:
             # A probe is the same for every seed but where its texts are drawn.
@@ -117,7 +119,7 @@ class Bench:
 
     @cached_property
     def mauve(self) -> MauveSettings | None:
-        """MAUVE's settings; None where there are too few texts."""
+        """MAUVE's settings; None if there are too few texts."""
         asked = self.settings
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
         if self.corpus.public:  # figures of another n would be on another scale
@@ -165,7 +167,9 @@ class Bench:
         parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [self._digest("real"), *([] if task.of == "ceiling" else [self._digest(task.of)])]
+            sides = [self._digest("real")]
+            if task.of != "ceiling":
+                sides.append(self._digest(task.of))
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         drawn_by = task.seed if task.source == "real-same-size" else 0

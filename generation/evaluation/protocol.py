@@ -100,7 +100,7 @@ def evaluate(
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
-    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_carried(bench, previous, cache))
+    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_earlier_sweeps(bench, previous, cache))
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
@@ -189,7 +189,7 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
     ):
         tasks = [task for task in bench.tasks if isinstance(task, kind) and task in figures]
         trained = [
-            _trained(bench, [task for task in tasks if task.source == source], figures)
+            _source_accuracy(bench, [task for task in tasks if task.source == source], figures)
             for source in dict.fromkeys(task.source for task in tasks)
         ]
         if trained and encoder is not None and settings is not None:
@@ -203,7 +203,7 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
             )
 
 
-def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
+def _source_accuracy(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
     """Return one source's accuracy: of every probe, or of each seed's best fit."""
     fits = [task for task in tasks if isinstance(task, FitTask)]
     best = [
@@ -227,7 +227,7 @@ def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
 
-def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
+def _earlier_sweeps(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
     """Yield an earlier sweep on these very texts, if the cache has all of it.
 
     The run directory may be another's, and with it the evaluation that names the sweep: figures are

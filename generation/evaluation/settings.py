@@ -95,7 +95,9 @@ def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
             asks.
     """
     given = dict(options)
-    seeds = {"seeds": tuple(range(given.pop("accuracy_seeds")))} if "accuracy_seeds" in given else {}
+    seeds: dict[str, tuple[int, ...]] = {}
+    if "accuracy_seeds" in given:
+        seeds["seeds"] = tuple(range(given.pop("accuracy_seeds")))
     probe = {name: given.pop(f"probe_{name}") for name in ("strength", "iterations") if f"probe_{name}" in given}
     tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
     wanted = given.pop("fine_tune", False) or "preset" in tuned or "classifier" in given

@@ -49,7 +49,7 @@ class RealData:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All texts of an evaluation. A record's label is empty where the run has none.
+    """All texts of an evaluation. A record's label is empty if the run has none.
 
     Attributes:
         synthetic: the run's texts, in its order, doubles included: they are part of what would be released.
@@ -58,8 +58,8 @@ class Corpus:
         trainable: the synthetic texts that they may be trained on.
         test: real records that none is trained on.
         labels: the run's public list.
-        held_out: what the test texts are; None where there are no labels.
-        public: the baseline's texts; empty where there is none.
+        held_out: what the test texts are; None if there are no labels.
+        public: the baseline's texts; empty without one.
         trainable_public: those of them that classifiers may be trained on.
     """
 
@@ -190,7 +190,9 @@ def corpus_of(
         raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
     if test is not None and not test:
         raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
-    chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
+    chosen = test
+    if chosen is None:
+        chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share)
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
     trainable, trainable_public = (

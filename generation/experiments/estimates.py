@@ -104,7 +104,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
 def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
     """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
-    None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
+    None if only the data shows the cost. The batch level is by the accounting that a run's own claim is.
     """
     counts, centers, centers_delta = _clustering_costs(config.clustering)
     if math.isinf(centers):

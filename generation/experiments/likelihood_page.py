@@ -133,10 +133,12 @@ def in_words(row: MechanismLikelihood) -> str:
     mechanism = row.mechanism
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
-    own = {name: value for part in parts for name, value in part.model_dump(exclude={"clip"}).items()}
+    own = {name: value for part in parts for name, value in part if name != "clip"}
     said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
     if mechanism.support.size is not None:
-        margin = "" if mechanism.support.margin is None else f" and up to {stated(mechanism.support.margin)} below"
+        margin = ""
+        if mechanism.support.margin is not None:
+            margin = f" and up to {stated(mechanism.support.margin)} below"
         said.append(f"top {mechanism.support.size}{margin}")
     return ", ".join(said)
 

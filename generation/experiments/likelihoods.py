@@ -136,7 +136,7 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
         most=max(filled),
         texts=measurement.texts,
         left_out=held_out.left_out,
-        max_tokens=manifest.stopping.max_tokens,
+        max_tokens=manifest.decoding.max_tokens,
         **figures,
         approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
         batch_epsilon=None if claim is None else claim.batch_epsilon,

@@ -342,7 +342,9 @@ def _published_epsilon(paper: PublishedRow | None) -> str:
         return ABSENT
     if math.isinf(paper.epsilon):
         return INFINITE
-    return f"{paper.epsilon:g}" + (f"+{paper.clustering_epsilon:g}" if paper.clustering_epsilon else "")
+    if paper.clustering_epsilon:
+        return f"{paper.epsilon:g}+{paper.clustering_epsilon:g}"
+    return f"{paper.epsilon:g}"
 
 
 def _claimed(row: RowResult) -> str:

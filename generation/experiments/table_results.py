@@ -43,13 +43,13 @@ class Estimate(Result):
         context_tokens: batches x contexts x tokens.
         epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1:
             the paper's figure, of the batch level and of one round. Noised centres are in it, noisy
-            counts are not. Infinite where records without noise decide on centres, else None for
+            counts are not. Infinite if records without noise decide on centres, else None for
             medians.
         counts_epsilon: of the noisy counts, which the paper adds to it.
         affordable_tokens: how many tokens the paper's epsilon buys by the same accounting; None
             without one.
         epsilon: of all that, accounted for jointly, at the release level, for the unit and relation
-            of the config's own claim; infinite where nothing bounds it, None for medians, whose
+            of the config's own claim; infinite if nothing bounds it, None for medians, whose
             ex-post epsilon is known afterwards.
         batch_epsilon: the same at the batch level.
         equal: why both levels are equal, None if they are not.

@@ -415,7 +415,7 @@ def each(run):
 
 def table_of(text):
     """The lines after the first table's header."""
-    return re.split(r"^(?:Batch|step|rank) {2,}.*\n", text, maxsplit=1, flags=re.MULTILINE)[1]
+    return re.split(r"^(?:Batch(?! \d)|step|rank) .*\n", text, maxsplit=1, flags=re.MULTILINE)[1]
 
 
 def first_row(text):

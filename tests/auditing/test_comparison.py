@@ -33,6 +33,7 @@ from dpaudit.results import (
     SampleText,
     TokenCurve,
 )
+from tests.nesting import nested
 from tests.settings import settings
 
 DELTA = 1e-5
@@ -106,7 +107,7 @@ def run(
         tokens=tokens,
         checks=(),
         not_checked=(),
-        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": mechanism, **parts})),
+        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": nested(mechanism), **parts})),
     )
 
 
@@ -258,7 +259,8 @@ def test_claimed_figures_and_neighbours_stand_beside_recomputed_ones() -> None:
 def test_settings_that_differ_are_listed() -> None:
     other = run(ex_post(0.8), curve([0.2]), aggregator="mean", created="2026-01-01T00:00:00+00:00")
     comparison = compare_runs({"a": SHORT, "b": other})
-    assert [(each.name, each.values) for each in comparison.settings] == [("mechanism.aggregator", ("median", "mean"))]
+    differing = {each.name: each.values for each in comparison.settings}
+    assert differing == {"mechanism.aggregator.kind": ("median", "mean")}
     assert compare_runs({"a": SHORT, "b": SHORT}).settings == ()
 
 

@@ -7,7 +7,7 @@
 - `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
 
 Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a process that has its
-modules already (tests/docs/warm.py); tests/packaging runs the installed command. After a change of what commands print:
+modules already (tests/warm.py); tests/packaging runs the installed command. After a change of what commands print:
 DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k blocks_run
 writes it into the documents anew, but for outputs with a line `...`.
 """
@@ -18,10 +18,8 @@ import doctest
 import itertools
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,19 +34,8 @@ from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
-WARM = Path(__file__).with_name("warm.py")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-#: What the blocks find as `dpaudit`.
-STUB = """\
-#!{python} -IS
-import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [request], [0, 1, 2])
-sys.exit(server.recv(1)[0])
-"""
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
@@ -200,20 +187,10 @@ def workplace(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(warm_dpaudit: Path) -> dict[str, str]:
     """That of the blocks. Its first `dpaudit` is the warm one, which takes `-c PROGRAM` too."""
-    stub = tmp_path_factory.mktemp("bin") / "dpaudit"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0" + f"{stub}"[-80:])
-        listener.listen()
-        stub.write_text(STUB.format(python=sys.executable, address=listener.getsockname()))
-        stub.chmod(0o755)
-        path = os.pathsep.join([str(stub.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-        blocks_see = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
-        command = [sys.executable, WARM, str(listener.fileno())]
-        with subprocess.Popen(command, cwd=ROOT, env=blocks_see, pass_fds=[listener.fileno()]) as server:
-            yield blocks_see
-            server.kill()
+    path = os.pathsep.join([str(warm_dpaudit.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
 
 
 @pytest.mark.parametrize("document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name)

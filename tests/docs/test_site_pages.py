@@ -98,7 +98,8 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
         ("second", "Literal['a', 'b']", "'a'", "two of `a|b`."),
         ("third", "tuple[float > 0, ...]", None, ""),
     ]
-    assert [field.name for field in sections("Again")[1].value] == ["first", "second", "third"]
+    inherited = [(field.name, field.description) for field in sections("Again")[1].value]
+    assert inherited == [("first", "two of `a|b`."), ("second", "two of `a|b`."), ("third", "")]
     (part,) = sections("Plain")[1].value
     assert (part.name, part.annotation.canonical_path, part.description) == (
         "part",

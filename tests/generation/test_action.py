@@ -14,6 +14,7 @@ from dpaudit.releasing.keys import make_key
 from tests.releasing.test_action import Job
 
 
+@pytest.mark.slow  # tests/releasing/test_action.py tries every step but a whole generation
 def test_from_a_config_to_a_release(tmp_path: Path, settings: Callable[..., dict[str, Any]], data_file: Path) -> None:
     pytest.importorskip("pyarrow")
     job = Job(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from dpaudit.plugins import PlugIn
 from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError, RunReader
 from tests.forging import unfinish
+from tests.nesting import read_run
 
 MakeConfig = Callable[..., Config]
 Settings = Callable[..., dict[str, Any]]
@@ -52,7 +52,7 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     top_mean, public = {**MEAN, **TOP}, folder / "examples.csv"
     with public.open("w", newline="") as file:
         csv.writer(file).writerows([("label", "text"), ("south", record)])
-    yield "mechanism.randomness", "decoding.test_seed", {"decoding": {"test_seed": 7}}
+    yield "mechanism.randomness", "sampling.seed", {"decoding": {"test_seed": 7}}
     yield "mechanism.model", "model.trained_on_records", {"model": {"trained_on_records": "yes"}}
     yield "claim.tuning", "chosen_from.settings", {"chosen_from": {"settings": "private"}}
     yield "partition.public-parameters", "chosen_from.batching", {"chosen_from": {"batching": "private"}}
@@ -308,7 +308,7 @@ def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
     first.unlink()
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
     assert (code, "drawn again: 0." in " ".join(err.split())) == (0, True)
-    assert json.loads((run / "run.json").read_text())["redrawn"] == [0]
+    assert read_run(run)["redrawn"] == [0]
     failed = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failed >= {"integrity.redrawn"}
 
@@ -317,7 +317,7 @@ def test_a_test_seed_is_told_of_and_runs(dpaudit: Dpaudit, settings: Settings, t
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(decoding={"max_tokens": 1})))
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "-q")
     assert code == 0
-    assert "warning: run: decoding.test_seed: " in err
+    assert "warning: run: sampling.seed: " in err
     assert RunReader(tmp_path / "run").manifest.sampling.generator == "test-seed"
 
 
@@ -352,3 +352,16 @@ def test_what_more_is_to_be_mended_is_counted(make_config: MakeConfig) -> None:
     config = make_config(mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL)
     with pytest.raises(InputError, match=r"\(2 more to mend .*\) Else."):
         refuse(obstacles(config), "Else.")
+
+
+def test_what_only_the_release_level_covers_is_accepted_and_passes(make_config: MakeConfig, tmp_path: Path) -> None:
+    sections = {"mechanism": {**MEAN, **TOP, "clip": 0.5}, "decoding": REAL}
+    sections |= {"privacy": {"relation": "add_remove"}, "claim": {"epsilon": 0.3, "delta": 1e-3}}
+    batching = {"batches_per_label": 40, "generate_per_label": 2}
+    found = {}
+    for key in (None, "ab" * 32):
+        config = make_config(**sections, batching={**batching, "key": key})
+        run = Path(generate(config, tmp_path / str(key)))
+        verdict = audit_run(run, replay=replay_public(run)).verdict
+        found[key is None] = {each.check for each in obstacles(config, read_records(config.data))}, verdict
+    assert found == {True: (set(), "pass"), False: ({"claim.epsilon"}, "fail")}

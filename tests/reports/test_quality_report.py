@@ -345,7 +345,7 @@ def test_likelihoods_of_other_texts_or_supports_have_rows_of_their_own(median: A
         return sum(column.measure == "likelihood" for column in found.quality)
 
     assert columns(given(0.125), mechanism=MEDIAN) == 1
-    assert columns(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == 1
+    assert columns(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}}) == 1
     assert columns(given(0.125, digest="cd" * 32)) == 2
     assert columns(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == 2
     assert columns(given(0.125), prompt={"template": "own", "one_line": False}) == 2

@@ -85,8 +85,8 @@ class SparseVector(Draw):
     name: ClassVar[str] = "sparse-vector"
     ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": AnchoredDifferences.name,
-        "aggregator": Mean.name,
+        "contribution.kind": AnchoredDifferences.name,
+        "aggregator.kind": Mean.name,
         "budget": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = {

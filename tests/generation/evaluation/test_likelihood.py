@@ -111,7 +111,7 @@ def naive(config: Config, batches: int, model: LanguageModel) -> dict[str, Any]:
 def test_a_loop_that_feeds_everything_anew_finds_the_same(
     make_config: MakeConfig, tiny: LanguageModel, sections: dict[str, Any], batches: int
 ) -> None:
-    config = make_config(**{**sections, "decoding": {"max_tokens": 14}})
+    config = make_config(**{**sections, "decoding": {"max_tokens": 9}})
     told: list[tuple[int, int]] = []
     found = measure(config, "one", HeldOut(TEXTS, 0), batches, lambda *done: told.append(done))
     wanted = naive(config, batches, tiny)

@@ -159,6 +159,7 @@ def test_texts_that_cannot_be_measured_are_named(
     canary: str,
     tiny: LanguageModel,
     monkeypatch: pytest.MonkeyPatch,
+    tried_anew: None,
 ) -> None:
     run = generated(**LONGER)
     shouted = write(tmp_path / "shouted.csv", [("north", f"{canary} 3 LOREM".upper()), ("south", "heat")])

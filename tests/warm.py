@@ -1,8 +1,8 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
 Figures are not drawn in them, which takes four fifths of a report's time: no document shows one that it makes.
-Most of a short command's time is the start of Python and its imports, and the documents have dozens of commands.
-test_documents.py starts it, and puts a stub into the PATH that passes on arguments, folder, environment and files.
+Most of a short command's time is the start of Python and its imports, and documents and actions have dozens of them.
+The stub that `warm_dpaudit` makes stands in for the command, and passes on arguments, folder, environment and files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import json
 import os
 import pkgutil
 import socket
+import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 #: Whose modules are imported beforehand. No module of `generation`: torch would be most of the memory.
 PACKAGES = (
@@ -22,6 +26,7 @@ PACKAGES = (
     "dpaudit.auditing",
     "dpaudit.checks",
     "dpaudit.commands",
+    "dpaudit.releasing",
     "dpaudit.reports",
     "dpaudit.runs",
 )
@@ -33,6 +38,16 @@ LIBRARIES = (
     "rich.progress",
     "tokenizers",
 )
+#: What is run as `dpaudit`; it takes `-c PROGRAM` too.
+STUB = """\
+#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(server, [request], [0, 1, 2])
+sys.exit(server.recv(1)[0])
+"""
 #: In place of a figure.
 EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
@@ -60,6 +75,22 @@ def accepted(listener: socket.socket) -> list[str]:
         code = os.waitstatus_to_exitcode(status)
         connection.sendall(bytes([code if code >= 0 else 128 - code]))
         connection.close()
+
+
+@contextmanager
+def warm_dpaudit(folder: Path) -> Iterator[Path]:
+    """Yield a command `dpaudit` in a folder; it answers until the end."""
+    stub = folder / "dpaudit"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + f"{stub}"[-80:])
+        listener.listen()
+        stub.write_text(STUB.format(python=sys.executable, address=listener.getsockname()))
+        stub.chmod(0o755)
+        command = [sys.executable, __file__, str(listener.fileno())]
+        root = Path(__file__).parents[1]
+        with subprocess.Popen(command, cwd=root, pass_fds=[listener.fileno()]) as server:
+            yield stub
+            server.kill()
 
 
 def main() -> None:
