@@ -33,7 +33,10 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
-    """float32 [contexts, vocabulary]. Without a floor, the clip cuts off nothing."""
+    """Draw float32 [contexts, vocabulary].
+
+    Without a floor, the clip cuts off nothing.
+    """
     random = torch.Generator().manual_seed(0)
     if not floor:
         return torch.rand((contexts, vocabulary), generator=random) * CLIP
@@ -71,5 +74,5 @@ def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
 
 
 def _settle(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done what it was told; a CPU is asked nothing."""
+    """Return a function that waits for the device; on a CPU there is nothing to wait for."""
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)

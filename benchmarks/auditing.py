@@ -107,7 +107,7 @@ def _read(run: Path) -> Iterator[Step]:
 
 
 def _account(steps: list[Step]) -> None:
-    """Theorem 1, the exact cost and all leave-one-out losses of every step."""
+    """Work out Theorem 1, the exact cost and all leave-one-out losses of every step."""
     accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
     for step in steps:
         reduced = MECHANISM.reduced(dict(step.arrays), step.token)
@@ -122,7 +122,7 @@ def _require_pass(run: Path, engine: Engine | None = None) -> None:
 
 
 def _memory(few: int, many: int, shape: Shape) -> Row:
-    """Peak memory of an audit of many batches over that of a few."""
+    """Compare peak memory of an audit of many batches with that of a few."""
     peaks = {}
     for batches in (few, many):
         with TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ class _Shape(NamedTuple):
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Throughput over the floor's; then peak memory of all rows over that of a tenth of them."""
+    """Compare throughput with the floor's, then peak memory of all rows with that of a tenth."""
     shape = _Shape(20_000, 50, 32) if small else _Shape(1_000_000, 1000, 384)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -48,7 +48,7 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _write(folder: Path, shape: _Shape) -> None:
-    """Normal vectors of length about 1, as wide as sentence embeddings."""
+    """Write normal vectors of length about 1, as wide as sentence embeddings."""
     random = np.random.default_rng(0)
     scale = np.float32(shape.dimensions**-0.5)
     for name, count in ((_VECTORS, shape.rows), (_CENTERS, shape.centers)):
@@ -88,7 +88,7 @@ def _throughput(folder: Path, shape: _Shape, case: str, rounds: int) -> Row:
 
 
 def _memory(folder: Path, shape: _Shape, case: str) -> Row:
-    """Peak memory of all rows over that of a tenth."""
+    """Compare peak memory of all rows with that of a tenth."""
     peaks = {}
     for count in (shape.rows // 10, shape.rows):
         command = [sys.executable, "-c", _PEAK, str(folder), str(count)]

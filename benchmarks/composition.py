@@ -31,7 +31,7 @@ SMALL = Setting(0.1875, 20, 0.0)
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """A row per setting: the optimal epsilon as a share of Rényi accounting's."""
+    """Yield a row per setting: the optimal epsilon as a share of Rényi accounting's."""
     for setting in (SMALL,) if small else SETTINGS:
         yield _row(setting, rounds=1 if small else 3)
 
@@ -63,10 +63,10 @@ def _row(setting: Setting, rounds: int) -> Row:
 
 
 def _up(epsilon: float) -> str:
-    """Four decimals, rounded up."""
+    """Return four decimals, rounded up."""
     return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def _down(epsilon: float) -> str:
-    """Four decimals, rounded down."""
+    """Return four decimals, rounded down."""
     return f"{math.floor(epsilon * 1e4) / 1e4:.4f}"

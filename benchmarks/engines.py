@@ -1,4 +1,4 @@
-"""What an engine adds to the work: starting workers, and handing out batches."""
+"""The overhead of an engine: starting workers, and handing out batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ WORKERS = 2
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Seconds until the first result is there, and for each task after it; tasks take no time."""
+    """Measure the seconds until the first result, and for each task after it.
+
+    Tasks take no time.
+    """
     tasks, rounds = (20, 1) if small else (2000, 3)
     yield from _rows("local", LocalEngine(WORKERS), tasks, rounds)
     if importlib.util.find_spec("ray") is None:

@@ -1,7 +1,6 @@
 """Tokens per second of whole generation, recording included, against a bare loop and InvisibleInk.
 
-Measured are medians over the whole vocabulary, and anchored means over the tokens of a public
-support.
+Of medians over the whole vocabulary, and of anchored means over the tokens of a public support.
 
 All continue the same prompts of the same model by as many tokens, and loading the model is nobody's time.
 """
@@ -32,7 +31,7 @@ TOKENS = 64
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Two rows against the bare loop, and one against InvisibleInk, for each number of contexts."""
+    """Compare with the bare loop in two rows, and with InvisibleInk in one, by contexts."""
     for contexts, batches in ((4, 2),) if small else CASES:
         with TemporaryDirectory() as folder:
             tokens = 4 if small else TOKENS
@@ -62,14 +61,14 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
 
 
 def _row(what: str, timings: Timings, other: str, wanted: Wanted, more: dict[str, int], ours: str = "ours") -> Row:
-    """A ratio of rates is the inverse ratio of the seconds that a token takes."""
+    """Return a row: a ratio of rates is the inverse ratio of the seconds that a token takes."""
     figures = {f"{name}, tokens/s": 1 / timings.median(name) for name in (ours, other)}
     spread = {"lowest to highest": timings.spread(other, ours)}
     return Row("generation", what, timings.ratio(other, ours), wanted=wanted, figures={**figures, **spread, **more})
 
 
 def _rows_together(work: Workload, model: LanguageModel) -> int:
-    """Contexts that `generation` forwards together: whole batches. Also warms up."""
+    """Return the contexts that `generation` forwards together: whole batches. Also warm up."""
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         with mock.patch.object(algorithm, "load_model", lambda _: model):
@@ -79,7 +78,7 @@ def _rows_together(work: Workload, model: LanguageModel) -> int:
 
 
 def _generate(config: Config, model: LanguageModel) -> float:
-    """Seconds a token of a whole run, from the records to the last digest."""
+    """Return seconds a token of a whole run, from the records to the last digest."""
     with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
         run = Path(folder) / "run"
         start = time.perf_counter()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe
 from dpaudit.auditing import audit_run
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.config import BatchingConfig, Config, load_config
+from dpaudit.generation.config import BatchingConfig, Config, SamplingConfig, load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results import BatchResult
 
@@ -48,7 +48,7 @@ class Arm:
 
     @classmethod
     def of(cls, batches: tuple[BatchResult, ...]) -> Arm:
-        """From an audit; batches without contexts or tokens are left out."""
+        """Read an audit; batches without contexts or tokens are left out."""
         kept = [batch for batch in batches if batch.contexts and batch.steps and batch.exact is not None]
         tokens = np.array([batch.steps for batch in kept], dtype=np.float64)
         sums = np.array([batch.exact for batch in kept], dtype=np.float64)
@@ -56,13 +56,13 @@ class Arm:
         return cls(sums / tokens, contexts, np.array([batch.label for batch in kept], dtype=np.str_), tokens)
 
     def resampled(self, random: np.random.Generator) -> Arm:
-        """As many batches of each label, drawn with replacement."""
+        """Draw as many batches of each label, with replacement."""
         rows = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)]
         drawn = np.concatenate([random.choice(row, len(row)) for row in rows])
         return Arm(self.costs[drawn], self.contexts[drawn], self.labels[drawn], self.tokens[drawn])
 
     def summary(self) -> dict[str, float]:
-        """What its batches are like."""
+        """Describe its batches."""
         return {
             "batches": float(len(self.costs)),
             "tokens": float(self.tokens.mean()),
@@ -74,7 +74,7 @@ class Arm:
 
 
 def mean_ratio(clustered: Arm, by_label: Arm) -> float:
-    """Mean cost per token of clustered batches over that of batches by label."""
+    """Return the mean cost per token of clustered batches over that of batches by label."""
     return float(clustered.costs.mean() / by_label.costs.mean())
 
 
@@ -93,7 +93,7 @@ def matched_ratio(clustered: Arm, by_label: Arm) -> float:
 
 
 def estimates(clustered: Arm, by_label: Arm, seed: int = 0) -> dict[str, Estimate]:
-    """Both ratios, with percentiles over batches drawn anew within arm and label."""
+    """Return both ratios, with percentiles over batches drawn anew within arm and label."""
     random = np.random.default_rng(seed)
     draws = [(clustered.resampled(random), by_label.resampled(random)) for _ in range(_RESAMPLES)]
     found = {}
@@ -104,12 +104,12 @@ def estimates(clustered: Arm, by_label: Arm, seed: int = 0) -> dict[str, Estimat
 
 
 def arms(config: Config, batches_per_label: int, seed: int | None) -> dict[str, Config]:
-    """A clustered run, and one by label alone with as many batches."""
+    """Return a clustered run, and one by label alone with as many batches."""
     if config.clustering is None or config.clustering.keep is None:
         raise click.UsageError("The config needs a clustering that keeps so many centres of each label.")
     generated = config.clustering.keep * config.batching.generate_per_cluster
     hashed = BatchingConfig(batches_per_label=batches_per_label, generate_per_label=generated)
-    clustered = config.model_copy(update={"decoding": config.decoding.model_copy(update={"test_seed": seed})})
+    clustered = config.model_copy(update={"sampling": SamplingConfig(generator="test-seed", seed=seed)})
     return {
         "clustered": clustered,
         "by label": clustered.model_copy(update={"clustering": None, "batching": hashed}),

@@ -14,7 +14,7 @@ PACKAGES = ("dpaudit", "numpy", "scipy", "numcodecs", "torch", "transformers", "
 
 
 def describe() -> dict[str, object]:
-    """Processor, cores, memory, accelerator, versions, commit and date."""
+    """Return processor, cores, memory, accelerator, versions, commit and date."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),
@@ -28,7 +28,7 @@ def describe() -> dict[str, object]:
 
 
 def _processor() -> str:
-    """Model, and the widest vectors it computes with."""
+    """Return the model, and the widest vectors it computes with."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.exists() else ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
@@ -56,7 +56,7 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit, and whether files differ from it; "unknown" outside a repository."""
+    """Return the commit, and whether files differ from it; "unknown" outside a repository."""
     root = Path(__file__).parent
     commands = (["git", "rev-parse", "--short=12", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
     try:

@@ -14,21 +14,18 @@ TOPICS = {
     "aggregation": (
         "Aggregation",
         """\
-One step over a batch's float32 logits: clip every row, find each token's central order statistics, the median, and
-the bits that say on which side of it every context lies. Held against `torch.clamp` and `torch.sort(dim=0)`, which
-gives no bits, and one pass of `torch.amax(dim=0)` over the same memory on all cores. Without a floor no column can be
-skipped: the worst case.
+One step over a batch's float32 logits: clip, central order statistics, median and sides. Against `torch.clamp` and
+`torch.sort(dim=0)`, and one pass of `torch.amax(dim=0)` on all cores. Without a floor no column can be skipped: the
+worst case.
 """,
     ),
     "generation": (
         "Generation",
         """\
-Tokens per second of `dpaudit generate`, from records to last digest, with SmolLM2-135M over its whole vocabulary;
-loading the model is left out. The bare loop makes forward passes for the same prompts and rows, with a key-value cache
-and the logits of the last position, draws random tokens and does nothing else. Anchored runs sample from the public
-prompt's top 100 tokens and score private contexts over these alone; public prompts, which read all weights once more,
-and recorded differences are part of their time. `invink` continues the same prompts with as many rows a step, in one
-pass, with its defaults for its default epsilon; it cannot share a pass between texts.
+Tokens per second of `dpaudit generate`, from records to last digest, with SmolLM2-135M; loading the model is left out.
+The bare loop makes the same forward passes, draws random tokens and does nothing else. Anchored runs sample from the
+public prompt's top 100 tokens; public prompts and recorded differences are part of their time. `invink` continues the
+same prompts with as many rows a step, in one pass, with its defaults.
 """,
     ),
     "record": (
@@ -36,16 +33,16 @@ pass, with its defaults for its default epsilon; it cannot share a pass between 
         """\
 Bytes of a step over SmolLM2-135M's vocabulary of 49,152, against its raw central order statistics (four float32 a
 token, 768 KiB), and the share of generation time that writing takes, at a temperature of a fifteenth of the clip. A
-grid's figures are of the very same steps, rounded. A third is wanted at the paper's median clip, 6: the larger the
-clip, the more bits are random. The last row is an anchored mean with every context's differences.
+third is wanted at the paper's median clip, 6: the larger the clip, the more bits are random. The last row is an
+anchored mean with every context's differences.
 """,
     ),
     "audit": (
         "Audit",
         """\
-Accounting is Theorem 1, the exact cost and every leave-one-out loss, on arrays in memory. Reading opens the same run
-and decodes every step. The whole audit reads, accounts and makes every check. Peak memory is the resident size of a
-process that does nothing else. Anchored records hold a public support with every context's differences.
+Accounting is Theorem 1, the exact cost and every leave-one-out loss, on arrays in memory. Reading decodes every step.
+The whole audit reads, accounts and makes every check. Anchored records hold a public support with every context's
+differences.
 """,
     ),
     "engine": (
@@ -57,8 +54,8 @@ What spreading work over processes costs when the work itself takes no time.
     "clustering": (
         "Clustering",
         """\
-Assigning vectors to their nearest centres, exactly, with ties to the lowest index, from a file read piece by piece;
-against `vectors @ centers.T` in float32 from the same pieces on all cores.
+Assigning vectors to their nearest centres, exactly, from a file read piece by piece; against `vectors @ centers.T` in
+float32 on all cores.
 """,
     ),
     "composition": (
@@ -70,18 +67,20 @@ Epsilon of the mean's exponential mechanism by optimal adaptive composition, ove
     ),
 }
 
-#: How many of a row's figures the page shows: of most topics the first, which is of dpaudit.
-FIGURES = {"composition": 3}
+#: How many of a row's figures the page shows. The first is of dpaudit.
+FIGURES = {"composition": 2, "generation": 1}
+#: Is part of another row's figure.
+NOT_SHOWN = {"central over raw central"}
 
 INTRODUCTION = """\
-Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several taken in turns,
-with the lowest and the highest. `benchmarks/results/latest.json` has all that they were formed from;
-`python -m benchmarks --help` says how to measure a part.
+Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several taken in turns.
+Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all, with their
+ranges; `python -m benchmarks --help` says how to measure a part.
 """
 
 
 def rendered(results: Results) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         ValueError: the results are not of a whole run in full.
@@ -99,20 +98,31 @@ def _lines(results: Results) -> Iterator[str]:
         yield "| what | wanted | measured |"
         yield "|---|---|---|"
         for (label, bound), rows in _grouped(results, topic).items():
-            yield f"| {label} | {bound} | {'; '.join(case(row) for row in rows)} |"
+            yield f"| {label} | {bound} | {'; '.join(case(row) for row in telling(rows))} |"
 
 
 def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows that compare the same things and have the same bound."""
+    """Group rows that compare the same things and have the same bound."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
-        if row.topic == topic:
+        if row.topic == topic and row.what.partition(": ")[0] not in NOT_SHOWN:
             groups.setdefault((row.what.partition(": ")[0], wanted(row)), []).append(row)
     return groups
 
 
+def telling(rows: list[Row]) -> list[Row]:
+    """Return all rows without a bound; of those with one the nearest to it, and all that miss it."""
+    if all(row.skipped for row in rows):
+        return rows[:1]
+    kept = [row for row in rows if row.met]
+    if not kept or len({row.unit for row in kept}) > 1:
+        return rows
+    nearest = min(kept, key=lambda row: abs(row.measured - row.wanted.value) if row.wanted and row.measured else 0.0)
+    return [row for row in rows if not row.met or row is nearest]
+
+
 def machine_lines(results: Results) -> Iterator[str]:
-    """Date, machine and versions, a line each."""
+    """Yield date, machine and versions, a line each."""
     machine = results.machine
     yield f"{machine['date']}, commit {machine['commit']}"
     yield (
@@ -133,14 +143,14 @@ def wanted(row: Row) -> str:
 
 
 def case(row: Row) -> str:
-    """Return what was measured in one case: the figure, its range, and what it was formed from."""
+    """Return what was measured in one case, with the figures of its topic."""
     name = row.what.partition(": ")[2]
     texts = _texts(row)
-    spread = texts.pop("lowest to highest", "")
-    first = [f"{of}: {value}" for of, value in texts.items()][: FIGURES.get(row.topic, 1)]
-    formed = ", ".join([spread] * bool(spread) + first)
+    texts.pop("lowest to highest", "")
+    first = [f"{of}: {value}" for of, value in texts.items()][: FIGURES.get(row.topic, 0)]
     missed = " **missed**" if row.met is False else ""
-    return f"{name}: {measured(row)}{missed}{f' ({formed})' if formed else ''}"
+    formed = f" ({', '.join(first)})" if first else ""
+    return f"{name}: {measured(row)}{missed}{formed}"
 
 
 def figures(row: Row) -> str:

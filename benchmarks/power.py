@@ -15,7 +15,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.draws import Draw, DrawnStep
+from dpaudit.checks.draws import Draw, DrawnSteps
 from dpaudit.checks.randomness import IndependenceTest
 from dpaudit.checks.sampling import RunSampling, SamplingTest
 
@@ -30,7 +30,7 @@ Doubles = NDArray[np.float64]
 
 
 class Run:
-    """What a sampler may know of the run that it draws for."""
+    """The facts about the run that a sampler may know."""
 
     def __init__(self, seed: int, batches: int, steps: int) -> None:
         self.batches, self.steps = batches, steps
@@ -53,28 +53,28 @@ Sampler = Callable[[Doubles, Run, int, int, list[int]], int]
 
 
 def by_id(scores: Doubles, u: float) -> int:
-    """The token of a uniform number, where tokens are in the order of their ids."""
+    """Return the token of a uniform number, with tokens in the order of their ids."""
     weights = np.cumsum(np.exp(scores - scores.max()))
     return min(int(np.searchsorted(weights, u * weights[-1])), len(scores) - 1)
 
 
 def honest(scores: Doubles, run: Run, batch: int, step: int, text: list[int]) -> int:
-    """Every draw has a number of its own."""
+    """Draw with a number of its own."""
     return by_id(scores, float(run.uniforms[batch, step]))
 
 
 def altered(alter: Callable[[Doubles, list[int]], Doubles]) -> Sampler:
-    """Draws honestly from other scores."""
+    """Return a sampler that draws honestly from other scores."""
     return lambda scores, run, batch, step, text: honest(alter(scores, text), run, batch, step, text)
 
 
 def top(kept: int) -> Callable[[Doubles, list[int]], Doubles]:
-    """Only the most probable tokens."""
+    """Keep the most probable tokens alone."""
     return lambda scores, text: np.where(scores >= np.sort(scores)[-kept], scores, -np.inf)
 
 
 def nucleus(share: float) -> Callable[[Doubles, list[int]], Doubles]:
-    """Only the smallest set of this probability."""
+    """Keep the smallest set of this probability alone."""
 
     def cut(scores: Doubles, text: list[int]) -> Doubles:
         weights = np.exp(scores - scores.max())
@@ -85,7 +85,7 @@ def nucleus(share: float) -> Callable[[Doubles, list[int]], Doubles]:
 
 
 def typical(share: float) -> Callable[[Doubles, list[int]], Doubles]:
-    """Only the tokens whose surprise is nearest to the entropy."""
+    """Keep the tokens alone whose surprise is nearest to the entropy."""
 
     def cut(scores: Doubles, text: list[int]) -> Doubles:
         chances = np.exp(scores - scores.max())
@@ -101,7 +101,7 @@ def typical(share: float) -> Callable[[Doubles, list[int]], Doubles]:
 
 
 def penalty(each: float, once: float) -> Callable[[Doubles, list[int]], Doubles]:
-    """So much, in logit units, off tokens that the text has: each time, and once."""
+    """Subtract, in logit units, from tokens that the text has: for each time, and once."""
 
     def lowered(scores: Doubles, text: list[int]) -> Doubles:
         times = np.bincount(text, minlength=len(scores)) if text else np.zeros(len(scores))
@@ -111,7 +111,7 @@ def penalty(each: float, once: float) -> Callable[[Doubles, list[int]], Doubles]
 
 
 def repetition(by: float) -> Callable[[Doubles, list[int]], Doubles]:
-    """Scores of tokens that the text has are divided, or multiplied where they are negative."""
+    """Divide scores of tokens that the text has; multiply negative ones."""
 
     def lowered(scores: Doubles, text: list[int]) -> Doubles:
         found = scores.copy()
@@ -123,12 +123,12 @@ def repetition(by: float) -> Callable[[Doubles, list[int]], Doubles]:
 
 
 def some(sampler: Sampler, batches: Callable[[Run, int], bool]) -> Sampler:
-    """This sampler for some batches, honest draws for the others."""
+    """Return a sampler for some batches, with honest draws for the others."""
     return lambda scores, run, batch, *rest: (sampler if batches(run, batch) else honest)(scores, run, batch, *rest)
 
 
 def numbers(of: Callable[[Run, int, int], float]) -> Sampler:
-    """Draws from the declared distribution with these numbers."""
+    """Return a sampler that draws from the declared distribution with these numbers."""
     return lambda scores, run, batch, step, text: by_id(scores, of(run, batch, step))
 
 
@@ -196,7 +196,7 @@ INDEPENDENCE: dict[str, Sampler] = {
 
 
 def alarms(sampler: Sampler, seed: int, batches: int, steps: int) -> tuple[bool, bool]:
-    """Whether a simulated run alarms: sampling.distribution, sampling.independence."""
+    """Return whether a simulated run alarms: sampling.distribution, sampling.independence."""
     run = Run(seed, batches, steps)
     places = list(run.aggregates())
     sampling, independence = RunSampling(TEMPERATURE, batches), IndependenceTest(batches, steps)
@@ -205,10 +205,10 @@ def alarms(sampler: Sampler, seed: int, batches: int, steps: int) -> tuple[bool,
         for step, place in enumerate(places):
             aggregate = np.clip(place + run.random.normal(0, 0.5, TOKENS), -CLIP, CLIP)
             token = sampler(aggregate / TEMPERATURE, run, batch, step, text)
-            drawn = DrawnStep.of(aggregate, TEMPERATURE, token, np.array(text, dtype=np.int64))
+            drawn = DrawnSteps.alone(aggregate, TEMPERATURE, token, np.array(text, dtype=np.int64))
             if drawn is not None:
-                test.add(drawn, bytes([seed % 256, batch % 256, step % 256]))
-                draws.append(Draw.of(drawn, token))
+                test.add(drawn, [bytes([seed % 256, batch % 256, step % 256])])
+                draws.append(Draw(*drawn.draws(np.array([token]))[0]))
             text.append(token)
         sampling.merge(batch, test)
         independence.take(batch, draws, [steps])
@@ -216,19 +216,22 @@ def alarms(sampler: Sampler, seed: int, batches: int, steps: int) -> tuple[bool,
 
 
 def found(kind: str, check: int, batches: int, steps: int) -> int:
-    """How many of RUNS runs of a kind the check finds; by name, which a process can be sent."""
+    """Return how many of RUNS runs of a kind the check finds.
+
+    Kinds are by name, which a process can be sent.
+    """
     sampler = (DISTRIBUTION | INDEPENDENCE)[kind]
     return sum(alarms(sampler, seed, batches, steps)[check] for seed in range(RUNS))
 
 
 def false_alarms(first: int, last: int) -> tuple[int, int]:
-    """How many honest runs of these seeds alarm, by either check."""
+    """Return how many honest runs of these seeds alarm, by either check."""
     each = [alarms(honest, 1_000_000 + seed, *HONEST_SIZE) for seed in range(first, last)]
     return sum(one for one, _ in each), sum(other for _, other in each)
 
 
 def table(title: str, kinds: dict[str, Sampler], check: int, pool: ProcessPoolExecutor) -> Iterator[str]:
-    """Lines of one table."""
+    """Yield the lines of one table."""
     counts = {kind: [pool.submit(found, kind, check, *size) for size in SIZES] for kind in kinds}
     yield f"| {title} | " + " | ".join(f"{batches} × {steps}" for batches, steps in SIZES) + " |"
     yield "|---" * (len(SIZES) + 1) + "|"

@@ -100,7 +100,7 @@ def _rows(case: str, found: Measured, raw: float, step: float, bound: Wanted | N
 
 
 def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
-    """The same steps written as they would be had every context's logits been rounded.
+    """Measure the same steps as if every context's logits had been rounded.
 
     Rounding keeps the order, so it may as well come after the central statistics are taken.
     """
@@ -144,6 +144,6 @@ def _sizes(folder: Path, steps: int) -> tuple[float, float]:
 
 
 def _raw_bytes(reader: RunReader) -> int:
-    """Bytes of one step's central order statistics as plain float32."""
+    """Return bytes of one step's central order statistics as plain float32."""
     with reader.batch(reader.batches[0]) as batch:
         return batch.step(0).arrays["central"].size * FLOAT

@@ -1,4 +1,4 @@
-"""What a benchmark yields, and the JSON that a run of all of them leaves."""
+"""Rows of benchmarks, and the JSON of a run of all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Wanted:
     value: float
 
     def met(self, measured: float) -> bool:
-        """Whether a figure keeps to it."""
+        """Return whether a figure keeps to it."""
         return measured >= self.value if self.bound == "at least" else measured <= self.value
 
 
@@ -88,12 +88,12 @@ class Results:
 
 
 def shown(value: float, unit: Unit) -> str:
-    """Three significant digits with the unit."""
+    """Return three significant digits with the unit."""
     return f"{significant(value)} {unit}"
 
 
 def significant(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return three significant digits, without an exponent."""
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")

@@ -1,7 +1,7 @@
 """docs/scaling.md: time, storage and cost at full size, step by step from the latest measurements.
 
-`python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it. What stands above the section
-on full size is written by hand, and stays.
+`python -m benchmarks.scaling` prints the arithmetic; `python -m benchmarks --page` writes the page. What stands above
+the section on full size is written by hand, and stays.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class Given(NamedTuple):
     factor: Factor
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.factor}{' (assumed)' if self.source.startswith(ASSUMED) else ''}"
+
 
 ASSUMED = "**assumed**"
 PRICE = f"{ASSUMED} on 2026-11-21: no quote; put your own"
@@ -89,16 +92,21 @@ FLOAT = Factor(4, "bytes")
 PAPER, MANY = Factor(1_700, "batches"), Factor(1e6, "batches")
 SETTING = """\
 At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
-need 64 million records at one a context; the same arithmetic gives the last column.
+need 64 million records. `python -m benchmarks.scaling` prints each line's arithmetic.
 """
+
+#: Lines of the arithmetic that the page shows.
+SHOWN = (
+    *("steps", "tokens passed through the model", "one GPU (assumed)", "write, one core", "audit, one core"),
+    *("record, without loss", "record on a grid", "for comparison, generate on the measured machine", "**cost**"),
+)
 
 #: Begins what is made here.
 HEADING = "## At full size: time, storage and cost"
 
 INTRODUCTION = """\
-Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not measured is listed with
-its source, at the top of `benchmarks/scaling.py` (`python -m benchmarks --page` writes this section anew). **No GPU was
-at hand**: figures of GPUs follow from data sheets and assumptions.
+Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. **No GPU was at hand**: figures of
+GPUs follow from data sheets and assumptions.
 """
 
 PROPORTION = f"""\
@@ -108,13 +116,12 @@ grows in proportion.
 
 CONCLUSION = """\
 Batches share nothing: twice the GPUs or cores take half the time, down to one batch each. The GPU's work grows with the
-number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k. An
-audit needs neither GPU nor model. A grid, declared before the run, makes storage smaller."""
+number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured.
+    """The measured rates.
 
     Attributes:
         aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
@@ -134,7 +141,11 @@ class Rates:
 
     @classmethod
     def of(cls, results: Results) -> Rates:
-        """From a whole run's results. Raises ValueError when a row is missing."""
+        """Read a whole run's results.
+
+        Raises:
+            ValueError: a row is missing.
+        """
 
         def figure(topic: str, what: str, name: str) -> float:
             return float(results.row(topic, what).figures[name])
@@ -178,7 +189,7 @@ class Sheet:
 
 
 def rendered(results: Results) -> str:
-    """The page: what was written by hand, as it stands, and the section on full size."""
+    """Return the page: the text written by hand, and the section on full size."""
     by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     return by_hand + "\n".join(_lines(results)) + "\n"
 
@@ -189,14 +200,22 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
-    yield from ("", "### Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
-    yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
+    named = "; ".join(map(str, GIVEN))
+    yield from ("", f"Not measured, with sources at the top of `benchmarks/scaling.py`: {named}.")
     yield from ("", "### The paper's full setting, and a million texts", "", SETTING)
-    yield from ("| what | arithmetic | result | a million texts |", "|---|---|---|---|")
-    sheets = (_worked_out(rates, machine["cores"], texts).lines for texts in (PAPER, MANY))
-    for (what, arithmetic, result), (_, _, many) in zip(*sheets, strict=True):
-        yield f"| {what} | {arithmetic} | {result} | {many} |"
+    yield from ("| what | result | a million texts |", "|---|---|---|")
+    for what, _, result, many in worked_out(results):
+        if what in SHOWN:
+            yield f"| {what} | {result} | {many} |"
     yield from ("", CONCLUSION)
+
+
+def worked_out(results: Results) -> Iterator[tuple[str, str, Factor, Factor]]:
+    """Yield what each line is, its arithmetic, and its result in the paper's setting and for a million texts."""
+    rates, cores = Rates.of(results), results.machine["cores"]
+    sheets = (_worked_out(rates, cores, texts).lines for texts in (PAPER, MANY))
+    for (what, arithmetic, result), (_, _, many) in zip(*sheets, strict=True):
+        yield what, arithmetic, result, many
 
 
 def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
@@ -267,4 +286,5 @@ def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
 
 
 if __name__ == "__main__":
-    print(rendered(Results.read(RESULTS)), end="")
+    for line, derivation, figure, _ in worked_out(Results.read(RESULTS)):
+        print(f"{line}: {derivation} = {figure}")

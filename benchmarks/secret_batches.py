@@ -1,8 +1,9 @@
-"""What secret batches buy: the tables of docs/secret-batches.md, from settings alone.
+"""The gain of secret batches: the tables of docs/secret-batches.md, from settings alone.
 
 python -m benchmarks.secret_batches [PART ...]
 
-Every figure is an upper bound by dpaudit's own accountant, rounded up; numbers of texts are of whole rounds.
+Every figure is an upper bound by dpaudit's own accountant, rounded up; numbers of texts are of
+whole rounds.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def accountant(
 
 
 def levels(found: ReleaseAccountant, tokens: int, delta: float) -> tuple[float, float]:
-    """Epsilon at the release level and at the batch level."""
+    """Return epsilon at the release level and at the batch level."""
     return found.epsilon(tokens, delta), found.batch_level(tokens, delta).epsilon
 
 
 def normal_mu(epsilon: float, delta: float) -> float:
-    """By how many standard deviations a normal output may move within (epsilon, delta)."""
+    """Return how many standard deviations a normal output may move within (epsilon, delta)."""
     low, high, normal = 0.0, 1.0 + 2 * epsilon, NormalDist()
     for _ in range(60):
         mu = (low + high) / 2
@@ -63,7 +64,7 @@ def paper_tokens(records: int, claimed: float) -> tuple[float, int, float]:
 
 
 def paper() -> Iterator[str]:
-    """All twelve rows of the paper, had it hashed its records in secret, and its clustered rows."""
+    """Yield the paper's twelve rows, had it hashed its records in secret, and clustered rows."""
     yield "| data | claimed | one batch, optimal | release, no labels (B) | release, labels (B) | clusters (B) |"
     yield "|---|---|---|---|---|---|"
     for name, (records, labels, clusters) in PAPER.items():
@@ -79,7 +80,7 @@ def paper() -> Iterator[str]:
 
 
 def yields() -> Iterator[str]:
-    """How many texts an epsilon buys, by records, clip and epsilon."""
+    """Yield how many texts an epsilon buys, by records, clip and epsilon."""
     heads = " | ".join(f"clip {clip:g}: {', '.join(f'{each:g}' for each in EPSILONS)}" for clip in CLIPS)
     yield f"| records (batches) | {heads} |"
     yield "|---" * (1 + len(CLIPS)) + "|"
@@ -112,7 +113,7 @@ def users() -> Iterator[str]:
 
 
 def rule() -> Iterator[str]:
-    """The rule of thumb beside the accountant: clip 2, 40 tokens, temperature .7."""
+    """Yield the rule of thumb beside the accountant: clip 2, 40 tokens, temperature .7."""
     yield "| batches | epsilon | rule of thumb | accountant |"
     yield "|---|---|---|---|"
     eta = bounded_range(2.0, 0.7, SIZE, _ADD)

@@ -73,7 +73,7 @@ class Run:
     options: tuple[str, ...] = ()
 
     def start(self) -> ForkServerProcess:
-        """`dpaudit generate` in a process of its own."""
+        """Start `dpaudit generate` in a process of its own."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         process = context.Process(target=_generate, args=(self.config, self.path, self._log, self.options))
@@ -135,7 +135,11 @@ class Run:
         return len(self._batches())
 
     def prove(self) -> None:
-        """Raises BrokenError unless the finished run is whole, and holds nothing else."""
+        """Require that the finished run is whole, and holds nothing else.
+
+        Raises:
+            BrokenError: it is not.
+        """
         wanted = [f"{batch:08d}.zip" for batch in range(BATCHES * len(LABELS))]
         found = sorted(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir())
         if found != sorted([*FILES, *(f"steps/{name}" for name in wanted)]):
@@ -160,12 +164,12 @@ class Run:
 
 
 def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many times, over as many runs as it takes, and prove each run.
+    """Kill `kills` times, over as many runs as it takes, and prove each run.
 
     Args:
         folder: where the model, the data and the runs go; a run that is proved is deleted.
         kills: how many.
-        moments: where the moments come from.
+        moments: the source of the moments.
         tell: told of every life.
 
     Returns:
@@ -252,7 +256,11 @@ def write_config(folder: Path) -> Path:
         "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
         "prompt": {"max_example_tokens": 24},
         "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES // ROUNDS, "rounds": ROUNDS},
-        "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+        "mechanism": {
+            "contribution": {"kind": "logits", "clip": 4.0},
+            "aggregator": {"kind": "median"},
+            "temperature": 1.0,
+        },
         "decoding": {"max_tokens": TOKENS},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
@@ -262,7 +270,7 @@ def write_config(folder: Path) -> Path:
 
 
 def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> None:
-    """The command in a process of its own; what it says goes to the log."""
+    """Run the command in a process of its own; its output goes to the log."""
     from dpaudit.cli import main
 
     with log.open("w", encoding="utf-8") as file:

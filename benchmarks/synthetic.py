@@ -28,6 +28,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    Decoding,
     KeyedHash,
     Manifest,
     Model,
@@ -36,7 +37,6 @@ from dpaudit.runs import (
     Record,
     RunWriter,
     Step,
-    Stopping,
     aggregate_digest,
     data_digest,
 )
@@ -87,7 +87,7 @@ def write_run(path: Path, shape: Shape) -> None:
 
 
 def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple[Step, int]:
-    """A step after these tokens, and where its token stands in the support."""
+    """Return a step after these tokens, and the place of its token in the support."""
     mechanism, part = shape.mechanism, PublicPart()
     # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
     common = np.random.default_rng(tokens) if mechanism.contribution.anchored else random
@@ -108,7 +108,7 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
 
 
 def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float) -> tuple[int, float]:
-    """A token from softmax(aggregate / temperature), and its log-probability."""
+    """Draw a token from softmax(aggregate / temperature), with its log-probability."""
     scores = aggregate.astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
     cumulated = np.cumsum(weights)
@@ -119,7 +119,8 @@ def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperat
 def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
     """Return records that fill each generated batch; the keyed hash has twice as many batches.
 
-    An auditor checks the hash, so records are made up until every batch has its contexts.
+    Each of these gets its contexts. An auditor checks the hash, so records are made up until every
+    batch has them.
     """
     places, wanted = keyed.of_round(0), dict.fromkeys(range(shape.batches), shape.contexts)
     found = []
@@ -147,8 +148,8 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
             generate_per_label=shape.batches,
             key=key.hex(),
         ),
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=shape.steps),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=shape.steps),
         record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),

@@ -52,20 +52,27 @@ class Workload:
         This is what which-mechanism.md recommends. Its texts may not end before their longest, as
         they would soon: prompts would take most of the time.
         """
-        support = {"kind": "public-top-k", "size": TOP}
-        mean = {"aggregator": "mean", "divisor": float(self.contexts)}
-        config = self.config(
-            clip=2.0, temperature=1.0, tokens=tokens, contribution="differences", support=support, **mean
-        )
+        parts = {
+            "contribution": {"kind": "differences", "clip": 2.0},
+            "aggregator": {"kind": "mean", "divisor": float(self.contexts)},
+            "support": {"kind": "public-top-k", "size": TOP},
+        }
+        config = self.config(clip=2.0, temperature=1.0, tokens=tokens, **parts)
         longest = config.decoding.model_copy(update={"least_tokens": config.decoding.max_tokens})
         return config.model_copy(update={"decoding": longest})
 
     def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
         """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
-        `more`: other fields of the mechanism.
+        They are slices of the data, for claims per context. `more` is other fields of the
+        mechanism.
         """
-        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
+        mechanism = {
+            "contribution": {"kind": "logits", "clip": clip},
+            "aggregator": {"kind": "median"},
+            "temperature": temperature,
+            **more,
+        }
         return Config.model_validate(
             {
                 "data": {"path": str(self.data), "labels": [LABEL]},
@@ -81,7 +88,7 @@ class Workload:
 
 
 def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
-    """SmolLM2 on BBC News, or a tiny model on made-up words. Also the model, loaded.
+    """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
 
     Args:
         folder: where the data goes, and the tiny model.

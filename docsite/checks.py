@@ -14,6 +14,8 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 _MOST_FAULTS = 3
 _ROW = re.compile(r"^\| (?P<checks>`[^|]+`) \| (?P<faults>[^|]+) \|$", re.MULTILINE)
 _CHECK = re.compile(r"`([a-z.-]+)`")
+#: Ends a row that does not name all of its faults.
+_MORE = re.compile(r"(\d+) more")
 _ABOUT = """\
 # Checks
 
@@ -69,7 +71,7 @@ def with_links_to_checks(markdown: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Plain words as one line of Markdown. Code between backticks stays as it is."""
+    """Return plain words as one line of Markdown, with code between backticks unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
     return "".join(parts)
@@ -80,10 +82,13 @@ def _anchor(checks: list[str]) -> str:
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
-    """The faults that few other checks find come first."""
-    first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
+    """Put the faults that few other checks find first."""
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
+    names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
+    first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
     named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
-    more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
+    left = sum(unnamed) + len(names) - len(first)
+    more = f" and {left} more" if left else ""
     return f"runs with a planted fault: {named}{more}" if found else ""
 
 

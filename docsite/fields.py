@@ -47,7 +47,7 @@ class Fields(Extension):
     """mkdocs.yml loads it."""
 
     def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
-        """Once all modules are there, for the names of types lead from one to another."""
+        """Describe fields once all modules are there, for the names of types lead to each other."""
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
                 # Such a package offers what it imports of ours.
@@ -74,14 +74,15 @@ def _classes(module: Module) -> Iterator[Class]:
 def _sections(cls: Class) -> Iterator[DocstringSection]:
     assert cls.docstring is not None
     meanings: dict[str, str] = {}
-    for section in parse_google(cls.docstring, warnings=False):
-        if isinstance(section, DocstringSectionAttributes):
-            for entry in section.value:
-                # One entry may name several fields; griffe takes the second name for a type.
-                names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
-                meanings |= dict.fromkeys(names, entry.description)
-        else:
-            yield section
+    for part in [*reversed(cls.mro()), cls]:
+        for section in parse_google(part.docstring, warnings=False) if part.docstring else ():
+            if isinstance(section, DocstringSectionAttributes):
+                for entry in section.value:
+                    # One entry may name several fields; griffe takes the second name for a type.
+                    names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
+                    meanings |= dict.fromkeys(names, entry.description)
+            elif part is cls:
+                yield section
     shown = [
         DocstringParameter(
             name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value
@@ -100,7 +101,7 @@ def _has_fields(cls: Class) -> bool:
 
 
 def _kind(annotation: Any, cls: Class) -> Any:
-    """A type, with what our names for types stand for, and its limits in signs."""
+    """Return a type, with its aliases resolved, and its limits in signs."""
     if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(f"{cls.package.name}."):
         meant = cls.modules_collection[annotation.canonical_path]
         return _kind(meant.value, cls) if isinstance(meant, Attribute) else annotation
@@ -122,7 +123,7 @@ def _kind(annotation: Any, cls: Class) -> Any:
 
 
 def _value(limit: Any) -> str:
-    """A number in place of the name that the code has for it."""
+    """Return a number in place of its name in the code."""
     if not isinstance(limit, ExprName):
         return str(limit)
     assert isinstance(limit.parent, Object)

@@ -25,6 +25,16 @@ EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
 SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
+#: Of pages that show the fields of a file: `::: fields MODULE`.
+FIELDS = """\
+    options:
+      filters: ["!^[a-z_]", "!^[A-Z_]+$"]
+      heading_level: 2
+      members_order: source
+      parameter_headings: true
+      show_bases: false
+"""
+_FIELDS = re.compile(r"^::: fields (?P<module>[\w.]+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
 _LANGUAGES = {".cff": "yaml", ".ipynb": "json", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
@@ -51,6 +61,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if path == "faults.md":
         markdown = with_links_to_checks(markdown)
+    markdown = _FIELDS.sub(rf"::: \g<module>\n{FIELDS}", markdown)
     origins = {page: origin for origin, page in ROOT_PAGES.items()}
     return with_site_links(origins.get(path, f"docs/{path}"), path, markdown)
 
@@ -63,7 +74,7 @@ def site_path(path: str) -> str:
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 import click
 from click.shell_completion import shell_complete
@@ -28,7 +29,7 @@ from dpaudit.commands.lab import lab
 from dpaudit.commands.record import record
 from dpaudit.commands.release import release
 from dpaudit.commands.report import replay, report, verify
-from dpaudit.commands.terminal import Session, discard_rest, is_closed_pipe, prepare_streams, tell
+from dpaudit.commands.terminal import Session, prepare_streams, reader_left, tell
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
@@ -80,14 +81,14 @@ def main(arguments: list[str] | None = None) -> None:
     session = Session()
     code = _exit_code(sys.argv[1:] if arguments is None else arguments, session)
     # A verdict stands whoever reads it; a success needs its output to be whole.
-    if not code and session.reader_left:
+    if not code and reader_left():
         code = UNREAD
     if code is not None:
         sys.exit(code)
 
 
 def _exit_code(arguments: list[str], session: Session) -> int | None:
-    """Run a command, and say what went wrong. None where it came to its end and named no exit code."""
+    """Run a command, and report its error; None if it ended and named no exit code."""
     try:
         return _run(arguments, session)
     except SystemExit as left:
@@ -111,11 +112,6 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
 
         extra, what = ("generate", "generate runs") if arguments[:1] != ["release"] else ("release", "write releases")
         tell(f"dpaudit: {error.name} is not installed. {installing(extra)} to {what}.")
-    except BrokenPipeError as error:
-        if is_closed_pipe(sys.stdout):
-            discard_rest(sys.stdout)
-            return UNREAD
-        tell(f"dpaudit: {error}. Try again.")
     except OSError as error:
         if error.errno is None:  # a library's own, of a file that it does not understand
             _show_traceback()
@@ -131,7 +127,10 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
 
 
 def _run(arguments: list[str], session: Session) -> int | None:
-    """Run a command. Unusable input is told; all other errors are raised, those of imports among them."""
+    """Run a command, and report unusable input.
+
+    All other errors are raised, those of imports among them.
+    """
     from dpaudit.errors import InputError  # a second's imports, which may fail or be interrupted
 
     if asked := os.environ.get(COMPLETION):
@@ -169,10 +168,8 @@ def _show(error: click.ClickException) -> None:
         message = " ".join(message.split())
     # It may repeat an argument, such as a file's name.
     said = click.UsageError(in_a_line(message), error.ctx if isinstance(error, click.UsageError) else None)
-    try:
+    with suppress(OSError):  # standard error has no room
         said.show()
-    except OSError:
-        discard_rest(sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 from dpaudit.recording import HashedRecords, RecordedBatch, Recorder, hashed_records
-from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, Stopping
+from dpaudit.runs import Decoding, InputError, Manifest, Model, Origins, Prompt, Record
 
 # Public: all that was fixed without looking at a record.
 START = "."
 WORDS = [START, "the", "a", "cat", "dog", "fox", "mat", "moon", "sat", "saw", "on"]
 CLIP, TEMPERATURE, LENGTH = np.float32(2), 0.5, 30
-MECHANISM = Mechanism.model_validate({"aggregator": "median", "clip": float(CLIP), "temperature": TEMPERATURE})
+MECHANISM = Mechanism(contribution=TopClippedLogits(clip=float(CLIP)), aggregator=Median(), temperature=TEMPERATURE)
 BATCHES, GENERATED = 6, 4  # records are hashed into 6 batches; the first 4 are generated
 
 # Private: every record is six of these sentences.
@@ -74,8 +74,8 @@ def manifest(placed: HashedRecords) -> Manifest:
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH),
         record=Record(vocabulary=len(WORDS), contexts=True),
         model=Model(name="bigrams of a record"),
         prompt=Prompt(template="a record and the last word"),

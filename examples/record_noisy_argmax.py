@@ -16,13 +16,9 @@ from dpaudit.runs import Claim
 
 few_shot = Mechanism.model_validate(
     {
-        "contribution": "probabilities",
-        "aggregator": "mean",
-        "clip": 1.0,
-        "divisor": 10.0,
-        "draw": "noisy-argmax",
-        "noise_multiplier": 2.0,
-        "sampling_rate": 0.3,
+        "contribution": {"kind": "probabilities", "clip": 1.0},
+        "aggregator": {"kind": "mean", "divisor": 10.0},
+        "draw": {"kind": "noisy-argmax", "noise_multiplier": 2.0, "sampling_rate": 0.3},
         "temperature": 1.0,
     }
 )

@@ -12,21 +12,21 @@ from dpaudit.accounting import ApproximateAccountant
 from dpaudit.auditing import audit_run
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import Recorder, hashed_records
-from dpaudit.runs import Claim, Stopping
+from dpaudit.runs import Claim, Decoding
 
 CLIP, DIVISOR, THRESHOLD, NOISE, PRIVATE, TOKENS = 2.0, 35.0, 0.5, 0.2, 60, 240
 test_first = Mechanism.model_validate(
     {
-        "contribution": "differences",
-        "aggregator": "mean",
-        "clip": CLIP,
-        "divisor": DIVISOR,
+        "contribution": {"kind": "differences", "clip": CLIP},
+        "aggregator": {"kind": "mean", "divisor": DIVISOR},
         "temperature": 1.0,
-        "draw": "sparse-vector",
-        "threshold": THRESHOLD,
-        "threshold_noise": NOISE,
-        "private_tokens": PRIVATE,
-        "public_temperature": 1.0,
+        "draw": {
+            "kind": "sparse-vector",
+            "threshold": THRESHOLD,
+            "threshold_noise": NOISE,
+            "private_tokens": PRIVATE,
+            "public_temperature": 1.0,
+        },
     }
 )
 accountant = ApproximateAccountant.of(test_first, ContextChange("add_remove"))
@@ -87,7 +87,7 @@ def record_run(path, **fault):
             "mechanism": test_first,
             "claim": claim,
             "record": toy.Record(vocabulary=11, contexts=True, dtype="float64"),
-            "stopping": Stopping(max_tokens=15, sequences=(), tokens_per_batch=TOKENS),
+            "decoding": Decoding(max_tokens=15, sequences=(), tokens_per_batch=TOKENS),
         }
     )
     with Recorder.create(path, settings, placed.assignment, tokenizer_json=toy.tokenizer().to_str()) as recorder:

@@ -13,10 +13,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange, Mean, Mechanism, TopClippedLogits
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
 from dpaudit.runs import (
     Claim,
+    Decoding,
     InputError,
     Manifest,
     Model,
@@ -25,15 +26,14 @@ from dpaudit.runs import (
     Prompt,
     Record,
     SecretBatches,
-    Stopping,
 )
 
 # Public: all that was fixed without looking at a text.
 PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
 CLIP, TEMPERATURE, DIVISOR, LENGTH, DELTA = 10.0, 1.0, 8.0, 20, 1e-5
 BATCHES, GENERATED = 2, 2
-MECHANISM = Mechanism.model_validate(
-    {"aggregator": "mean", "clip": CLIP, "temperature": TEMPERATURE, "divisor": DIVISOR}
+MECHANISM = Mechanism(
+    contribution=TopClippedLogits(clip=CLIP), aggregator=Mean(divisor=DIVISOR), temperature=TEMPERATURE
 )
 
 
@@ -58,8 +58,8 @@ def manifest(placed, name, vocabulary, end):
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH, sequences=((end,),)),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH, sequences=((end,),)),
         record=Record(vocabulary=vocabulary, dtype="float64", contexts=True),
         model=Model(name=name),
         prompt=Prompt(template="another one like it"),

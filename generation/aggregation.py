@@ -38,8 +38,8 @@ def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: 
 
     Args:
         logits: [n, V], n >= 0.
-        public: what the step takes from the public prompt. Columns are aggregated one by one, so a support equals
-            truncating the aggregate.
+        public: the step's part of the public prompt. Columns are aggregated one by one, so a
+            support equals truncating the aggregate.
         mechanism: the run's.
         width: central order statistics to keep on each side, where the mechanism records such.
 
@@ -53,16 +53,18 @@ def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: 
     rows = _Rows(logits, public, mechanism.contribution)
     blocks = each(rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width))
     arrays = {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
-    return arrays if public.anchor is None else arrays | {ANCHOR: public.anchor}
+    if public.anchor is None:
+        return arrays
+    return arrays | {ANCHOR: public.anchor}
 
 
 def contributions(logits: Logits, public: PublicPart, contribution: Contribution) -> Floats:
-    """What every context gives, float32 [n, S] in [-clip, clip].
+    """Return every context's contribution, float32 [n, S] in [-clip, clip].
 
     Args:
         logits: [n, V]; -inf marks tokens that a model rules out.
-        public: what the step takes from the public prompt. What the paper's contribution needs of whole rows is taken
-            over all V, and what an anchored one needs over the support.
+        public: the step's part of the public prompt. Constants of whole rows are taken over all V
+            for the paper's contribution, and over the support for an anchored one.
         contribution: of the run's mechanism.
 
     Raises:
@@ -119,6 +121,9 @@ class _Rows:
     Attributes:
         shape: [n, S].
         blocks: of the S columns, for all threads.
+
+    Raises:
+        ValueError: logits are no numbers.
     """
 
     def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
@@ -126,7 +131,9 @@ class _Rows:
         if contribution.over_support and support is not None:  # rows are looked at over the support alone
             where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
             logits, support = logits[:, where], None
-        array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
+        if isinstance(logits, torch.Tensor):
+            logits = logits.detach().to("cpu", torch.float32).numpy()
+        array: Floats = logits
         n, vocabulary = array.shape
         self._logits, self._support, self._contribution = array, support, contribution
         self._anchor = public.anchor
@@ -137,8 +144,9 @@ class _Rows:
         self.blocks = slices(self.shape[1], even_blocks(self.shape[1], LEAST_COLUMNS, most))
 
     def contributions(self, block: slice) -> Floats:
-        """Of some of the S columns: [n, columns]."""
-        kept = self._logits[:, block] if self._support is None else self._logits.take(self._support[block], axis=1)
+        """Return the contributions [n, columns] in some of the S columns."""
+        kept = self._logits
+        kept = kept[:, block] if self._support is None else kept.take(self._support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
         anchor = None if self._anchor is None else self._anchor[block]
         self._contribution.write(kept, self._row_constants, anchor, out)
@@ -149,7 +157,7 @@ class _Rows:
 
 
 def _on_device(logits: Logits, public: PublicPart, contribution: Contribution) -> torch.Tensor | None:
-    """Contributions on another device than the CPU; None where they are worked out here."""
+    """Return contributions on another device than the CPU; None to work them out here."""
     if not isinstance(logits, torch.Tensor) or logits.device.type == "cpu" or not len(logits):
         return None
     return contribution.on_device(logits, public.support)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,10 +23,10 @@ from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
     declared_batching,
+    declared_decoding,
     declared_privacy,
     declared_record,
     declared_sampling,
-    declared_stopping,
     ex_post_claim,
     expected_clusters,
     require_apart,
@@ -56,7 +57,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
-from dpaudit.runs.manifest import Stopping
+from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage
 
 #: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
@@ -67,8 +68,7 @@ FULL, TASKS = 2, 8
 class Ready:
     """A run that is ready to be generated, or to go on.
 
-    The `manifest` is as this process's config, data and model make it. `clusters` are those that
-    records are placed by; `repeated` rows of the data have the text and label of another.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
     `canaries` are among the records, or out of them.
     """
 
@@ -100,7 +100,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
@@ -123,7 +123,7 @@ def generate(
         raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
-    require_apart(config.decoding.randomness, out)
+    require_apart(config.sampling, out)
     ready = _ready(config, begun, progress, spent)
     of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
@@ -144,7 +144,7 @@ def generate(
     with opened as writer:
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
-        seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        seed = revealed_seed(config.sampling, writer.manifest)
         if stop_after is not None:
             writer.stop_after(stop_after)
         if begun is not None:
@@ -186,7 +186,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -214,11 +214,12 @@ def _ready(
     elif earlier.commitments:
         secret = False
     free = free_memory(device_of(config.model))
-    sampling = declared_sampling(config.decoding)
+    sampling = declared_sampling(config.sampling)
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
-    model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    model, prompts, decoding = prompting(config)
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -251,7 +252,7 @@ def _ready(
         clustering,
         model,
         prompts,
-        stopping,
+        decoding,
         sampling,
         rows,
         canaries,
@@ -269,7 +270,7 @@ class Prompting(NamedTuple):
 
     model: LanguageModel
     prompts: Prompts
-    stopping: Stopping
+    decoding: Decoding
 
 
 def prompting(config: Config) -> Prompting:
@@ -281,12 +282,13 @@ def prompting(config: Config) -> Prompting:
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
+    ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))
+    examples, decoding = read_public_examples(config), declared_decoding(config, ends)
     fewest = config.mechanism.support.size or 1
-    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
+    rules = ForbiddenTokens(config.decoding, decoding.sequences, model.vocabulary, fewest, model.tokenizer_json)
     prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
     _require_room(config, model, prompts.places)
-    return Prompting(model, prompts, stopping)
+    return Prompting(model, prompts, decoding)
 
 
 def _generate(
@@ -310,18 +312,20 @@ def _generate(
         unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
         make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -329,14 +333,14 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     begun = RunReader(location)
     ready = _ready(config, begun)
     require_same_logits(begun.name, begun.manifest, ready.manifest)
-    seed = revealed_seed(config.decoding.randomness, begun.manifest)
+    seed = revealed_seed(config.sampling, begun.manifest)
     store = BatchStore(location, begun.manifest)
     worker = Worker(store, ready.records.batches, ready.model, ready.prompts, seed)
     return lambda batches: list(worker.run(batches, silent))
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
@@ -376,4 +380,5 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
         if prompt.text is not None and places - examples > model.positions:
             raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

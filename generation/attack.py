@@ -37,7 +37,7 @@ LOUD = 1000.0
 
 
 def declared_step(mechanism: Mechanism) -> StepMechanism:
-    """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
+    """Return the mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, public: PublicPart) -> Doubles:
         arrays = aggregated(logits, public, mechanism)
@@ -99,7 +99,8 @@ def attack(
     worst = None
     if beyond:
         loss, fall, rise = max(beyond, key=lambda text: text.excess)
-        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), fall if loss > 0 else rise))
+        bound = fall if loss > 0 else rise
+        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), bound))
         worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
     return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
 
@@ -116,7 +117,7 @@ class _Text(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How far the log-ratio lies beyond its bound in either direction; negative inside."""
+        """The distance of the log-ratio beyond its bound in either direction; negative inside."""
         return max(self.loss - self.fall, -self.loss - self.rise)
 
 
@@ -158,7 +159,8 @@ def _neighbours(
 
     The canary is one more context, or takes the first context's place.
     """
-    first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
+    replaced = 0 if relation == "add_remove" else 1
+    first, kept = logits[:replaced], logits[replaced:-1]
     added = logits[-1:]
     if canary != "record":
         # The adversary knows all other contexts, so it can aim at what they make likeliest.
@@ -173,8 +175,8 @@ def _neighbours(
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
     """Return a context that moves one token against all others, as far as clipping allows: [1, V].
 
-    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost"), but for differences,
-    which no probabilities take all the way up.
+    It is [1, V]. Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md,
+    "Exact cost"), but for differences, which no probabilities take all the way up.
     """
     low, high = -LOUD * clip, 0
     row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)

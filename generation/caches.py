@@ -1,7 +1,6 @@
 """Caches by content, in the user's cache folder: embeddings and figures.
 
-Embeddings are found by text and model, figures by all that they rest on. Both are as private as
-what they were computed from, and their files are their owner's alone.
+Both are as private as what they were computed from, and their files are their owner's alone.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class VectorCache:
         write_private(path, content, remedy)
 
     def _parts(self, settings: str, dimensions: int) -> Iterator[tuple[NDArray[np.uint8], Vectors]]:
-        """Digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
+        """Yield digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
         for path in sorted(self._settings_folder(settings).glob(f"*{_SUFFIX}")):
             try:
                 yield _read(path, dimensions)
@@ -105,7 +104,11 @@ class VectorCache:
 
 
 def _read(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], Vectors]:
-    """A part. Raises ValueError when it is not what was written."""
+    """Read a part.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
     try:
         content = path.read_bytes()
         if _digest_of(content) != path.name.removesuffix(_SUFFIX):
@@ -124,7 +127,7 @@ def _digest_of(content: bytes) -> str:
 
 
 def key_of(**parts: Any) -> str:
-    """A digest of everything that a figure depends on, by name; values are JSON's."""
+    """Return a digest of everything that a figure depends on, by name; values are JSON's."""
     text = json.dumps({"format": _FORMAT, **parts}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -149,7 +152,7 @@ class ScoreCache:
         require_place(self._folder / "figures.json", _REMEDY)
 
     def find(self, key: str, names: tuple[str, ...]) -> Figures | None:
-        """The figures of these names, all finite; None where they are not known."""
+        """Return the figures of these names, all finite; None if they are not known."""
         with suppress(OSError, ValueError, RecursionError):
             handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:

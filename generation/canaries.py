@@ -37,14 +37,14 @@ WORDS_EACH, REPEATED = 3, 12
 
 
 def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
-    """Draw a new run's canaries, read a begun run's, or return None where a config asks for none.
+    """Draw a new run's canaries, read a begun run's, or return None if a config asks for none.
 
     Raises:
         InputError: the run has begun with other ones.
     """
     wanted = config.privacy.canaries
     if begun is None:
-        return None if wanted is None else _drawn(batching, wanted)
+        return None if wanted is None else _draw_canaries(batching, wanted)
     committed = begun.manifest.canaries
     if wanted != (None if committed is None else committed.count):
         problem = "the run there was started with another privacy.canaries."
@@ -53,8 +53,10 @@ def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> 
 
 
 def included(canaries: Canaries | None) -> Iterable[Record]:
-    """Those that are in the data."""
-    return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
+    """Return the canaries that are in the data."""
+    if canaries:
+        return [_record(canary) for canary in canaries.canaries if canary.included]
+    return []
 
 
 def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
@@ -76,7 +78,7 @@ def _record(canary: Canary) -> Record:
     return Record(canary.label, canary.text)
 
 
-def _drawn(batching: Batching, count: int) -> Canaries:
+def _draw_canaries(batching: Batching, count: int) -> Canaries:
     """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
     draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
     draw.shuffle(labels)

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -17,24 +17,28 @@ from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
-from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
-from dpaudit.runs import DecodingRules, InputError
+from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, clash
+from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
-    MAX_CANARIES,
-    MAX_CENTERS,
     MAX_CONTEXTS,
-    MAX_END,
-    MAX_ROUNDS,
-    MAX_TEMPLATE,
     MAX_TOKENS,
-    Digest,
-    MadeBy,
+    BatchingSettings,
+    ClusteringSettings,
+    Count,
+    DataSettings,
+    Label,
+    ModelSettings,
+    NotEmpty,
     NotNegative,
     Origin,
+    Origins,
+    PrivacySettings,
+    PromptSettings,
     PublicExamples,
-    TrainedOnRecords,
+    SamplingSettings,
+    Settings,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -52,55 +56,39 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: Fields whose value no error shows.
+_SECRETS = ("batching.key", "sampling.seed")
 #: In a location: one of several types that a value may have.
 _TYPE = re.compile(r"\[|constrained")
+#: Marks a field of a config that run.json does not repeat: it says where files lie, how a process runs, or what
+#: generation resolves and records itself.
+UNRECORDED: Final = "unrecorded"
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
-Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1)]
 #: What a file can be called: nothing with a zero byte.
 _File = Annotated[str, Field(pattern=r"^[^\x00]+$")]
-Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 #: What groups records that have no labels: none of a config's labels is empty.
 NO_LABELS = ("",)
 #: See `ModelConfig`.
 CoupledRows = Literal["alone", "batch"]
 
 
-class DataConfig(Fields):
-    """Where the private records are.
+class DataConfig(DataSettings):
+    """Where the private records are, and what is read of them.
 
     Attributes:
         path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of LABEL/*.txt (without labels,
             of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
-        config: the dataset's configuration, where it has several.
-        split: the dataset's split.
-        text, label: column names.
-        user: the column that says whose record it is, for claims per user.
         labels: the public list of labels; it must not be read off the private records. Left out where there are none:
             then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
-        label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
-        other_labels: what becomes of rows with any other label, or with none: refuse them all, or skip each of them.
-        delimiter: what separates the fields of a .csv; null for the first of comma, semicolon, tab and | that gives its
-            first line the columns named here.
-        encoding: of files of text; null for UTF-8, or what a file begins by saying that it is.
     """
 
-    path: Name | None = None
-    dataset: Name | None = None
-    config: Name | None = None
-    split: Name | None = None
-    text: Name = "text"
-    label: Name = "label"
-    user: Name | None = None
-    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
-    label_values: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
-    other_labels: Literal["refuse", "skip"] = "refuse"
-    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
-    encoding: Name | None = None
+    path: Annotated[NotEmpty | None, UNRECORDED] = None
+    dataset: Annotated[NotEmpty | None, UNRECORDED] = None
+    label: NotEmpty = "label"
+    labels: Annotated[Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None, UNRECORDED] = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -143,53 +131,38 @@ class DataConfig(Fields):
         return self
 
 
-class ModelConfig(Fields):
-    """The language model.
+class ModelConfig(ModelSettings):
+    """The language model, and how it runs; run.json says what came of that.
 
     Attributes:
-        name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
         dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where the device
             computes in it, about twice as fast, and keeps the rows of a pass apart; float32 elsewhere.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and the device can use.
-        trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
-            remembers of them no epsilon here covers.
         coupled_rows: what becomes of contexts where the model lets one move another's last bits, as mixtures of experts
             do: each goes through alone, or with its batch, which is faster and more than the claim covers.
     """
 
-    name: Name
-    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    trained_on_records: TrainedOnRecords = "unknown"
-    coupled_rows: CoupledRows = "alone"
+    name: NotEmpty
+    dtype: Annotated[Literal["float32", "bfloat16", "auto"], UNRECORDED] = "float32"
+    device: Annotated[Literal["auto", "cpu", "cuda"], UNRECORDED] = "auto"
+    rows: Annotated[Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None, UNRECORDED] = None
+    coupled_rows: Annotated[CoupledRows, UNRECORDED] = "alone"
 
 
-class PromptConfig(Fields):
+class PromptConfig(PromptSettings):
     """The prompt.
 
     Attributes:
-        template: pt for pre-trained models (the default), it for instruction-tuned ones, both with labels; null with
-            `text`.
-        text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
-            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
-            for an instruction-tuned model write its turns into it, as the model's makers show them.
-        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own.
-        one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
         public_examples: texts by label that every prompt shows before its records, and the public prompt alone: written
             for it, or anything else that is nobody's secret; a list where there are no labels. Or the path of a file
             of them, with the columns of the data, as data.path and apart from it; by that it is declared public.
         examples_per_context: how many records one prompt shows.
-        max_example_tokens: the length that each of them is cut to.
     """
 
     template: Literal["pt", "it"] | None = None
-    text: str | None = None
-    end: str | None = None
-    one_line: bool = False
-    public_examples: dict[str, PublicExamples] | PublicExamples | Name | None = None
-    examples_per_context: Tokens = 1
+    public_examples: Annotated[dict[str, PublicExamples] | PublicExamples | NotEmpty | None, UNRECORDED] = None
+    examples_per_context: Annotated[Tokens, UNRECORDED] = 1
     max_example_tokens: Tokens = 96
 
     @property
@@ -204,10 +177,6 @@ class PromptConfig(Fields):
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
-        for field, most in (("text", MAX_TEMPLATE), ("end", MAX_END)):
-            value = getattr(self, field)
-            if value is not None and not 1 <= len(value) <= most:
-                raise clash(field, value, f"null, or a text of 1 to {most:,} characters")
         if self.text is None:
             if self.end is not None:
                 raise clash("end", self.end, "null without text: the paper's templates have an end of their own")
@@ -232,41 +201,20 @@ _OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "lea
 _TRIES = 100
 
 
-class BatchingConfig(Fields):
+class BatchingConfig(BatchingSettings):
     """How records become contexts and batches.
 
     Attributes:
-        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
-        rounds: how often the records are hashed again (hashed only), each time under a key of its own. Every record
-            serves once a round, and numbers of batches are those of one round. Settle it before the run: whoever stops
-            early pays for all of them, unless privacy.split_delta.
-        batches_per_label: how many batches a label's records are hashed into (hashed only). Without labels this is
-            about all records, and so is the next.
-        generate_per_label: how many of each label's batches are generated.
-        batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
-        records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
-        most_batches: with records_per_batch, the most batches of a cluster.
-        least_batches: with records_per_batch, the fewest: 1 where null, and a cluster's one batch is no secret.
-        generate_per_cluster: with `clustering`, how many of each cluster's batches are generated.
-        slots: contexts per batch. Required for paper-slices; several examples per context need slots or cells.
-        cells: cells per batch (hashed only). One that holds exactly prompt.examples_per_context records is a context;
-            the records of other cells are not shown.
+        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices. Several examples per
+            context need slots or cells.
         key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null, which alone makes it a
             secret that hides records' batches.
     """
 
-    rule: Literal["hashed", "paper-slices"] = "hashed"
-    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
-    batches_per_label: Batches | None = None
-    generate_per_label: Batches = 1
-    batches_per_cluster: Batches | None = None
-    records_per_batch: Positive | None = None
-    most_batches: Batches | None = None
-    least_batches: Batches | None = None
-    generate_per_cluster: Batches = 1
-    slots: Slots | None = None
-    cells: Slots | None = None
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    rule: Annotated[Literal["hashed", "paper-slices"], UNRECORDED] = "hashed"
+    generate_per_label: Count = 1
+    generate_per_cluster: Count = 1
+    key: Annotated[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None, UNRECORDED] = None
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """Those of some fields that are given."""
@@ -289,21 +237,6 @@ class BatchingConfig(Fields):
             raise clash("rounds", self.rounds, "1 when rule is paper-slices: every round would cut the same slices")
         if self.cells is not None and self.slots is not None:
             raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
-        return self
-
-    @model_validator(mode="after")
-    def _one_number_of_batches(self) -> Self:
-        if (self.records_per_batch is None) != (self.most_batches is None):
-            lacking = "most_batches" if self.most_batches is None else "records_per_batch"
-            raise clash(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
-        if self.batches_per_cluster is not None and self.records_per_batch is not None:
-            allowed = "null when batches_per_cluster says how many batches there are"
-            raise clash("records_per_batch", self.records_per_batch, allowed)
-        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
-            allowed = f"at most most_batches, which is {self.most_batches}"
-            if self.most_batches is None:
-                allowed = "null without records_per_batch and most_batches"
-            raise clash("least_batches", self.least_batches, allowed)
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
@@ -329,33 +262,22 @@ def _known_clustering(method: str) -> str:
     return method
 
 
-class ClusteringConfig(Fields):
+class ClusteringConfig(ClusteringSettings):
     """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
 
     Attributes:
-        method: where centres come from; k-means looks at private records, with no privacy at all.
         public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face hub. Nobody's private
             records must be among them.
-        public_text: their column.
-        embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
-        normalize: whether embeddings are made unit vectors.
-        centers: k, how many centres are looked for; dpm finds their number itself.
-        keep: k', how many centres each label keeps, by noisy counts of its records.
         epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in nats.
         delta: of the centres.
-        dimension: onto which chang projects embeddings.
     """
 
     method: Annotated[str, AfterValidator(_known_clustering)]
-    public: Name | None = None
-    public_text: Name = "text"
-    embedding: Name | None = None
+    public: Annotated[NotEmpty | None, UNRECORDED] = None
+    public_text: NotEmpty = "text"
     normalize: bool = True
-    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
-    delta: Delta | None = None
-    dimension: Tokens | None = None
+    epsilon: Annotated[Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None, UNRECORDED] = None
+    delta: Annotated[Delta | None, UNRECORDED] = None
 
     @property
     def budget(self) -> float:
@@ -373,132 +295,39 @@ class ClusteringConfig(Fields):
                 raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
                 raise clash(field, value, f"null when method is {self.method}")
-        if self.keep is not None and self.centers is not None and self.keep > self.centers:
-            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
         if self.method == "chang" and not self.normalize:
             raise clash("normalize", False, "true when method is chang: its noise is for vectors of length 1")
         return self
 
 
-class RandomnessConfig(Fields):
+class SamplingConfig(SamplingSettings):
     """Where the numbers come from that decide every token.
 
     Attributes:
-        source: the operating system, whose numbers nobody has; or a secret seed that the run commits to, so that an
-            auditor who is given it can recompute every one of them (docs/committed-seed.md).
         seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits, which its owner
             alone may read (`dpaudit key --seed`). The seed is the exclusive or of all parts.
-        seed_hashes: the hash of each part, in that order. With them a run can be committed to while a part is still
-            its owner's secret; it goes on once all files are there. Null takes them from the files.
     """
 
-    source: Literal["operating-system", "committed-seed"] = "operating-system"
-    seed_files: Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None = None
-    seed_hashes: Annotated[tuple[Digest, ...], Field(min_length=1, strict=False)] | None = None
-
-    @property
-    def committed(self) -> bool:
-        """Whether tokens are those of a committed seed."""
-        return self.source == "committed-seed"
+    generator: Literal["os-entropy", "committed-seed", "test-seed"] = "os-entropy"
+    seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
+    seed_files: Annotated[
+        Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None, UNRECORDED
+    ] = None
 
     @model_validator(mode="after")
-    def _seeds_are_for_a_committed_one(self) -> Self:
+    def _files_are_for_a_committed_seed(self) -> Self:
         files, hashes = self.seed_files, self.seed_hashes
-        if not self.committed:
-            for field, value in (("seed_files", files), ("seed_hashes", hashes)):
-                if value is not None:
-                    raise clash(field, list(value), "null when source is operating-system")
-        elif files is None:
-            raise clash("seed_files", None, "a list of files when source is committed-seed (dpaudit key --seed)")
-        elif hashes is not None and (len(hashes) != len(files) or len(set(hashes)) < len(hashes)):
-            raise clash("seed_hashes", list(hashes), "null, or another hash for each of seed_files, in their order")
+        if not self.committed and files is not None:
+            raise clash("seed_files", list(files), "null without the generator committed-seed")
+        if self.committed and files is None:
+            raise clash("seed_files", None, "a list of files with the generator committed-seed (dpaudit key --seed)")
+        if hashes and len(hashes) != len(files or ()):
+            raise clash("seed_hashes", list(hashes), "left out, or a hash for each of seed_files, in their order")
         return self
 
 
-class DecodingConfig(DecodingRules):
-    """How texts are decoded: beside the rules of what they may not hold, how long they get.
-
-    Attributes:
-        max_tokens: the longest that a text can get; null for tokens_per_batch.
-        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. Null
-            for one text a batch.
-        randomness: where the numbers come from that decide every token.
-        test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
-    """
-
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    randomness: RandomnessConfig = RandomnessConfig()
-    test_seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
-
-    @property
-    def longest(self) -> int:
-        """The most tokens of a text."""
-        return self.max_tokens or self.tokens_per_batch or 0
-
-    @property
-    def most_tokens(self) -> int:
-        """The most tokens of a batch: all that it pays for."""
-        return self.tokens_per_batch or self.longest
-
-    @model_validator(mode="after")
-    def _has_one_seed(self) -> Self:
-        if self.test_seed is not None and self.randomness.committed:
-            raise clash("test_seed", self.test_seed, "null when randomness.source is committed-seed")
-        return self
-
-    @model_validator(mode="after")
-    def _a_batch_holds_the_longest_text(self) -> Self:
-        if not self.longest:
-            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
-        if self.most_tokens < self.longest:
-            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
-        if self.least_tokens > self.longest:
-            longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
-            raise clash("least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}")
-        return self
-
-
-class RecordConfig(Fields):
-    """What the run directory holds beside what an audit needs.
-
-    Attributes:
-        contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. null
-            for those over a truncated support that are differences or go into a mean, so that all figures can be
-            worked out anew. What a mean is the sum of nothing else shows but a replay (mechanism.divisor).
-    """
-
-    contexts: bool | None = None
-
-
-class PrivacyConfig(Fields):
-    """What the claim is about.
-
-    Attributes:
-        unit: what neighbouring data sets differ by: a record, a context (prompt), or all records of a user.
-        relation: whether it comes or goes, or is replaced by another.
-        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a budget of its own
-            (mechanism.budget), pays what it can really move, and is left out once that is spent, so that texts may be
-            of any length. Null for what all tokens cost at most, which is then claimed.
-        delta: for the mean's approximate guarantee; null takes records ** -1.1.
-        records_per_user: the most records that a user can have, for claims per user; null takes the largest number
-            in the data, which then counts as public.
-        canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
-            (docs/canaries.md). Each pays as any record does, and is in a batch of its own. Null for none.
-        amplification: secret-batches claims what holds against whoever does not know which batch a record was in,
-            wherever that is less (docs/secret-batches.md); none what holds against whoever knows.
-        split_delta: whether delta is split over the rounds after which the run may be stopped, so that each number of
-            them has an epsilon of its own; else a run that is stopped early costs what all rounds do.
-    """
-
-    unit: Unit = "record"
-    relation: Relation = "add_remove"
-    epsilon: Positive | None = None
-    delta: Delta | None = None
-    records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
-    amplification: Literal["secret-batches", "none"] = "secret-batches"
-    split_delta: bool = False
+class PrivacyConfig(PrivacySettings):
+    """What the claim is about."""
 
     @model_validator(mode="after")
     def _canaries_could_refute_something(self) -> Self:
@@ -508,13 +337,8 @@ class PrivacyConfig(Fields):
         return self
 
 
-class OriginsConfig(Fields):
-    """Where the numbers in this config come from: private when private records were looked at to choose them.
-
-    Attributes:
-        batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words, ...
-    """
+class OriginsConfig(Origins):
+    """Where the numbers in this config come from; a config has to say so."""
 
     batching: Origin
     settings: Origin
@@ -542,23 +366,13 @@ class ClaimConfig(Fields):
         """None: the run states the batch level itself."""
 
 
-class Config(Fields):
-    """All settings of a run.
+class Config(Settings):
+    """All settings of a run: those that run.json repeats, and those that are marked as unrecorded.
 
     Attributes:
-        data: the private records.
-        model: the language model.
-        prompt: what it is shown.
-        batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
-        mechanism: how a token is drawn from a batch.
-        decoding: how long texts are, how many a batch writes, and what they may not hold.
-        record: what is kept.
-        privacy: what the claim is about.
-        chosen_from: whether private records had a say in the numbers here.
         claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
             the settings guarantee (mean).
-        made_by: the person or team who makes the run, in one line. Every report shows it, also one for readers outside.
     """
 
     data: DataConfig
@@ -566,13 +380,10 @@ class Config(Fields):
     prompt: PromptConfig = PromptConfig()
     batching: BatchingConfig
     clustering: ClusteringConfig | None = None
-    mechanism: Mechanism
-    decoding: DecodingConfig
-    record: RecordConfig = RecordConfig()
+    sampling: SamplingConfig = SamplingConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     chosen_from: OriginsConfig
-    claim: ClaimConfig | None = None
-    made_by: MadeBy | None = None
+    claim: Annotated[ClaimConfig | None, UNRECORDED] = None
 
     @property
     def rule(self) -> BatchingRule:
@@ -594,11 +405,6 @@ class Config(Fields):
         """Whether the claim's delta is worked out from the number of records: no field gives one."""
         given = self.privacy.delta or (None if self.claim is None else self.claim.delta)
         return self.claim_kind.beforehand and not given
-
-    @property
-    def has_budgets(self) -> bool:
-        """Whether every context has a budget of its own."""
-        return self.mechanism.budget is not None or self.privacy.epsilon is not None
 
     @property
     def shares_budgets(self) -> bool:
@@ -732,10 +538,10 @@ class Config(Fields):
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
         if mechanism.draw.arrays():
             allowed = "softmax, or left out: other draws are for runs that a recorder writes (docs/foreign-runs.md)"
-            raise clash("draw", mechanism.draw.name, allowed)
+            raise clash("draw.kind", mechanism.draw.name, allowed)
         clip = float(np.float32(mechanism.clip))
         if not clip:
-            raise clash("clip", mechanism.clip, "a number that float32 tells from 0")
+            raise clash("contribution.clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
             allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
             raise clash("temperature", mechanism.temperature, allowed)
@@ -811,20 +617,16 @@ class Config(Fields):
 
     @model_validator(mode="after")
     def _rounds_are_of_budgets_of_their_own(self) -> Self:
-        rounds, split = self.batching.rounds, self.privacy.split_delta
+        rounds = self.batching.rounds
         if rounds > 1 and self.shares_budgets:
             allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
             raise clash("batching.rounds", rounds, allowed)
-        if split and rounds == 1:
-            raise clash("privacy.split_delta", True, "false without several batching.rounds")
-        if split and not self.claim_kind.beforehand:
+        if self.privacy.split_delta and not self.claim_kind.beforehand:
             raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
         return self
 
     @model_validator(mode="after")
     def _budgets_are_of_sums_and_recorded(self) -> Self:
-        if self.has_budgets and self.record.contexts is False:
-            raise clash("record.contexts", False, "null or true with budgets: what a context spends shows nowhere else")
         if self.privacy.epsilon is None:
             return self
         aggregator, budget, delta = self.mechanism.aggregator, self.mechanism.budget, self.privacy.delta
@@ -890,7 +692,7 @@ def input_error(path: Path, error: ValidationError) -> InputError:
     field = ".".join(_place(location))
     problems = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}
     shown = f"the value is {'null' if given is None else in_short(given)}."
-    problem = problems.get(kind) or ("this value cannot be used." if field == "batching.key" else shown)
+    problem = problems.get(kind) or ("this value cannot be used." if field in _SECRETS else shown)
     # What else the value could have been is an error at the same place, or around it.
     elsewhere = {place for other in others if (place := _place(other["loc"])) != _place(location)[: len(place)]}
     more = f" ({len(elsewhere)} more to mend after this one.)" if elsewhere else ""
@@ -923,11 +725,15 @@ def _remedy(error: ErrorDetails) -> str:
         hint = ""
         if kind == "extra_forbidden":
             hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
-        elif any(name in made.model_fields for made in AGGREGATORS.values()):
+        elif parent[-1:] == ["aggregator"]:
             hint = " Choose it without the data, or start from `dpaudit init`."
         return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
         return f"Allowed: {context['expected']}."
+    if kind == "string_too_short":
+        return "Allowed: a text that is not empty."
+    if kind == "string_too_long":
+        return f"Allowed: a text of at most {context['max_length']:,} characters."
     if kind in ("model_type", "model_attributes_type"):
         return f"Allowed: a mapping with the fields {', '.join(_fields_at(error['loc']))}."
     return f"Allowed: {_PLAIN.get(kind) or error['msg'].removeprefix('Input should be ')}."
@@ -937,6 +743,11 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     """The fields of the section that a location names; none where a section has no sections."""
     section: Any = Config
     for name in location:
-        fields = getattr(section, "model_fields", {})
-        section = next(iter(get_args(fields[name].annotation)), fields[name].annotation) if name in fields else None
-    return Mechanism.flat_names() if section is Mechanism else list(getattr(section, "model_fields", {}))
+        field = getattr(section, "model_fields", {}).get(name)
+        if field is None:
+            return []
+        for part in field.metadata:
+            if isinstance(part, OneOf):
+                return part.field_names
+        section = next(iter(get_args(field.annotation)), field.annotation)
+    return list(getattr(section, "model_fields", {}))

@@ -1,4 +1,4 @@
-"""What earlier runs of the same records left of their budgets."""
+"""The budgets that earlier runs of the same records left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Earlier:
 
     Attributes:
         commitments: theirs, in their order.
-        key: of their hash, which is the new run's; None where there are none.
+        key: of their hash, which is the new run's; None without any.
         spent: by `Assigned.payer`, in nats of rho.
     """
 

@@ -1,4 +1,4 @@
-"""What a generation tells of itself while it runs: never any text."""
+"""Events of a running generation: never any text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RecordsPlaced:
         contexts: that show a record, of a batch on average: by settings and the number of records alone.
         remedy: which setting makes them more.
         of_none: what a batch without contexts writes.
-        left: what share of its budget a context begins with on average; None where no run was before.
+        left: what share of its budget a context begins with on average; None if no run was before.
     """
 
     repeated: int

@@ -1,7 +1,7 @@
-"""How large batches are to be expected, by a config and a number of records.
+"""The expected size of batches, by a config and a number of records.
 
-How large they were drawn is told by nobody: whoever saw it could draw another key until it pleased, and then the texts
-would tell which key that was.
+Nobody tells how large they were drawn: anyone who saw it could draw another key until it pleased,
+and then the texts would tell which key that was.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ def clusters(config: Config) -> int:
     For centres whose number is not public (dpm), labels alone count.
     """
     clustering, labels = config.clustering, len(config.data.groups)
-    return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
+    if clustering is None:
+        return labels
+    return labels * (clustering.keep or clustering.centers or 1)
 
 
 def batches(config: Config, records: int) -> int:
-    """Batches of all rounds."""
+    """Return the number of batches of all rounds."""
     batching, groups = config.batching, clusters(config)
     if config.clustering is None:
         return batching.rounds * groups * batching.generate_per_label

@@ -44,7 +44,7 @@ from dpaudit.runs import (
     texts_digest,
 )
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
-from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE
+from dpaudit.runs.manifest import MAX_BATCHES, MAX_COORDINATE, ClusteringSettings, settings_of
 
 _EMBEDDING = "clustering.embedding"
 
@@ -87,11 +87,14 @@ def group(
     private = [record.text for record in records]
     vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
     labels = _labels(records, all_labels)
-    seed = config.decoding.test_seed
-    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))  # a stream that no batch has
+    seed = config.sampling.seed
+    # The stream is one that no batch has.
+    noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))
     # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
     # whoever has the public texts find their centres again.
-    radius = 1.0 if settings.normalize or not len(public) else float(np.linalg.norm(public, axis=1).max())
+    radius = 1.0
+    if len(public) and not settings.normalize:
+        radius = float(np.linalg.norm(public, axis=1).max())
     public_seed = noise.seed() if CLUSTERINGS[settings.method].origin == "public" else None
     method = _method(config, radius, public_seed)
     centers = method.fit(vectors, public, noise)
@@ -106,7 +109,7 @@ def group(
         kept = noisy.kept(settings.keep)
     clusters, digest = _clusters(config, centers, noisy, kept)
     statement = Clustering(
-        **_declared(config, method, privacy),
+        **_declared_fields(config, method, privacy),
         settings=method.settings,
         public_digest=texts_digest(texts) if texts else None,
         embedding_digest=embedder.digest,
@@ -118,16 +121,16 @@ def group(
 
 
 def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None) -> Clustering:
-    """What run.json says of the clustering of a run that begins, or has begun, under this config.
+    """Return run.json's statement of the clustering for a run under this config.
 
-    What is found, such as the number of centres and their digest, is that of the run that has begun. A new run has a
-    single centre here.
+    Findings, such as the number of centres and their digest, are those of the run that has begun. A
+    new run has a single centre here.
 
     Raises:
         InputError: the settings are out of their range.
     """
     settings, method = _settings(config), _method(config)
-    declared = _declared(config, method, privacy)
+    declared = _declared_fields(config, method, privacy)
     if begun is None:
         return Clustering(**declared, settings=method.settings, centers=1, keep=1)
     found = begun.clustering
@@ -164,7 +167,7 @@ def recompute_grouping(
     # A vector that was made on a CPU is computed bit for bit only there.
     device: Literal["auto", "cpu"] = "cpu" if manifest.model.device == "cpu" else "auto"
     field = f"{where}: {_EMBEDDING}"
-    embedder = Embedder(stated.embedding, normalize=bool(stated.normalized), device=device, field=field)
+    embedder = Embedder(stated.embedding, normalize=bool(stated.normalize), device=device, field=field)
     centers = decoded_centers(clusters, stated.centers)
     if embedder.digest != stated.embedding_digest or embedder.dimensions != centers.shape[1]:
         problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
@@ -216,24 +219,22 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
     return PublicKMeans(centers, seed)
 
 
-def _declared(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
-    """The fields of run.json's clustering that follow from the config."""
-    settings, batching = _settings(config), config.batching
+def _declared_fields(config: Config, method: ClusteringMethod, privacy: Privacy) -> dict[str, Any]:
+    """Return the fields of run.json's clustering that follow from the config."""
+    settings = _settings(config)
     cost, counts = method.cost(privacy.relation), None
     if settings.keep is not None:
         scale = rebalancing_scale(settings.budget, privacy.relation, _records_per_unit(privacy))
         counts = CountsNoise(epsilon=settings.budget, scale=scale, noised="before-selection")
+    asked = settings_of(settings, ClusteringSettings)
+    del asked["centers"], asked["keep"]  # as many as are found and kept
     return {
-        "method": settings.method,
+        **asked,
         "origin": method.origin,
         "embedding": settings.embedding or OFFLINE,
-        "normalized": settings.normalize,
         "epsilon": cost.epsilon if np.isfinite(cost.epsilon) else None,
         "delta": cost.delta,
         "counts": counts,
-        "records_per_batch": batching.records_per_batch,
-        "most_batches": batching.most_batches,
-        "least_batches": batching.least_batches,
     }
 
 
@@ -263,10 +264,10 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
 
 
 def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
-    """The file `clusters`, and the digest of the centres in it.
+    """Return the file `clusters`, and the digest of the centres in it.
 
     Raises:
-        InputError: it would be larger than what readers take.
+        InputError: it would be larger than readers accept.
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
     if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
@@ -298,7 +299,7 @@ def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
 def _nearest_kept(
     records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
 ) -> Centers:
-    """The nearest centre of each record among those that its label keeps."""
+    """Return each record's nearest centre among those that its label keeps."""
     found: Centers = {}
     for label, allowed in enumerate(kept):
         rows = np.flatnonzero(labels == label)

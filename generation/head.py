@@ -28,7 +28,11 @@ class Head:
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        """Raises ValueError where the network's logits are not those of such a map alone."""
+        """Take the last layer of a network.
+
+        Raises:
+            ValueError: the network's logits are not those of such a map alone.
+        """
         layer: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
         if not isinstance(layer, torch.nn.Linear):
             raise ValueError("the network has no linear head")
@@ -39,13 +43,15 @@ class Head:
             wanted = network(input_ids=ids).logits[:, -1].to(torch.float32)
             with self.left_out():
                 hidden = network(input_ids=ids).logits[:, -1].to(torch.float32)
-            found = self.logits(hidden) if hidden.shape[-1] == self.width else torch.full_like(wanted, torch.nan)
+            found = torch.full_like(wanted, torch.nan)
+            if hidden.shape[-1] == self.width:
+                found = self.logits(hidden)
         if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(wanted.std()):
             raise ValueError("the network does more to its logits than its head does")
 
     @classmethod
     def of(cls, network: PreTrainedModel) -> Head | None:
-        """A network's head; None where it cannot be taken apart."""
+        """Return a network's head; None if it cannot be taken apart."""
         try:
             return cls(network)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):  # whatever another architecture raises

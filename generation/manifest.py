@@ -6,21 +6,21 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
 from dpaudit.generation.aggregation import LEAST_WIDTH
-from dpaudit.generation.config import Config, DecodingConfig, RandomnessConfig
+from dpaudit.generation.config import Config, SamplingConfig
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import next_logits, out_of_memory
-from dpaudit.generation.prompts import Prompts, Template
+from dpaudit.generation.prompts import Prompts
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -34,7 +34,7 @@ from dpaudit.runs import (
     Clusters,
     CommittedSeed,
     Data,
-    DecodingRules,
+    Decoding,
     InputError,
     Manifest,
     Model,
@@ -45,19 +45,29 @@ from dpaudit.runs import (
     Record,
     Sampling,
     SecretBatches,
-    Stopping,
     data_digest,
     read_seed,
     secret_batches,
 )
-from dpaudit.runs.manifest import MAX_WIDTH, SOFTWARE
+from dpaudit.runs.manifest import (
+    MAX_WIDTH,
+    SOFTWARE,
+    BatchingSettings,
+    DataSettings,
+    DecodingSettings,
+    ModelSettings,
+    PrivacySettings,
+    PromptSettings,
+    RecordSettings,
+    SamplingSettings,
+    settings_of,
+)
 from dpaudit.runs.storage import Location
 
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
-#: A config's fields, as errors name them.
-RANDOMNESS = "decoding.randomness"
-SEED_FILES = f"{RANDOMNESS}.seed_files"
+#: A config's field, as errors name it.
+SEED_FILES = "sampling.seed_files"
 
 
 def build_manifest(
@@ -68,7 +78,7 @@ def build_manifest(
     clustering: Clustering,
     model: LanguageModel,
     prompts: Prompts,
-    stopping: Stopping,
+    decoding: Decoding,
     sampling: Sampling,
     rows: int,
     canaries: Canaries | None = None,
@@ -79,7 +89,7 @@ def build_manifest(
         batching, privacy: see `declared_batching` and `declared_privacy`.
         assignment: every record's place.
         clustering: how records are grouped within labels; its cost is part of the claim.
-        stopping: see `declared_stopping`.
+        decoding: see `declared_decoding`.
         sampling: see `declared_sampling`.
         rows: contexts in one forward pass.
         canaries: among the records, or out of them.
@@ -95,34 +105,25 @@ def build_manifest(
         mechanism=config.mechanism,
         batching=batching,
         clustering=clustering,
-        origins=Origins(**config.chosen_from.model_dump()),
-        stopping=stopping,
-        decoding=DecodingRules(**config.decoding.model_dump(include=set(DecodingRules.model_fields))),
+        chosen_from=Origins(**dict(config.chosen_from)),
+        decoding=decoding,
         sampling=sampling,
         record=declared_record(config, model.vocabulary, privacy),
-        data=Data(
-            records=len(assignment),
-            digest=data_digest(assigned.digest for assigned in assignment),
-            source="path" if config.data.dataset is None else "dataset",
-            label=None if config.data.labels is None else config.data.label,
-            user=config.data.user,
-            **config.data.model_dump(include={"text", "config", "split", "label_values", "delimiter", "encoding"}),
-        ),
+        data=declared_data(config, len(assignment), data_digest(assigned.digest for assigned in assignment)),
         model=Model(
-            **config.model.model_dump(include={"name", "trained_on_records"}),
+            **settings_of(config.model, ModelSettings),
             dtype=str(model.network.dtype).removeprefix("torch."),
             digest=model.digest,
             device=model.device.type,
             rows=rows,
             isolation=isolation_of(model),
-            public_logits=_public_logits(config, prompts, stopping),
+            public_logits=_public_logits(config, prompts, decoding),
         ),
-        prompt=Prompt(
-            template=config.prompt.id,
+        prompt=declared_prompt(
+            config,
+            prompts.public_examples,
             digest=prompts.template.digest,
-            public_examples=prompts.public_examples,
             public=tuple(map(prompts.public_tokens, config.data.groups)) if config.decoding.no_repeated_ngram else (),
-            **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
         ),
         software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
         canaries=None if canaries is None else canaries.committed,
@@ -130,7 +131,7 @@ def build_manifest(
     )
 
 
-def _public_logits(config: Config, prompts: Prompts, stopping: Stopping) -> str | None:
+def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str | None:
     """Return the digest of the first label's public logits; None where no support or anchor is taken from them.
 
     Raises:
@@ -140,7 +141,7 @@ def _public_logits(config: Config, prompts: Prompts, stopping: Stopping) -> str 
     if mechanism.support.size is None and not mechanism.contribution.anchored:
         return None
     try:
-        public = prompts.public(config.data.groups[0], stopping.max_tokens)
+        public = prompts.public(config.data.groups[0], decoding.max_tokens)
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -190,7 +191,7 @@ def round_up(epsilon: float) -> float:
         InputError: epsilon is infinite, so there is nothing to claim.
     """
     if not math.isfinite(epsilon):
-        remedy = "Lower mechanism.clip or the number of tokens, or raise the divisor or the temperature."
+        remedy = "Lower mechanism.contribution.clip or the number of tokens, or raise the divisor or the temperature."
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(decimals(epsilon, 4, most=math.inf))
 
@@ -256,15 +257,14 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
     """
     settings = config.batching
     if config.clustering is None:
-        generated, batches = "generate_per_label", len(config.data.groups) * settings.generate_per_label
+        other, batches = "generate_per_cluster", len(config.data.groups) * settings.generate_per_label
     else:
-        generated, most = "generate_per_cluster", settings.generate_per_cluster
+        other, most = "generate_per_label", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
+        **settings_of(settings, BatchingSettings) | {other: None},
         rule=config.rule,
-        rounds=settings.rounds,
         batches=settings.rounds * batches,
-        **settings.model_dump(include={"batches_per_label", generated, "slots", "cells"}),
         examples_per_context=config.prompt.examples_per_context,
         labels=config.data.labels or (),
         key=key,
@@ -272,47 +272,52 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
     )
 
 
-def declared_stopping(config: Config, model: LanguageModel, template: Template) -> Stopping:
-    """When a text ends, at what the template or the model ends one with or at its public length; and when its batch."""
-    ends = (*template.stop_sequences, *((token,) for token in model.end_tokens))
-    return Stopping(
-        max_tokens=config.decoding.longest,
-        sequences=tuple(dict.fromkeys(ends)),
-        tokens_per_batch=config.decoding.tokens_per_batch,
-    )
+def declared_decoding(config: Config, ends: Iterable[tuple[int, ...]] = ()) -> Decoding:
+    """Return the section `decoding`, with the token ids that end a text."""
+    asked = settings_of(config.decoding, DecodingSettings) | {"max_tokens": config.decoding.longest}
+    return Decoding(**asked, sequences=tuple(dict.fromkeys(ends)))
 
 
-def declared_sampling(decoding: DecodingConfig) -> Sampling:
-    """Where the sampler's randomness comes from.
+def declared_data(config: Config, records: int, digest: str | None = None) -> Data:
+    """Return the section `data` of so many records, with `data_digest` of them."""
+    asked = settings_of(config.data, DataSettings)
+    if config.data.labels is None:
+        asked["label"] = None
+    source: Literal["path", "dataset"] = "path" if config.data.dataset is None else "dataset"
+    return Data(**asked, records=records, digest=digest, source=source)
+
+
+def declared_prompt(config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any) -> Prompt:
+    """Return the section `prompt`, with the examples that were read and what else was made of it."""
+    asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
+    return Prompt(**asked, public_examples=dict(public_examples), **made)
+
+
+def declared_sampling(asked: SamplingConfig) -> Sampling:
+    """Return the section `sampling`, with the hashes of a committed seed's parts.
 
     Raises:
         InputError: a part of a committed seed cannot be read, or the config gives another hash of it.
     """
-    asked = decoding.randomness
-    if decoding.test_seed is not None:
-        return Sampling(generator="test-seed", seed=decoding.test_seed)
-    if not asked.committed:
-        return Sampling()
-    hashes = asked.seed_hashes
-    if hashes is None or all(map(os.path.exists, asked.seed_files or ())):
-        found = committed_seed(asked).hashes
-        hashes = hashes or found
+    found = settings_of(asked, SamplingSettings)
+    if asked.committed and (not asked.seed_hashes or all(map(os.path.exists, asked.seed_files or ()))):
+        found["seed_hashes"] = committed_seed(asked).hashes
     # Else a part is still its owner's secret, until the run is committed to.
-    return Sampling(generator="committed-seed", seed_hashes=hashes)
+    return Sampling(**found)
 
 
-def committed_seed(asked: RandomnessConfig) -> CommittedSeed:
+def committed_seed(asked: SamplingConfig) -> CommittedSeed:
     """Read the seed of a config that has one. Raises InputError as `declared_sampling` does."""
     try:
         seed = read_seed(asked.seed_files or ())
     except InputError as error:
         raise InputError(SEED_FILES, f"{error.where}: {error.problem}", error.remedy) from None
-    if asked.seed_hashes is not None:
-        seed.require_hashes(asked.seed_hashes, f"{RANDOMNESS}.seed_hashes")
+    if asked.seed_hashes:
+        seed.require_hashes(asked.seed_hashes, "sampling.seed_hashes")
     return seed
 
 
-def require_apart(asked: RandomnessConfig, out: Location) -> None:
+def require_apart(asked: SamplingConfig, out: Location) -> None:
     """Raise InputError where a part of the seed lies in the run directory, which others are given."""
     for file in asked.seed_files or ():
         if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)):
@@ -320,7 +325,7 @@ def require_apart(asked: RandomnessConfig, out: Location) -> None:
             raise InputError(SEED_FILES, problem, "Move it elsewhere; it is as private as the records.")
 
 
-def revealed_seed(asked: RandomnessConfig, manifest: Manifest) -> CommittedSeed | None:
+def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | None:
     """Read the seed of a run that is committed to; None for a run without one.
 
     Raises:
@@ -328,7 +333,7 @@ def revealed_seed(asked: RandomnessConfig, manifest: Manifest) -> CommittedSeed 
     """
     if not asked.committed:
         return None
-    for file, part in zip(asked.seed_files or (), asked.seed_hashes or (), strict=False):
+    for file, part in zip(asked.seed_files or (), asked.seed_hashes, strict=False):
         if not os.path.exists(file):
             raise InputError(
                 SEED_FILES,
@@ -361,14 +366,11 @@ def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequenc
         raise InputError("privacy.records_per_user", problem, remedy)
     found = most_per_user if declared is None else declared
     return Privacy(
-        unit=config.privacy.unit,
-        relation=config.privacy.relation,
-        records_per_user=found,
+        **settings_of(config.privacy, PrivacySettings) | {"records_per_user": found},
         records_per_user_from="declared" if declared is not None or found is None else "data",
         delta_from="records" if config.counts_delta else "declared",
         shared_budgets=config.shares_budgets,
         earlier=tuple(earlier),
-        split_delta=config.privacy.split_delta,
     )
 
 
@@ -388,7 +390,8 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
         problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
         remedy = f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by that user's alone."
         raise InputError("privacy.records_per_user", problem, remedy)
-    return Record(dtype=aggregator.dtype, vocabulary=vocabulary, width=width, contexts=config.records_contexts)
+    asked = settings_of(config.record, RecordSettings) | {"contexts": config.records_contexts}
+    return Record(**asked, dtype=aggregator.dtype, vocabulary=vocabulary, width=width)
 
 
 def claim_beforehand(
@@ -559,8 +562,8 @@ def stated_delta(config: Config, records: int) -> float:
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     """What noisy counts and centres cost, in nats, for the run's own unit and relation.
 
-    Centres by k-means on private records have no finite cost. A run with them says so (`origins`, `clustering.origin`),
-    fails its audit, and its claim is of its tokens alone.
+    Centres by k-means on private records have no finite cost. A run with them says so (`chosen_from`,
+    `clustering.origin`), fails its audit, and its claim is of its tokens alone.
     """
     return 0.0 if clustering.counts is None else clustering.counts.epsilon, clustering.epsilon or 0.0
 

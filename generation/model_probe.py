@@ -1,8 +1,9 @@
 """A trial of a loaded network: does it generate, and does one context move another's bits?
 
-Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how its sums are
-rounded, then depends on all contexts, and a last bit can send a token to another expert. The accounting takes a
-context's logits to depend on that context alone, so what moves a bit here does not share a pass.
+Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how
+its sums are rounded, then depends on all contexts, and a last bit can send a token to another
+expert. The accounting takes a context's logits to depend on that context alone, so a model that
+moves a bit here does not share a pass.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _PROBED: WeakKeyDictionary[PreTrainedModel, Probe] = WeakKeyDictionary()
 
 @torch.inference_mode()
 def vocabulary_of(network: PreTrainedModel) -> int:
-    """The number of tokens that a network scores.
+    """Return the number of tokens that a network scores.
 
     Raises:
         UnusableModelError: it is no causal language model.
@@ -88,7 +89,7 @@ def probe(model: LanguageModel) -> Probe:
 
 
 def isolation_of(model: LanguageModel) -> Isolation:
-    """What keeps a model's contexts apart, as run.json says it."""
+    """Return how a model's contexts are kept apart, as run.json says it."""
     return model.coupled_rows if probe(model).couples else "shared"
 
 
@@ -100,7 +101,9 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: 
     With a `head` of the model, tokens are scored only where somebody looks.
     """
     shares, couples = probe(model)
-    shared = SharedPasses.fit(model, rows, places, tokens, head) if shares and not couples else None
+    shared = None
+    if shares and not couples:
+        shared = SharedPasses.fit(model, rows, places, tokens, head)
     return shared or Passes(model, rows, places, head, alone=couples and model.coupled_rows == "alone")
 
 
@@ -151,13 +154,13 @@ def _known_tokens(model: LanguageModel) -> int:
 
 
 def has_experts(network: PreTrainedModel) -> bool:
-    """Whether a network is a mixture of experts, by the names of its parts."""
+    """Return whether a network is a mixture of experts, by the names of its parts."""
     names = {type(module).__name__.lower() for module in network.modules()}
     return any("expert" in name or "moe" in name for name in names)
 
 
 def _alone(model: LanguageModel, tokens: Sequence[int]) -> torch.Tensor:
-    """The network's logits [V] after all tokens, in its plainest use."""
+    """Return the network's logits [V] after all tokens, in its plainest use."""
     ids = torch.tensor([tokens], device=model.device)
     logits: torch.Tensor = model.network(input_ids=ids).logits
     return logits[0, -1].to(torch.float32)
@@ -189,7 +192,10 @@ def _beside(
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether logits [..., V] differ by more than rounding. What a network masks has no spread."""
+    """Return whether logits [..., V] differ by more than rounding.
+
+    Masked logits have no spread.
+    """
     kept = (one > MASKED) & (other > MASKED)
     if not kept.any():
         return False
@@ -198,7 +204,7 @@ def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def _failed(error: Exception) -> UnusableModelError:
-    """What a first pass ended in, as a reason."""
+    """Return the error of a failed first pass, as a reason."""
     if out_of_memory(error):
         return UnusableModelError("does not fit into memory", "Name a smaller one, or free some memory.")
     reason = str(error).strip().split("\n")[0][:200]

@@ -62,7 +62,8 @@ def identity_files(origin: Path | str, field: str) -> list[Path]:
     A hub's model must have been loaded before, so that they are here.
 
     Raises:
-        InputError: it has none, or a pipe, a device or the like among them, whose reading might never end.
+        InputError: it has none, or a pipe, a device or the like among them, whose reading might
+            never end.
     """
     if isinstance(origin, str):
         config = cached_file(origin, "config.json")
@@ -76,7 +77,7 @@ def identity_files(origin: Path | str, field: str) -> list[Path]:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """SHA-256 over sorted (file name, SHA-256 of its content)."""
+    """Return the SHA-256 over sorted (file name, SHA-256 of its content)."""
     total = hashlib.sha256()
     for path in sorted(files, key=lambda path: path.name):
         with open(path, "rb") as file:
@@ -200,7 +201,7 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.network.device
 
     @property
@@ -231,13 +232,15 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
     def decode(self, ids: list[int]) -> str | None:
-        """Decode token ids as the `tokenizers` library alone does; None where it cannot."""
+        """Decode token ids as the `tokenizers` library alone does; None if it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
+        if backend is None:
+            return None
+        return str(backend.decode(ids, skip_special_tokens=True))
 
 
 def tokenizer_file(name: str) -> Path | None:
-    """Where the tokenizer.json is of a model that was loaded before; None where it has none.
+    """Return the path of the tokenizer.json of a model that was loaded before; None without one.
 
     Raises:
         InputError: there is no such model.
@@ -254,12 +257,16 @@ def tokenizer_file(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: DPAUDIT_CACHE, or the user's cache folder."""
+    """Return the folder of converted models: DPAUDIT_CACHE, or the user's cache folder."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
 
 
 def device_of(config: ModelConfig) -> torch.device:
-    """Where a config puts the model. Raises InputError where there is no such device."""
+    """Return the device of a config's model.
+
+    Raises:
+        InputError: there is no such device.
+    """
     wanted = config.device
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
@@ -274,14 +281,18 @@ def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
     """
     if config.dtype == "auto":
         if device.type == "cuda":
-            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+            if torch.cuda.is_bf16_supported(including_emulation=False):
+                return torch.bfloat16
+            return torch.float32
         known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions do not say
-        return torch.bfloat16 if known.get("avx512_bf16") or known.get("amx_bf16") else torch.float32
+        if known.get("avx512_bf16") or known.get("amx_bf16"):
+            return torch.bfloat16
+        return torch.float32
     return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
 def gguf_file(folder: Path) -> Path | None:
-    """The .gguf file of a folder that holds one instead of a Hugging Face model."""
+    """Return the .gguf file of a folder that holds one instead of a Hugging Face model."""
     if (folder / "config.json").exists():
         return None
     files = sorted(folder.glob("*.gguf"))
@@ -298,7 +309,7 @@ def gguf_file(folder: Path) -> Path | None:
 def converted(gguf: Path) -> Path:
     """Return the folder of a GGUF file converted into a Hugging Face model with float32 weights.
 
-    Converted now if it was not. Atomic: whole or absent.
+    It is converted now if it was not. Atomic: whole or absent.
     """
     with open(gguf, "rb") as file:
         folder = cache_folder() / "models" / hashlib.file_digest(file, "sha256").hexdigest()

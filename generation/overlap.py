@@ -95,7 +95,7 @@ class PublicTexts(NamedTuple):
         lists = {
             "decoding.banned_words": self.banned,
             "batching.labels": self.labels,
-            "stopping.sequences": self.stops,
+            "decoding.sequences": self.stops,
         }
         acting: defaultdict[str, list[str]] = defaultdict(list)
         for field, text in acting_texts(template, (), ()):
@@ -111,7 +111,10 @@ class PublicTexts(NamedTuple):
 def shared_texts(
     manifest: Manifest, records: Iterable[str], stops: Sequence[str] = (), canaries: Sequence[str] = ()
 ) -> tuple[SharedText, ...]:
-    """Return what a run's public settings have in common with records; `stops` and `canaries` as in `PublicTexts`."""
+    """Return what a run's public settings share with records.
+
+    `stops` and `canaries` are as in `PublicTexts`.
+    """
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     banned, labels = manifest.decoding.banned_words, manifest.batching.labels
     public = PublicTexts(manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries)
@@ -174,10 +177,12 @@ class _Setting:
             is_copy = _is_copy(len(letters), runs, own)
             copied += is_copy
             told += is_copy or row >= TOLD
-        return SharedText(self._field, longest, told, copied) if told else None
+        if told:
+            return SharedText(self._field, longest, told, copied)
+        return None
 
     def _lists(self, text: str) -> bool:
-        """Whether a record's words are on a list, in whatever order."""
+        """Return whether a record's words are on a list, in any order."""
         if len(self._words) < LIST_WORDS:
             return False
         words = _words(text)
@@ -201,7 +206,7 @@ class _Setting:
 
 
 def _common(one: str, at: int, other: str, place: int) -> int:
-    """How many letters two texts have in a row, from these places."""
+    """Return how many letters two texts share in a row, from these places."""
     length = SEED
     while one[at + length : at + length + 16] == other[place + length : place + length + 16] != "":
         length += 16
@@ -212,7 +217,7 @@ def _common(one: str, at: int, other: str, place: int) -> int:
 
 
 def _joined(runs: Iterable[_Run]) -> list[tuple[int, int]]:
-    """Spans of public places that runs cover, none of them twice."""
+    """Return the spans of public places that runs cover, none of them twice."""
     spans = list[tuple[int, int]]()
     for first, past in sorted((run.place, run.place + run.length) for run in runs):
         if spans and first <= spans[-1][1]:
@@ -239,7 +244,8 @@ def _is_copy(length: int, runs: Sequence[_Run], own: Sequence[int]) -> bool:
 def _covered(runs: Sequence[_Run], spread: int, own: Sequence[int]) -> tuple[int, int]:
     """Count a record's letters in one place of a public text, in order: all, and those of no form.
 
-    That place begins with the first of these runs and is `spread` letters long.
+    The numbers are of all letters, and of those that are no form. That place begins with the first
+    of these runs and is `spread` letters long.
     """
     start, place = runs[0].start, runs[0].place
     limit, covered, covered_own = place + spread, 0, 0

@@ -29,8 +29,8 @@ class Group:
 
     Attributes:
         label: theirs; empty without labels.
-        cluster: index of their centre; None where labels alone group records.
-        batches: how many they are hashed into; None where slices are cut instead.
+        cluster: index of their centre; None if labels alone group records.
+        batches: how many they are hashed into; None if slices are cut instead.
         ids: of the batches that are generated in the first round, the first ones.
     """
 
@@ -41,11 +41,13 @@ class Group:
 
 
 def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
-    """The groups of a run in order of their batches' ids, as `cluster_places` numbers these.
+    """Yield the groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with the number of batches that each group generates. Without labels all records are of one.
-        clusters: the file of that name, which fits run.json; without any, labels alone group records.
+        batching: with the number of batches that each group generates. Without labels all records
+            are of one.
+        clusters: the file of that name, which fits run.json; without any, labels alone group
+            records.
     """
     first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
     for number, label in enumerate(batching.labels or NO_LABELS):
@@ -76,9 +78,9 @@ class Batch:
 
     Attributes:
         label: empty without labels.
-        cluster: index of the group's centre, None where it has none.
+        cluster: index of the group's centre, None if it has none.
         budgets: see `BatchHeader`.
-        canary: None where it has none.
+        canary: None if it has none.
     """
 
     id: int
@@ -92,12 +94,16 @@ class Batch:
     def shown(self) -> tuple[Context, ...]:
         """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
-        return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
+        if self.canary is not None and out:
+            return (*self.contexts, self.canary.context)
+        return self.contexts
 
     @property
     def canary_row(self) -> int | None:
-        """Where the canary stands among `shown`; None without one."""
-        return None if self.canary is None else self.shown.index(self.canary.context)
+        """The canary's place among `shown`; None without one."""
+        if self.canary is None:
+            return None
+        return self.shown.index(self.canary.context)
 
     @property
     def public_label(self) -> str | None:
@@ -128,7 +134,7 @@ class Batches(Sequence[Batch]):
         return self._of_round(number)[place]
 
     def changed(self, change: Callable[[Batch], Batch]) -> Batches:
-        """These batches, each changed when it is asked for."""
+        """Return these batches, each changed when it is asked for."""
         of_round = self._of_round
         return Batches(self._batching, lambda number: tuple(map(change, of_round(number))))
 
@@ -142,7 +148,7 @@ class Partition:
 
 
 class _Member(NamedTuple):
-    """A record to place, and the number of its group in the run, or None where it goes nowhere."""
+    """A record to place, and the number of its group in the run, or None if it goes nowhere."""
 
     digest: str
     record: Record
@@ -167,7 +173,7 @@ def partition(
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
-        centers: the centre that each record goes to, one that its label keeps; None where labels alone group records.
+        centers: the centre that each record goes to, one that its label keeps; None if labels alone group records.
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
@@ -183,7 +189,7 @@ def partition(
         before = 0.0 if spent is None else spent.get(user or member.digest, 0.0)
         return Assigned(member.digest, *place, user, before)
 
-    return _parted(batching, groups, members, assigned)
+    return _place_members(batching, groups, members, assigned)
 
 
 def partition_as_recorded(
@@ -195,7 +201,8 @@ def partition_as_recorded(
 ) -> Partition:
     """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
-    A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+    So no record is clustered twice. A record that the assignment lacks goes nowhere; the digest of
+    the data then shows that it is not the run's.
 
     Args:
         batching, clusters, records: as for `partition`.
@@ -203,7 +210,8 @@ def partition_as_recorded(
         begun: the run's own batching, which its assignment has to fit.
 
     Raises:
-        InputError: the assignment names a batch or a group that its record's label has not, or a slot that none has.
+        InputError: the assignment names a batch or a group that its record's label has not, or a
+            slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
     groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
@@ -220,7 +228,7 @@ def partition_as_recorded(
                 raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
         members.append(_Member(digest, record, number))
     now = tuple(groups_of(batching, clusters))
-    return _parted(batching, now, members, lambda member, place: Assigned(member.digest, *place))
+    return _place_members(batching, now, members, lambda member, place: Assigned(member.digest, *place))
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
@@ -244,7 +252,7 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
     return sorted((hashing.digest(record.label, record.text), record) for record in records)
 
 
-def _parted(
+def _place_members(
     batching: Batching,
     groups: Sequence[Group],
     members: Sequence[_Member],
@@ -262,7 +270,7 @@ def _parted(
 
 
 def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
-    """Where each record goes in a round."""
+    """Yield each record's place in a round."""
     hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:

@@ -1,9 +1,9 @@
 """A network's forward passes, shared by batches: every context is a row of one key-value cache.
 
-A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every
-row, and the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row
-computes then depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give
-up their rows, and others take them.
+A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the
+same column in every row, and the t-th token after it always goes to the t-th column after that,
+whenever its batch began: a row's computation then depends on its own tokens, and neither on the
+other rows nor on when its batch came. Batches that end give up their rows, and others take them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from typing_extensions import override
 
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
@@ -64,7 +65,7 @@ class CachedPrompts(Protocol):
         ...
 
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """Those of some tokens alone: float32 [n, S]."""
+        """Return the logits of some tokens alone: float32 [n, S]."""
         ...
 
     def append(self, token: int) -> None:
@@ -72,12 +73,12 @@ class CachedPrompts(Protocol):
         ...
 
     def fork(self) -> CachedPrompts:
-        """A copy at the same place in the text, which goes on apart from this one."""
+        """Return an independent copy at the same place in the text."""
         ...
 
 
 def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
-    """The logits of the next token as an array: float32 [n, V]."""
+    """Return the logits of the next token as an array: float32 [n, V]."""
     result: NDArray[np.float32] = prompts.logits.cpu().numpy()
     return result
 
@@ -90,14 +91,17 @@ def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; PyTorch's CPU allocator says so in words only."""
+    """Return whether an error means that memory ran out.
+
+    PyTorch's CPU allocator says so in words only.
+    """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
 
 
-class _Outputs:
-    """What a network gave n prompts for the next token.
+class _Outputs(CachedPrompts):
+    """A network's outputs for the next token of n prompts.
 
     Attributes:
         outputs: float32 [n, V], the logits; with a head apart, hidden states [n, H].
@@ -113,12 +117,14 @@ class _Outputs:
         self.outputs, self._head = torch.empty((rows, width), dtype=torch.float32, device=model.device), head
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
-        return self.outputs if self._head is None else self._head.logits(self.outputs)
+        if self._head is None:
+            return self.outputs
+        return self._head.logits(self.outputs)
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         if self._head is not None:
             return self._head.logits(self.outputs, support)
         return self.outputs[:, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)]
@@ -144,7 +150,12 @@ class OwnCache(_Outputs):
 
         `fewest` rows go through the network, if any do.
 
-        Args: the model's `head`, to keep it apart: see `passes_for`.
+        Args:
+            model: a loaded model.
+            prompts: token ids of each.
+            length: places of each.
+            fewest: rows that go through the network, if any do.
+            head: the model's, to keep it apart: see `passes_for`.
 
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
@@ -162,14 +173,14 @@ class OwnCache(_Outputs):
             seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
             self._feed(ids.to(self._device), seen.to(self._device))
 
+    @override
     def append(self, token: int) -> None:
-        """Continue every prompt with the same token."""
         if self._rows:
             ids = torch.full((len(self._seen), 1), token, device=self._device)
             self._feed(ids, torch.ones_like(ids))
 
+    @override
     def fork(self) -> OwnCache:
-        """A copy at the same place in the text, which goes on apart from this one."""
         twin = copy.copy(self)
         twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
         return twin
@@ -181,14 +192,18 @@ class OwnCache(_Outputs):
 
 
 def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
-    """Raises ValueError where a prompt fills all places that it is padded to."""
+    """Refuse a prompt that fills all places that it is padded to.
+
+    Raises:
+        ValueError: one does.
+    """
     if any(len(prompt) >= places for prompt in prompts):
         raise ValueError(f"prompts must be shorter than the {places} places they are padded to")
 
 
 @cache
 def parameters_of(function: Callable[..., object]) -> frozenset[str]:
-    """Names of the arguments that a function takes."""
+    """Return the names of a function's arguments."""
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -208,7 +223,7 @@ def forward(
         ids: int64 [n, L].
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
-        positions: int64 [n, L]; None where every column that is seen counts as one.
+        positions: int64 [n, L]; None if every column that is seen counts as one.
         head: to be left out.
 
     Returns:
@@ -239,8 +254,8 @@ def forward(
     return output.logits[:, -1, :].to(torch.float32), cache
 
 
-class SeveralCaches:
-    """n prompts in several caches, which go on together: `CachedPrompts`."""
+class SeveralCaches(CachedPrompts):
+    """n prompts in several caches, which continue together."""
 
     def __init__(self, parts: Sequence[OwnCache]) -> None:
         """Args: `parts`, at least one, in the prompts' order."""
@@ -250,21 +265,21 @@ class SeveralCaches:
         return sum(map(len, self._parts))
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits for part in self._parts])
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits_over(support) for part in self._parts])
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         for part in self._parts:
             part.append(token)
 
+    @override
     def fork(self) -> SeveralCaches:
-        """See `CachedPrompts`."""
         return SeveralCaches([part.fork() for part in self._parts])
 
 
@@ -321,7 +336,7 @@ class Passes:
             batch.append(token)
 
     def finish(self, prompts: CachedPrompts) -> None:
-        """A batch has ended: its rows are free."""
+        """Free the rows of a batch that has ended."""
         self._running = [other for other in self._running if id(other) != id(prompts)]
 
 
@@ -344,7 +359,7 @@ class SharedPasses(Passes):
     def fit(
         cls, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
     ) -> SharedPasses | None:
-        """Passes for this model, or None where its cache is of another kind."""
+        """Return passes for this model, or None if its cache is of another kind."""
         passes = cls(model, rows, places, tokens, head)
         # Every layer must cache keys and values of all columns that a row has.
         layers: list[Any] = DynamicCache(config=model.network.config).layers
@@ -356,8 +371,8 @@ class SharedPasses(Passes):
         return passes if plain else None
 
     @torch.inference_mode()
+    @override
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """See `Passes`."""
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
             self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width, self._head))
@@ -373,8 +388,8 @@ class SharedPasses(Passes):
         return batch
 
     @torch.inference_mode()
+    @override
     def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
-        """See `Passes`."""
         together = [(batch, token) for batch, token in tokens if isinstance(batch, _SharedRows)]
         for batch, _ in together:
             batch.catch_up()
@@ -383,7 +398,7 @@ class SharedPasses(Passes):
             batch.tokens.append(token)
 
     def feed(self, tokens: Sequence[tuple[_SharedRows, int, int]]) -> None:
-        """One pass of each block: (batch, position after its prompts, token)."""
+        """Run one pass of each block: (batch, position after its prompts, token)."""
         for number, block in enumerate(self._blocks):
             fed = {
                 row: (position, token)
@@ -424,7 +439,7 @@ class SharedPasses(Passes):
                 block.store([batch.rows[part[i]][1] for i in here], cache, here, seen[here])
 
     def _started(self, prefix: Prompt, rows: int) -> DynamicCache:
-        """A cache that holds the prefix in so many rows."""
+        """Return a cache that holds the prefix in `rows` rows."""
         if not prefix:
             return DynamicCache()
         key = tuple(prefix)
@@ -452,12 +467,12 @@ class _SharedRows(_Outputs):
         self.tokens: list[int] = []
         self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         self.passes.advance([(self, token)])
 
+    @override
     def fork(self) -> _SharedRows:
-        """See `CachedPrompts`."""
         twin = copy.copy(self)
         twin.tokens, twin.outputs = list(self.tokens), self.outputs.clone()
         return twin
@@ -563,11 +578,11 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys[: len(rows)], self.values[: len(rows)]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """All columns count; the mask hides those that a row does not have."""
+        """Count all columns; the mask hides those that a row does not have."""
         return self._width, 0
 
     def get_seq_length(self) -> int:
-        """To the model every token is the last one."""
+        """Return the same length at every token: to the model each is the last one."""
         return self._width - 1
 
 
@@ -582,7 +597,8 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
         model: a loaded model.
         places: of a prompt.
         tokens: after it, at most.
-        free: bytes that were free before the model was loaded; None for those that are free beside it.
+        free: bytes that were free before the model was loaded; None for those that are free beside
+            it.
     """
     if free is None:
         free = free_memory(model.device)
@@ -598,7 +614,7 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device. On the CPU a container's limit counts too."""
+    """Return the free bytes of a device. On the CPU a container's limit counts too."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
@@ -609,7 +625,10 @@ def free_memory(device: torch.device) -> int:
 
 
 def _cached_bytes(model: LanguageModel) -> int:
-    """What a model caches of one token in one row; 0 for a state, which does not grow."""
+    """Return the bytes that a model caches for one token in one row.
+
+    It is 0 for a state, which does not grow.
+    """
     ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     _, cache = forward(model.network, ids, torch.ones_like(ids), None)
     layers = cache.layers if isinstance(cache, DynamicCache) else []

@@ -7,7 +7,10 @@ import secrets
 from dpaudit.generation.config import Config
 from dpaudit.generation.manifest import (
     declared_batching,
+    declared_data,
+    declared_decoding,
     declared_privacy,
+    declared_prompt,
     declared_record,
     declared_sampling,
     expected_clusters,
@@ -23,16 +26,13 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Clustering,
-    Data,
-    DecodingRules,
     Manifest,
     Model,
     Origins,
     Privacy,
-    Prompt,
-    Stopping,
 )
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.manifest import ModelSettings, settings_of
 
 
 def planned_run(config: Config, data: Records | None = None, *, goes_on: bool = False) -> PlannedRun:
@@ -69,18 +69,13 @@ def _manifest(config: Config, data: Records | None, *, secret: bool) -> Manifest
         mechanism=config.mechanism,
         batching=declared_batching(config, expected_clusters(config), key, secret=secret),
         clustering=clustering,
-        origins=Origins(**config.chosen_from.model_dump()),
-        stopping=Stopping(max_tokens=config.decoding.longest, tokens_per_batch=config.decoding.tokens_per_batch),
-        decoding=DecodingRules(**config.decoding.model_dump(include=set(DecodingRules.model_fields))),
-        sampling=declared_sampling(config.decoding),
+        chosen_from=Origins(**dict(config.chosen_from)),
+        decoding=declared_decoding(config),
+        sampling=declared_sampling(config.sampling),
         record=declared_record(config, MAX_VOCABULARY, privacy),
-        data=Data(records=0 if data is None else len(data.records), text=config.data.text, user=config.data.user),
-        model=Model(**config.model.model_dump(include={"name", "trained_on_records"})),
-        prompt=Prompt(
-            template=config.prompt.id,
-            public_examples=examples,
-            **config.prompt.model_dump(include={"max_example_tokens", "text", "end", "one_line"}),
-        ),
+        data=declared_data(config, 0 if data is None else len(data.records)),
+        model=Model(**settings_of(config.model, ModelSettings)),
+        prompt=declared_prompt(config, examples),
     )
 
 

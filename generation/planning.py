@@ -1,7 +1,7 @@
 """Plans of a run, before anything of it is written: its number of texts, its claim, its duration.
 
-All records are placed and the model is loaded, as for the run itself, and its first batches take a few steps, which are
-timed, weighed and forgotten: nothing of them is shown or kept.
+All records are placed and the model is loaded, as for the run itself, and its first batches take a
+few steps, which are timed, weighed and dropped: nothing of them is shown or kept.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
     claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
+    refutable = None
+    if canaries is not None:
+        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
     least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
     return Plan(
         records=records,
@@ -69,13 +72,13 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
-        refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
+        refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
-    """What secret batches buy, as far as public settings tell."""
+    """Return what secret batches gain, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
     found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
     secret = secrecy_of(config, privacy, batching, manifest.clustering)
@@ -97,7 +100,7 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
 
 
 def _why_withheld(manifest: Manifest) -> str:
-    """Why a claim would be withheld from readers outside, with the setting that would change it."""
+    """Return why a claim would be withheld from readers outside, with the setting to change."""
     if manifest.privacy.unit == "user" and manifest.privacy.records_per_user_from == "data":
         return "it rests on how many records one user has in the data. Declare privacy.records_per_user"
     if manifest.privacy.delta_from == "records":
@@ -106,7 +109,7 @@ def _why_withheld(manifest: Manifest) -> str:
 
 
 def _knows_tokenizer(model: LanguageModel) -> bool:
-    """Whether audits decode its texts by themselves (release.text)."""
+    """Return whether audits can decode the model's texts by themselves (release.text)."""
     json = model.tokenizer_json
     if json is None:
         return True  # then texts are not decoded
@@ -117,11 +120,11 @@ def _knows_tokenizer(model: LanguageModel) -> bool:
 
 
 def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
-    """The first batches that share a pass, for a few steps.
+    """Run the first batches that share a pass for a few steps.
 
     Returns:
-        Seconds until all have a token, seconds a step after that, bytes of a step and of each context in one, and
-        contexts.
+        Seconds until all have a token, seconds a step after that, bytes of a step and of each
+            context in one, and contexts.
     """
     rows, contexts = ready.manifest.model.rows or 1, 0
     chosen: list[int] = []
@@ -132,8 +135,8 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
         contexts += len(batch.contexts)
     # No text ends by itself: each batch takes as many steps as the others, and weighs in as much.
     ending = {"max_tokens": 1 + STEPS, "tokens_per_batch": None, "sequences": ()}
-    stopping = ready.manifest.stopping.model_copy(update=ending)
-    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None, "sampling": Sampling()}))
+    decoding = ready.manifest.decoding.model_copy(update=ending)
+    store = _Weighed(ready.manifest.model_copy(update={"decoding": decoding, "claim": None, "sampling": Sampling()}))
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:
@@ -150,7 +153,7 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
 
 
 class _Weighed:
-    """Where batches go that are weighed and not kept: see `Store` and `Record`."""
+    """Storage of batches that are weighed and not kept: a `Store` and a `Record`."""
 
     location, whole = "", ()
 
@@ -160,18 +163,18 @@ class _Weighed:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Weighed]:
-        """See `Store`."""
+        """Give this as the record of a batch."""
         yield self
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Weigh a step."""
         self.steps += 1
         self.stored += _bytes(*step.arrays.values(), step.support, step.canary)
         self.rows += 0 if step.contexts is None else len(step.contexts)
         self.of_rows += _bytes(step.contexts, step.spent)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
+        """Keep nothing of a text's end."""
 
     finish = end_text
 

@@ -1,9 +1,8 @@
 """Prompts as token ids: a template's own words may be control tokens; what it shows may not.
 
-The end of a turn is such a token. Tokenizers read `<|im_end|>` in a record as they read it in the
-template. A record could then end its turn, give the model another instruction, or begin a text of
-its own. So what a prompt shows is spelled: its text stays as it is, and its tokens are those of
-plain text. Markers that are plain text to the tokenizer, such as "### User:", are beyond this.
+Tokenizers read `<|im_end|>` in a record as they read it in the template. A record could then end its turn, give the
+model another instruction, or begin a text of its own. So what a prompt shows is spelled: its text stays as it is, and
+its tokens are those of plain text. Markers that are plain text to the tokenizer, such as "### User:", are beyond this.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ class PromptEncoder:
         self._before, self._after = whole[:at], whole[at + len(bare) :]
 
     def ids(self, parts: Sequence[Part], *, special: bool) -> list[int]:
-        """Token ids of a prompt. `special`: with what the tokenizer puts around a text.
+        """Return the token ids of a prompt.
 
-        Where nothing that is shown writes a control token, these are the ids of the prompt's whole text.
+        `special` adds what the tokenizer puts around a text. If no shown text writes a control
+        token, these are the ids of the prompt's whole text.
         """
         ids = self._with_shown_spelled(parts)
         wanted = [token for part in parts if not part.shown for token in self._controls_of(part.text)]
@@ -53,9 +53,11 @@ class PromptEncoder:
         return [*self._before, *ids, *self._after] if special else ids
 
     def cut(self, text: str, most: int) -> str:
-        """The first `most` tokens of a text that is shown, as text. Depends on this text alone."""
+        """Return the first `most` tokens of a shown text, as text, from this text alone."""
         ids = self.ids([Part(text, True)], special=False)
-        return text if len(ids) <= most else str(self._tokenizer.decode(ids[:most], clean_up_tokenization_spaces=False))
+        if len(ids) <= most:
+            return text
+        return str(self._tokenizer.decode(ids[:most], clean_up_tokenization_spaces=False))
 
     def _encoded(self, text: str) -> list[int]:
         return encode(self._tokenizer, text, special=False)
@@ -64,7 +66,7 @@ class PromptEncoder:
         return [token for token in ids if token in self._control]
 
     def _controls_of(self, own: str) -> list[int]:
-        """The control tokens in a template's own words."""
+        """Return the control tokens in a template's own words."""
         if own not in self._own:
             self._own[own] = self._controls_in(self._encoded(own))
         return self._own[own]
@@ -88,7 +90,7 @@ class PromptEncoder:
         return ids
 
     def _spelled(self, text: str) -> list[int]:
-        """A text's ids without control tokens: it is taken apart until none is left."""
+        """Return a text's ids without control tokens: it is split until none is left."""
         if text not in self._spellings:
             start, ids = self._encoded(_ANCHOR), self._encoded(_ANCHOR + text)
             ids = ids[len(start) :] if ids[: len(start)] == start else self._encoded(text)
@@ -100,10 +102,10 @@ class PromptEncoder:
 
 
 def _is_control(token: AddedToken) -> bool:
-    """Whether an added token may steer the model.
+    """Return whether an added token may steer the model.
 
-    Makers do not mark all of them as special. White space, single characters, and words that somebody added to a
-    vocabulary are text.
+    Makers do not mark all of them as special. White space, single characters, and words that
+    somebody added to a vocabulary are text.
     """
     visible = [letter for letter in token.content if not (letter.isspace() or letter == "▁")]
     return len(token.content) > 1 and (token.special or any(not letter.isalnum() for letter in visible))

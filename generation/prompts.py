@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
+from typing_extensions import override
 
 from dpaudit.generation.head import Head
 from dpaudit.generation.model_probe import passes_for
@@ -66,14 +67,14 @@ class Template(ABC):
 
     @abstractmethod
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The prompt in pieces. Without private examples it is the public prompt."""
+        """Return the prompt in pieces. Without private examples it is the public prompt."""
 
     def text(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt."""
+        """Return the prompt."""
         return "".join(part.text for part in self.parts(label, examples))
 
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
-        """The prompt's token ids, with the special tokens that the tokenizer puts first."""
+        """Return the prompt's token ids, with the special tokens that the tokenizer puts first."""
         return self.encoder.ids(self.parts(label, examples), special=True)
 
 
@@ -86,9 +87,10 @@ class PretrainedTemplate(Template):
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(tokenizer, FENCE, _PT_EXAMPLE, _PT_END)
 
+    @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """A fenced block an example, then an opening fence."""
-        blocks = (_filled(_PT_EXAMPLE, label=label, example=example) for example in examples)
+        """Return a fenced block for each example, then an opening fence."""
+        blocks = (_fill_placeholders(_PT_EXAMPLE, label=label, example=example) for example in examples)
         return [*chain.from_iterable(blocks), Part(_PT_END, False)]
 
 
@@ -99,21 +101,27 @@ class InstructionTemplate(Template):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raises InputError where the chat format does not show what a user says, as it is."""
+        """Read the tokenizer's chat format.
+
+        Raises:
+            InputError: it does not show what a user says unchanged.
+        """
         turns = tokenizer.chat_template
         end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
         super().__init__(tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
         self._turns = _chat_turns(tokenizer) if turns else _IT_TURNS
 
+    @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The request as the user's turn, then the beginning of the model's."""
+        """Return the request as the user's turn, then the beginning of the model's."""
         before, after = self._turns.split(_REQUEST)
-        shown = chain.from_iterable(_filled(_IT_EXAMPLE, example=example) for example in examples)
-        head = _filled(_IT_HEAD, label=label)
+        shown = chain.from_iterable(_fill_placeholders(_IT_EXAMPLE, example=example) for example in examples)
+        head = _fill_placeholders(_IT_HEAD, label=label)
         return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
 
+    @override
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
-        """A chat format writes the special tokens itself."""
+        """Return the token ids; a chat format writes the special tokens itself."""
         return self.encoder.ids(self.parts(label, examples), special=not self._tokenizer.chat_template)
 
 
@@ -139,13 +147,14 @@ class OwnTemplate(Template):
             _require_written(tokenizer, end)
             self.stop_sequences = written_forms(tokenizer, end, _BEFORE_OWN)
 
+    @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The template's lines, the one of the example as often as there are examples."""
+        """Return the template's lines, the example's line once for each example."""
         return self._wording.parts(label, examples)
 
 
-def _filled(wording: str, **shown: str) -> list[Part]:
-    """One of the paper's wordings in pieces, what is shown in its placeholders' places."""
+def _fill_placeholders(wording: str, **shown: str) -> list[Part]:
+    """Return one of the paper's wordings in pieces, with the shown text in its placeholders."""
     pieces = re.split(r"\{(\w+)\}", wording)  # text and names in turn
     return [Part(shown[piece] if odd % 2 else piece, bool(odd % 2)) for odd, piece in enumerate(pieces)]
 
@@ -181,14 +190,16 @@ def template(
     """
     if text is not None:
         return OwnTemplate(tokenizer, text, end)
-    return PretrainedTemplate(tokenizer) if name == "pt" else InstructionTemplate(tokenizer)
+    if name == "pt":
+        return PretrainedTemplate(tokenizer)
+    return InstructionTemplate(tokenizer)
 
 
 class Prompts:
     """The prompts of one run, all with the same public number of places.
 
     Attributes:
-        template: what they are made by.
+        template: the one that makes them.
         places: the longest form that a prompt can take, and one place of padding.
         public_places: likewise, of the public prompts.
     """
@@ -208,7 +219,7 @@ class Prompts:
 
         Each record is put on `one_line` if so, and cut to `most_tokens` tokens. Before them every
         prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
-        follow a public prompt; None where anything may.
+        follow a public prompt; None if anything may.
         """
         self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
         self.public_examples = {label: tuple(texts) for label, texts in (public_examples or {}).items()}
@@ -221,7 +232,7 @@ class Prompts:
         self.public_places = max(map(len, self._public.values()), default=0) + 1
 
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
-        """A prompt for each context."""
+        """Return a prompt for each context."""
         return [self._prompt(label, context) for context in contexts]
 
     def prefix(self, label: str) -> Prompt:
@@ -235,8 +246,9 @@ class Prompts:
     def continuation(self, label: str, text: str, most: int) -> tuple[list[int], int]:
         """Return a real text after a prompt: up to `most` tokens, and how many only lead up to it.
 
-        The template shows its examples so: what leads up to a text is its label's line, say, and the mark that ends it
-        is its last token where there is room. Where examples stand elsewhere, nothing leads up to it.
+        The template shows its examples so: its label's line, say, leads up to a text, and the mark
+        that ends it is its last token if there is room. If examples stand elsewhere, nothing leads
+        up to it.
         """
         bare, begun, shown = list(self.public_tokens(label)), self.prefix(label), self._examples([text], self._most)
         ends = self.template.stop_sequences or [(token,) for token in self._model.end_tokens]
@@ -271,15 +283,21 @@ class Prompts:
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
         if wanted:
             cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start([prompt], prompt[:-1])
-        return cached if self._rules is None else RuledPrompt(cached, self._rules, prompt)
+        if self._rules is None:
+            return cached
+        return RuledPrompt(cached, self._rules, prompt)
 
     def public_tokens(self, label: str) -> tuple[int, ...]:
-        """Token ids of a label's public prompt."""
+        """Return the token ids of a label's public prompt."""
         return self._public[label]
 
     def allowed(self, label: str, text: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """Set a public prompt's logits [1, V] to -inf for tokens that rules forbid after a text."""
-        return logits if self._rules is None else _without(logits, self._rules.after(self.public_tokens(label), text))
+        return (
+            logits
+            if self._rules is None
+            else _mask_forbidden(logits, self._rules.after(self.public_tokens(label), text))
+        )
 
     def _prompt(self, label: str, context: Context) -> list[int]:
         """Return a context's prompt.
@@ -295,16 +313,19 @@ class Prompts:
         raise ValueError("a prompt with empty examples exceeds its places")
 
     def _tokens(self, label: str, examples: Sequence[str]) -> list[int]:
-        """The prompt with the label's public examples before these."""
+        """Return the prompt with the label's public examples before these."""
         return self.template.tokens(label, [*self._shown[label], *examples])
 
     def _examples(self, texts: Sequence[str], most: int) -> list[str]:
-        """Texts as examples, of at most so many tokens each. Each depends on its own text alone."""
+        """Return texts as examples, cut to `most` tokens each.
+
+        Each depends on its own text alone.
+        """
         encoder = self.template.encoder
         return [encoder.cut(in_one_line(text) if self._one_line else text, most) for text in texts]
 
 
-class RuledPrompt:
+class RuledPrompt(CachedPrompts):
     """A public prompt (`CachedPrompts`) with logits -inf for exactly the forbidden next tokens."""
 
     def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
@@ -313,27 +334,27 @@ class RuledPrompt:
         self._text: tuple[int, ...] = ()
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
-        return _without(self._cached.logits, self._rules.after(self._prompt, self._text))
+        return _mask_forbidden(self._cached.logits, self._rules.after(self._prompt, self._text))
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return self.logits[:, torch.as_tensor(support, dtype=torch.long)]
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         self._cached.append(token)
         self._text += (token,)
 
+    @override
     def fork(self) -> RuledPrompt:
-        """See `CachedPrompts`."""
         twin = copy.copy(self)
         twin._cached = self._cached.fork()
         return twin
 
 
-def _without(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
+def _mask_forbidden(logits: torch.Tensor, forbidden: Mapping[str, Ids]) -> torch.Tensor:
     """Set logits [n, V] to -inf for what rules forbid.
 
     What the model itself rules out stays above that.
@@ -386,5 +407,5 @@ def written_forms(
 
 
 def ends_with(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
-    """Whether token ids end in a sequence."""
+    """Return whether token ids end in a sequence."""
     return len(tokens) >= len(sequence) and tuple(tokens[len(tokens) - len(sequence) :]) == tuple(sequence)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from itertools import chain
 
 from dpaudit.generation.algorithm import prompting, silent
-from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig, RandomnessConfig
+from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig, SamplingConfig
 from dpaudit.generation.events import Progress
 from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy, declared_sampling
 from dpaudit.generation.models import device_of
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.worker import Worker
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import AnchoredDifferences, Mean, Mechanism
 from dpaudit.runs import BatchHeader, Clustering, Clusters, InputError, Manifest, Sample, Step
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import StopReason
@@ -46,11 +46,11 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
-    model, prompts, stopping = prompting(asked)
+    model, prompts, decoding = prompting(asked)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
     batching, privacy = declared_batching(asked, Clusters(), _KEY, secret=False), declared_privacy(asked, None)
     manifest = build_manifest(
-        asked, batching, (), privacy, Clustering(), model, prompts, stopping, declared_sampling(asked.decoding), rows
+        asked, batching, (), privacy, Clustering(), model, prompts, decoding, declared_sampling(asked.sampling), rows
     )
     each = asked.batching.generate_per_label
     labels = (label for label in asked.data.groups for _ in range(each))
@@ -69,7 +69,7 @@ def _without_records(config: Config) -> Config:
     Its clip and divisor are those of nothing.
     """
     drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
-    empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
+    empty = {"contribution": AnchoredDifferences(clip=1.0), "aggregator": Mean(divisor=1.0)}
     each, clustering = config.batching.generate_per_label, config.clustering
     if clustering is not None:
         clusters = clustering.keep or clustering.centers
@@ -87,7 +87,7 @@ def _without_records(config: Config) -> Config:
             "privacy": PrivacyConfig(),
             "claim": ClaimConfig(epsilon=0.0),
             # Nothing private is drawn: the operating system's numbers do.
-            "decoding": config.decoding.model_copy(update={"randomness": RandomnessConfig()}),
+            "sampling": SamplingConfig() if config.sampling.committed else config.sampling,
         }
     )
 
@@ -106,16 +106,20 @@ class _Texts:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Batch]:
-        """See `Store`."""
+        """Give a batch's record."""
         yield self._batches.setdefault(header.id, _Batch(header))
 
     def samples(self) -> Iterator[Sample]:
-        """All texts, in order."""
+        """Return all texts, in order."""
         return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
 
 
 class _Batch:
-    """See `Record`. `samples`: the texts that have ended."""
+    """A batch's tokens: a `Record`.
+
+    Attributes:
+        samples: the texts that have ended.
+    """
 
     def __init__(self, header: BatchHeader) -> None:
         self._header = header
@@ -123,11 +127,11 @@ class _Batch:
         self.samples: list[Sample] = []
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Keep a step's token."""
         self._tokens.append(step.token)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
+        """Keep the text that ends at the last step."""
         number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
         sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
         self.samples.append(sample)

@@ -37,7 +37,7 @@ def replay_public(
 
     Args:
         run: a finished run directory of `dpaudit generate`.
-        model: where the run's model is; None where the manifest says.
+        model: where the run's model is; None if the manifest says.
         progress: called with (steps done, steps in all).
 
     Raises:
@@ -65,7 +65,7 @@ def replay_public(
 
 
 def public_steps(reader: RunReader) -> int:
-    """How many steps `recompute_public` goes through."""
+    """Return the number of steps of `recompute_public`."""
     if not reader.manifest.needs_public:
         return 0
     found = 0
@@ -89,7 +89,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.stopping.max_tokens)
+    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens)
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.
@@ -101,7 +101,7 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
 
 
 def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
-    """Each text's batch and steps."""
+    """Yield each text's batch and steps."""
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             spans = opened.spans
@@ -109,12 +109,12 @@ def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
 
 
 class _Gap(NamedTuple):
-    """How far one part of a step is off, in logit units.
+    """The difference of one part of a step, in logit units.
 
     Attributes:
-        off: how far.
+        off: how far it is off.
         most: how far rounding can put it.
-        problem: what is wrong where it is further off.
+        problem: what is wrong if it is further off.
     """
 
     off: float
@@ -123,7 +123,7 @@ class _Gap(NamedTuple):
 
 
 class _Found:
-    """See `PublicParts`."""
+    """The sums of `PublicParts` so far."""
 
     def __init__(self) -> None:
         self.steps = self.wrong = 0
@@ -177,14 +177,14 @@ def _follow(
 
 
 def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> Finding | None:
-    """Return why a text cannot follow a public prompt of this run; None where it can."""
+    """Return why a text cannot follow a public prompt of this run, or None."""
     if (label or "") not in (manifest.batching.labels or NO_LABELS):
         return Finding(code="replay.no-public-prompt")
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
         return Finding(code="replay.foreign-token")
-    if len(tokens) > manifest.stopping.max_tokens:
+    if len(tokens) > manifest.decoding.max_tokens:
         return Finding(
-            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens}
+            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.decoding.max_tokens}
         )
     return None
 
@@ -195,7 +195,7 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
     Args:
         mechanism: the run's.
         step: the record.
-        public: the public prompt's logits, float32 [V], -inf where a rule forbids a token.
+        public: the public prompt's logits, float32 [V], -inf if a rule forbids a token.
         most: how far two of these may be off from each other, in logit units.
     """
     support, anchor = step.support, step.arrays.get(ANCHOR)

@@ -44,7 +44,7 @@ class RunParts(NamedTuple):
 
 
 def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
-    """What a finished run was generated from, as its record, its data and its model say.
+    """Return the parts of a finished run, by its record, its data and its model.
 
     Args:
         reader: the run.
@@ -78,10 +78,13 @@ class NamedModel:
         self._where = reader.where(MANIFEST)
         self.model = self._load(name)
         self.head = Head.of(self.model.network) if self._manifest.mechanism.over_support else None
-        self.prompts = self._worded()
+        self.prompts = self._run_prompts()
 
     def rounding(self, scale: float) -> float:
-        """How far logits may be off, in logit units; `scale`: the largest number around."""
+        """Return how far logits may be off, in logit units.
+
+        `scale` is the largest number around.
+        """
         config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
@@ -92,20 +95,20 @@ class NamedModel:
                 if recorded.tokens.min() < 0:
                     return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
                 for sample in recorded.samples():
-                    own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    own = self.model.decode(without_stop(sample.tokens, self._manifest.decoding.sequences))
                     if sample.text is not None and sample.text != own:
                         place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
                         return Finding(code="replay.other-text", values=place)
         return None
 
-    def _refused(self, field: str, problem: str) -> InputError:
-        return _refused(self._where, field, problem)
+    def _field_error(self, field: str, problem: str) -> InputError:
+        return _field_error(self._where, field, problem)
 
     def _load(self, name: str | None) -> LanguageModel:
         named = self._manifest.model
         if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
             lacking = "digest" if named.digest is None else "dtype"
-            raise self._refused(f"model.{lacking}", "the run does not say which model it used.")
+            raise self._field_error(f"model.{lacking}", "the run does not say which model it used.")
         # A run that was made on a CPU is computed bit for bit only there.
         device = "cpu" if named.device == "cpu" else "auto"
         with of_options():
@@ -119,23 +122,23 @@ class NamedModel:
             raise InputError(f"{self._where}: model.isolation", problem, remedy)
         if model.vocabulary != self._manifest.record.vocabulary:
             problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
-            raise self._refused("record.vocabulary", problem)
+            raise self._field_error("record.vocabulary", problem)
         return model
 
-    def _worded(self) -> Prompts:
-        """The run's prompts."""
+    def _run_prompts(self) -> Prompts:
+        """Return the run's prompts."""
         named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
-            raise self._refused("prompt.template", "the run has a template of its own, and names another.")
+            raise self._field_error("prompt.template", "the run has a template of its own, and names another.")
         if most is None:
-            raise self._refused("prompt.max_example_tokens", "the run names no length of examples.")
+            raise self._field_error("prompt.max_example_tokens", "the run names no length of examples.")
         try:
             wording = template(named.template, model.tokenizer, named.text, named.end)
         except InputError as error:
-            raise self._refused(error.where, error.problem) from None
+            raise self._field_error(error.where, error.problem) from None
         if wording.shows_label and not batching.labels:
-            raise self._refused("batching.labels", "the run has none, and its prompts show them.")
+            raise self._field_error("batching.labels", "the run has none, and its prompts show them.")
         if wording.digest != named.digest:
             problem = f"the run's template {named.template!r} has another digest than this version's."
             if named.text is not None:
@@ -143,13 +146,13 @@ class NamedModel:
             raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
-            raise self._refused("prompt.max_example_tokens", problem)
+            raise self._field_error("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
-            raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
+            raise self._field_error("prompt.text", f"{examples} examples in it are too long for any model.")
         labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
         prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
         if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
-            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
+            raise self._field_error("prompt.public", "these are not the tokens of the template's public prompts.")
         return prompts
 
 
@@ -185,7 +188,7 @@ class Rebuilt:
         self.named = NamedModel(reader, model)
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
-        """What the declared rule makes of these records."""
+        """Return the partition of these records by the declared rule."""
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
@@ -201,15 +204,16 @@ class Rebuilt:
         return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
-        """What the run's public settings have in common with its records, its canaries aside."""
-        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        """Return what the run's public settings share with its records, its canaries aside."""
+        manifest = self._manifest
+        canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
         records = (each.text for each in self.records if (each.label, each.text) not in made_up)
-        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences]
+        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.decoding.sequences]
         return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
-        """What an assignment says of budgets, taken over to the one that the rule gives."""
+        """Return the rule's partition with the budgets that the assignment states."""
         if not self._manifest.own_allowances:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
@@ -230,13 +234,14 @@ class Rebuilt:
         Raises:
             InputError: a field is missing, or numbers of batches disagree.
         """
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        batching = self._manifest.batching
+        part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
-            raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+            raise _field_error(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
         hashed = part == "label" and batching.rule != "paper-slices"
         for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
             if not getattr(batching, field):
-                raise _refused(self._where, f"batching.{field}", "the run does not say this.")
+                raise _field_error(self._where, f"batching.{field}", "the run does not say this.")
         if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.per_round:
             problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s"
             problem += "." if batching.rounds == 1 else f" in each of {batching.rounds} rounds."
@@ -244,10 +249,14 @@ class Rebuilt:
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 
     def _require_own(self, data: str) -> None:
-        """Raises InputError where the records are not the run's."""
+        """Refuse records that are not the run's.
+
+        Raises:
+            InputError: they are not.
+        """
         named, records = self._manifest.data, self.records
         if named.digest is None:
-            raise _refused(self._where, "data.digest", "the run does not say which data it used.")
+            raise _field_error(self._where, "data.digest", "the run does not say which data it used.")
         digest = data_digest(sorted(map(self._digest, records)))
         if digest != named.digest:
             problem = (
@@ -257,8 +266,8 @@ class Rebuilt:
             raise InputError(data, problem, _THE_DATA)
 
 
-def _refused(where: str, field: str, problem: str) -> InputError:
-    """What is wrong with a field of run.json."""
+def _field_error(where: str, field: str, problem: str) -> InputError:
+    """Return the error about a field of run.json."""
     return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
 
 

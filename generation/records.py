@@ -43,13 +43,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """What a config's data holds.
+    """The content of a config's data.
 
     Attributes:
         records: the distinct ones, sorted.
-        most_per_user: the most that one user has; None where no column names users.
+        most_per_user: the most that one user has; None if no column names users.
         repeated: how many rows there are beyond the distinct records.
-        users: whose each record is, where that was asked for.
+        users: each record's user, if that was asked for.
     """
 
     records: tuple[Record, ...]
@@ -65,12 +65,13 @@ def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str,
 
     Args:
         config: names the data, its columns and its labels.
-        whose: whether to keep whose each record is.
-        names: what errors call the config's fields; without `encoding` and `other_labels` where none can be given.
+        whose: whether to keep each record's user.
+        names: the names of the config's fields in errors; without `encoding` and `other_labels`
+            where none can be given.
 
     Raises:
-        InputError: names the file, the row (from 1, the header not counted) and the column; there is no record; or it
-            is asked whose one is that two users have.
+        InputError: names the file, the row (from 1, the header not counted) and the column; there
+            is no record; or users are asked for, and two have the same record.
     """
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
@@ -136,9 +137,10 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     """Read a file's, a folder's or a hub data set's distinct texts, sorted; labels do not matter.
 
     Args:
-        name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data set.
+        name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data
+            set.
         column: of the texts.
-        setting, column_setting: what gave them, for errors.
+        setting, column_setting: the settings that gave them, for errors.
 
     Raises:
         InputError: as `read_records` does, or there is no text.
@@ -154,7 +156,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
 
 
 def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
-    """The public examples of each label that has any, as often and in the order as they are given.
+    """Read the public examples of each label that has any, in their order, with repetitions.
 
     Raises:
         InputError: as `read_records` does, or they are more or longer than run.json holds.
@@ -205,7 +207,11 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
 
 
 def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
-    """A row's text in the column that a field names. Raises InputError where there is none."""
+    """Return a row's text in the column that a field names.
+
+    Raises:
+        InputError: there is none.
+    """
     value = _given(row, column)
     if value is None:
         remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {names[field]}."
@@ -270,7 +276,7 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
 
 
 def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
-    """The lines of a file that is text, and neither UTF-16 nor of a binary format."""
+    """Yield the lines of a file that is text, and neither UTF-16 nor of a binary format."""
     for line in file:
         if "\0" in line:
             remedy = "Have the script read records from a .csv, or from a file with one on every line, in UTF-8."
@@ -279,7 +285,7 @@ def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
 
 
 def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of each row, that of the columns' names first."""
+    """Yield the lines of each row, the header's first."""
     taken: list[str] = []
     csv.field_size_limit(sys.maxsize)
     delimiter = delimiter_of((), path, _BYTES)

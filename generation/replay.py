@@ -74,7 +74,7 @@ def replay_run(
     Args:
         run: a finished run directory of `dpaudit generate`.
         data: the run's private data: what its config had as data.path or data.dataset.
-        model: where the run's model is; None where the manifest says.
+        model: where the run's model is; None if the manifest says.
         steps: how many random steps to recompute, where none are chosen.
         chosen: (batch, position) of the steps to recompute.
         left_out: how many random contexts to leave out, one at a time.
@@ -153,31 +153,32 @@ def _plan(
             spans[batch], contexts[batch] = opened.spans, opened.header.contexts
     lengths = {batch: own[-1].stop for batch, own in spans.items()}
     positions: dict[int, set[int]] = defaultdict(set)
-    for batch, position in chosen or _drawn(draw, lengths, steps):
+    for batch, position in chosen or _draw_distinct(draw, lengths, steps):
         if not 0 <= position < lengths.get(batch, 0):
             problem = f"there is no step {position} of batch {batch} in the run."
             raise InputError("--step", problem, "Name BATCH:POSITION; both count from 0.")
         positions[batch].add(position)
     slots: dict[int, list[int]] = defaultdict(list)
-    for batch, slot in _drawn(draw, contexts, left_out):
+    for batch, slot in _draw_distinct(draw, contexts, left_out):
         slots[batch].append(slot)
     known = [batch for batch in reader.batches if batch < reader.manifest.batches]
     filled = [batch for batch in known if contexts[batch]] or known
-    forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
+    forced = sum(sum(map(len, _needed_steps(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
-    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
-    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
+    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.decoding.max_tokens)
+    attacked = draw.choice(filled) if trials and filled else None
+    return positions, slots, attacked, forced + left + attacking
 
 
-def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
-    """Distinct (batch, index below its size), uniform over all that there are."""
+def _draw_distinct(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
+    """Draw distinct pairs (batch, index below its size), uniform over all that there are."""
     batches, ends = list(sizes), list(accumulate(sizes.values()))
     places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
     return [(batches[row], place - (ends[row] - sizes[batches[row]])) for row, place in found]
 
 
-def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
+def _needed_steps(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
     """Return the steps of a batch to compute, from the beginnings of its texts.
 
     A context that is left out takes all steps.
@@ -231,7 +232,7 @@ class _Replayer(Rebuilt):
     ) -> tuple[list[ReplayedStep], list[LeftOut]]:
         """Feed a batch's contexts its tokens; compare at `positions`, leave out `slots`."""
         with self._reader.batch(batch_id) as recorded:
-            needed = _needed(recorded.spans, positions, slots)
+            needed = _needed_steps(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
                 self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
                 found = [ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)]
@@ -261,7 +262,7 @@ class _Replayer(Rebuilt):
     def _along(
         self, recorded: BatchReader, spans: Iterable[range], prompts: CachedPrompts
     ) -> Iterator[tuple[int, CachedPrompts]]:
-        """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
+        """Yield prompts with a batch's tokens, at each step of its texts that is in `spans`."""
         for span in spans:
             going_on = prompts.fork()
             for position in span:
@@ -284,7 +285,7 @@ class _Replayer(Rebuilt):
         """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
+        tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)  # no guarantee covers longer texts
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
@@ -301,9 +302,9 @@ class _Replayer(Rebuilt):
         )
 
     def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
-        """Contexts in passes of the run's own shape, so that they round as they did there."""
+        """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
-        most = manifest.stopping.max_tokens if tokens is None else tokens
+        most = manifest.decoding.max_tokens if tokens is None else tokens
         planned = planned_rows(self.named.model, self.named.prompts.places, most)
         rows = min(manifest.model.rows or planned, planned)
         if self.named.model.device.type == "cpu":  # where the number of rows moves no bit
@@ -311,7 +312,7 @@ class _Replayer(Rebuilt):
         return self.named.prompts.alone(label, contexts, rows, most, self.named.head)
 
     def _obstacle(self, recorded: BatchReader) -> Finding | None:
-        """Return why a batch cannot be computed again as it is recorded; None where it can."""
+        """Return why a batch cannot be computed again as it is recorded, or None."""
         header = recorded.header
         batch = self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
         if batch is None or batch.public_label != header.label:

@@ -113,8 +113,8 @@ def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
     return max(counts, key=lambda delimiter: counts[delimiter])
 
 
-def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
-    """The columns to read, and what names each."""
+def _requested_columns(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns to read, and the field that names each."""
     asked = {config.text: names["text"]}
     if config.labels is not None:
         asked.setdefault(config.label, names["label"])
@@ -123,7 +123,7 @@ def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
     return asked
 
 
-def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
+def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
     """Return each column's place in a header, ignoring blanks around names and other columns.
 
     Raises:
@@ -197,7 +197,10 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
         text = file.read_text(encoding=_encoding(config, names, file), errors="replace")
         if "\0" in text:
             raise _zero_bytes(str(file), names)
-        yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
+        columns = {config.text: text}
+        if not unlabelled:
+            columns[config.label] = file.parent.name
+        yield Row(str(file), columns)
 
 
 def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
@@ -210,7 +213,9 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         start = file.read(4)
         file.seek(max(0, path.stat().st_size - len(_PARQUET)))
         end = file.read()
-    kinds = _PACKED | ({_PARQUET: ("a Parquet file", "Name it .parquet.")} if end == _PARQUET else {})
+    kinds = dict(_PACKED)
+    if end == _PARQUET:
+        kinds[_PARQUET] = ("a Parquet file", "Name it .parquet.")
     for beginning, (kind, remedy) in kinds.items():
         if start.startswith(beginning):
             raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed")
@@ -236,7 +241,11 @@ def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
 
 
 def _whole_lines(path: Path, names: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a file. Raises InputError at one with zero bytes, as in a damaged file."""
+    """Yield the lines of a file.
+
+    Raises:
+        InputError: one has zero bytes, as in a damaged file.
+    """
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise _zero_bytes(f"{path}: line {number}", names)
@@ -255,11 +264,12 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
             header = next(rows, None)
             if header is None:
                 raise _empty(path)
-            places = _places(header, _asked(config, names), str(path))
+            places = _column_places(header, _requested_columns(config, names), str(path))
             where = f"{path}: row 1"
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(header):
-                    problem = f"the row has {'more' if len(row) > len(header) else 'fewer'} fields than the first line."
+                    amount = "more" if len(row) > len(header) else "fewer"
+                    problem = f"the row has {amount} fields than the first line."
                     remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
                     raise InputError(where, problem, remedy, "rows.fields")
                 yield Row(where, {column: row[place] for column, place in places.items()})
@@ -273,7 +283,7 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
 
 
 def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[Row]:
-    asked, seen = _asked(config, names), set[str]()
+    asked, seen = _requested_columns(config, names), set[str]()
     for where, values in _objects(config, names, path):
         for column, setting in asked.items():
             if column in seen:
@@ -289,7 +299,7 @@ def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Ite
 
 
 def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[tuple[str, _Object]]:
-    """Where each JSON object of a file stands, and the object."""
+    """Yield each JSON object of a file after its place."""
     remedy = "Write one JSON object a line."
     with path.open(encoding=_encoding(config, names, path)) as file:
         for number, line in enumerate(_whole_lines(path, names, file), start=1):
@@ -317,7 +327,7 @@ def _parquet_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> I
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             header, number = file.schema_arrow.names, 0
-            places = _places(header, _asked(config, names), str(path))
+            places = _column_places(header, _requested_columns(config, names), str(path))
             for batch in file.iter_batches(columns=[header[place] for place in places.values()]):
                 batch.validate(full=True)  # indexes into dictionaries, offsets, UTF-8
                 columns = {
@@ -352,7 +362,7 @@ def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]
     except Exception as error:  # the library raises many kinds: no network, no such name, no such split
         raise _not_loaded(config, names, error) from None
     where, header = f"{name} ({split})", data.column_names
-    places = _places(header, _asked(config, names), where)
+    places = _column_places(header, _requested_columns(config, names), where)
     chosen = {column: header[place] for column, place in places.items()}
     classes = None if config.labels is None else getattr(data.features[chosen[config.label]], "names", None)
     for number, read in enumerate(data.select_columns(list(chosen.values())), start=1):
@@ -378,7 +388,7 @@ def _class_name(classes: Sequence[str], number: object, where: str) -> str | Non
 
 
 def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) -> InputError:
-    """What to say of a data set that the library does not load."""
+    """Return the error about a data set that the library does not load."""
     import datasets
 
     name, split, where = config.dataset or "", config.split or "train", names["dataset"]

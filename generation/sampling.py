@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.runs import CommittedSeed
 from dpaudit.runs.committed_seed import UNIFORM_BYTES, as_uniform
@@ -18,19 +19,19 @@ class RandomBytes(Protocol):
     """A source of random bytes."""
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         ...
 
 
-class OsEntropy:
+class OsEntropy(RandomBytes):
     """The operating system's cryptographic generator: what a release needs."""
 
+    @override
     def take(self, size: int) -> bytes:
-        """See `RandomBytes`."""
         return os.urandom(size)
 
 
-class SeededStream:
+class SeededStream(RandomBytes):
     """BLAKE2b in counter mode over (seed, batch). Repeatable, hence for tests only.
 
     Each batch has a stream of its own, so a run that is resumed at a batch's start draws what an unbroken one draws.
@@ -40,14 +41,15 @@ class SeededStream:
         self._prefix = f"dpaudit test stream {seed} {batch} ".encode()
         self._counter = 0
 
+    @override
     def take(self, size: int) -> bytes:
-        """See `RandomBytes`; at most 64 bytes at once."""
+        """Return the next `size` bytes, 64 at most."""
         digest = hashlib.blake2b(self._prefix + str(self._counter).encode(), digest_size=size)
         self._counter += 1
         return digest.digest()
 
 
-class CommittedStream:
+class CommittedStream(RandomBytes):
     """One batch's numbers of a committed seed, one for each step from the batch's first.
 
     A batch that is begun again gets the same numbers again.
@@ -57,8 +59,9 @@ class CommittedStream:
         self._seed, self._commitment, self._batch = seed, commitment, batch
         self._step = 0
 
+    @override
     def take(self, size: int) -> bytes:
-        """See `RandomBytes`: one uniform's bytes, and no others."""
+        """Return the bytes of the next uniform, of which there are UNIFORM_BYTES."""
         if size != UNIFORM_BYTES:
             raise ValueError(f"a step has {UNIFORM_BYTES} bytes, not {size}")
         self._step += 1

@@ -22,7 +22,7 @@ BATCHES, GENERATED = 10, 2
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a first config's size; None where nothing is.
+    """The requested size of a first config; None if nothing is requested.
 
     Attributes:
         labels: how many there are; 1 without any.
@@ -44,7 +44,7 @@ class Pricing:
     One record more or less is one context more or less.
 
     Attributes:
-        mechanism: whatever its divisor and its margin, which go by the contexts.
+        mechanism: with any divisor and margin, which follow from the contexts.
         tokens: the most of a batch.
         delta: of the claim.
     """
@@ -59,12 +59,12 @@ class Pricing:
         Its margin is what one of them can lift a token by.
         """
         fields = self.mechanism.model_dump()
-        return Mechanism.model_validate(
-            fields | {"divisor": float(contexts), "support": fields["support"] | {"margin": self.margin(contexts)}}
-        )
+        fields["aggregator"]["divisor"] = float(contexts)
+        fields["support"]["margin"] = self.margin(contexts)
+        return Mechanism.model_validate(fields)
 
     def margin(self, contexts: int) -> float:
-        """What one of so many contexts can lift a token by, to three digits."""
+        """Return how far one of the contexts can lift a token, to three digits."""
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
     def batch_level(self, contexts: int, rounds: int = 1) -> float:
@@ -84,7 +84,7 @@ class Pricing:
         return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
 
     def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
-        """How many rounds of these sizes readers' epsilon pays for."""
+        """Return how many rounds of these sizes readers' epsilon pays for."""
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
@@ -126,24 +126,27 @@ class Sizes:
         """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
 
         Args:
-            wish: what is asked for.
+            wish: the request.
             contexts: the mechanism's own number.
             pricing: None for a mechanism whose epsilon only its texts show.
 
         Raises:
-            InputError: the records do not give as many texts at that epsilon; says which numbers would do.
+            InputError: the records do not give as many texts at that epsilon; says which numbers
+                would do.
         """
-        sizes = cls._filled(wish, contexts)
+        sizes = cls._by_filled_batches(wish, contexts)
         if pricing is None or wish.epsilon is None:
             return sizes.required(wish, pricing)
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
-        least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
+        least = math.inf
+        if sizes.generated <= sizes.batches and sizes.batches > 1:
+            least = pricing.release(sizes)
         if least > wish.epsilon:
             if pricing.batch_level(MOST) > wish.epsilon:
-                raise _too_small(wish, pricing)
+                raise _too_small_error(wish, pricing)
             fewest = pricing.contexts(wish.epsilon)
             # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
-            sizes = cls._filled(wish, fewest if least == math.inf else max(contexts, fewest))
+            sizes = cls._by_filled_batches(wish, fewest if least == math.inf else max(contexts, fewest))
         sizes.required(wish, pricing)
         if (found := pricing.release(sizes)) > wish.epsilon:
             rounds = pricing.most_rounds(sizes, wish.epsilon)
@@ -156,8 +159,8 @@ class Sizes:
         return sizes
 
     @classmethod
-    def _filled(cls, wish: Wish, contexts: int) -> Sizes:
-        """By batches of so many contexts; in rounds where the texts are more than batches."""
+    def _by_filled_batches(cls, wish: Wish, contexts: int) -> Sizes:
+        """Return sizes by batches of `contexts` contexts, in rounds for more texts than batches."""
         asked = max(GENERATED, math.ceil((wish.texts or 0) / wish.labels))
         if wish.records is None:
             return cls(contexts, max(BATCHES, asked), asked)
@@ -168,9 +171,13 @@ class Sizes:
         return cls(contexts, batches, math.ceil(asked / rounds), rounds)
 
     def required(self, wish: Wish, pricing: Pricing | None) -> Sizes:
-        """These sizes. Raises InputError where the records do not fill as many batches."""
+        """Return these sizes.
+
+        Raises:
+            InputError: the records do not fill as many batches.
+        """
         if self.generated > self.batches:
-            raise _too_few(wish, self, pricing)
+            raise _too_few_error(wish, self, pricing)
         return self
 
 
@@ -182,7 +189,7 @@ def _most_contexts(wish: Wish, generated: int) -> int:
     return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
 
 
-def _too_small(wish: Wish, pricing: Pricing) -> InputError:
+def _too_small_error(wish: Wish, pricing: Pricing) -> InputError:
     """Refuse an epsilon that no batch is large enough for.
 
     Name one that the same records and texts can have.
@@ -195,8 +202,8 @@ def _too_small(wish: Wish, pricing: Pricing) -> InputError:
     return InputError("--epsilon", problem, remedy)
 
 
-def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
-    """The records give fewer batches than a label needs that are compared."""
+def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
+    """Return the error that the records give fewer batches than a label needs."""
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
     at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
@@ -206,5 +213,7 @@ def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
+    where = "--records" if wish.epsilon is None else "--epsilon"
+    if wish.texts is not None:
+        where = "--texts"
     return InputError(where, problem, f"Try: {', or '.join(ways)}.")

@@ -1,6 +1,7 @@
-"""Where a path in a config leads. `package:NAME/FOLDER` is a folder inside an installed package.
+"""The places that paths in a config lead to.
 
-`dataset:NAME` is a Hugging Face data set, where public texts may come from one.
+`package:NAME/FOLDER` is a folder inside an installed package. `dataset:NAME` is a Hugging Face data
+set, where public texts may come from one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _INSTALLS = {
 
 
 def locate(path: str, field: str) -> Path:
-    """The file or folder that a config's path names. A package is found without being imported.
+    """Return the file or folder that a config's path names.
+
+    A package is found without being imported.
 
     Raises:
         InputError: the package is not installed, or the path leads to no file or folder.
@@ -48,22 +51,26 @@ def require_file(file: Path, field: str) -> None:
 
 
 def _special(path: Path, field: str) -> InputError:
-    """What to say of a pipe or a device, which may never end, and of a link to nothing."""
+    """Return the error about a pipe or a device, which may never end, or a link to nothing."""
     return InputError(field, f"{path} is no plain file.", "Put a plain file there, or take it away.")
 
 
 def missing_part(path: str) -> str:
     """Return the command that installs a config path's package, or "" if installed or unknown."""
     name, folder = _package(path)
-    return "" if not path.startswith(PACKAGE) or folder is not None else _INSTALLS.get(name, "")
+    if not path.startswith(PACKAGE) or folder is not None:
+        return ""
+    return _INSTALLS.get(name, "")
 
 
 def _package(path: str) -> tuple[str, Path | None]:
-    """The package that a path names, and its folder; None where it is not installed."""
+    """Return the package that a path names, and its folder; None if it is not installed."""
     name = path.removeprefix(PACKAGE).partition("/")[0]
     # A dotted name would make find_spec import the parent package.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    if spec is None or not spec.submodule_search_locations:
+        return name, None
+    return name, Path(spec.submodule_search_locations[0])
 
 
 def installed_model(name: str) -> Path | None:
@@ -85,7 +92,7 @@ def installed_model(name: str) -> Path | None:
 
 
 def _packaged(name: str) -> Path | None:
-    """Return a folder in an installed package; None where the name leads out of it."""
+    """Return a folder in an installed package; None if the name leads out of it."""
     found, (_, package) = locate(name, ""), _package(name)
     inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
     return found if inside else None
@@ -115,7 +122,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _place(path: str) -> Path:
-    """Where a path leads, links followed; by its spelling alone where nothing is there."""
+    """Return where a path leads, links followed; by its spelling alone if nothing is there."""
     try:
         return Path(os.path.realpath(locate(path, "")))
     except (InputError, OSError, RuntimeError):  # what cannot be found is told when it is read

@@ -22,7 +22,6 @@ from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
-from dpaudit.mechanisms import Mechanism
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError
@@ -168,7 +167,8 @@ def first_config(aggregator: Demo, own: Own) -> First:
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
     demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
-    mechanism = Mechanism.model_validate(demo.mechanism.model_dump() | {"clip": _CLIP})
+    contribution = demo.mechanism.contribution.model_copy(update={"clip": _CLIP})
+    mechanism = demo.mechanism.model_copy(update={"contribution": contribution})
     pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
         raise InputError(

@@ -49,7 +49,7 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
 
 
 def slices(size: int, block: int) -> list[slice]:
-    """0 .. size in blocks, of which the last may be smaller."""
+    """Return 0 .. size in blocks, of which the last may be smaller."""
     return [slice(start, min(start + block, size)) for start in range(0, size, block)]
 
 
@@ -58,7 +58,8 @@ def even_blocks(size: int, least: int, most: int) -> int:
 
     Args:
         size: how much there is to do.
-        least, most: of a block. Within work that is shared out already, blocks are as large as they may be.
+        least, most: of a block. Within work that is shared out already, blocks are as large as they
+            may be.
     """
     sharing = 1 if getattr(_here, "shared", False) else cores()
     blocks = sharing * max(1, -(-size // (most * sharing)))

@@ -43,7 +43,7 @@ class WordingError(ValueError):
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """Where a label or an example goes: apart from any text, even one that reads the same."""
+    """The place of a label or an example, apart from any text, even one that reads the same."""
 
     name: str
 
@@ -68,7 +68,11 @@ class Wording:
 
     @classmethod
     def of(cls, text: str) -> Wording:
-        """Raises WordingError where a text is no template."""
+        """Parse a template.
+
+        Raises:
+            WordingError: the text is none.
+        """
         require_seen(text)
         lines = tuple(_parts(line) for line in text.split("\n"))
         parts = [part for line in lines for part in line]
@@ -80,11 +84,11 @@ class Wording:
         return cls(lines, _LABEL in parts)
 
     def filled(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt, in one pass over the template."""
+        """Return the prompt, in one pass over the template."""
         return "".join(part.text for part in self.parts(label, examples))
 
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The prompt in pieces, in one pass over the template."""
+        """Return the prompt in pieces, in one pass over the template."""
         parts: list[Part] = []
         for line in self.lines:
             for example in examples if _EXAMPLE in line else ("",):
@@ -104,7 +108,7 @@ def require_seen(text: str) -> None:
 
 
 def _parts(line: str) -> _Line:
-    """A line's texts and placeholders."""
+    """Return a line's texts and placeholders."""
     parts: list[str | _Placeholder] = []
     end = 0
     for mark in _MARK.finditer(line):

@@ -50,41 +50,41 @@ MOST_OPEN = 256
 
 
 class Record(Protocol):
-    """Where a batch's steps and text go: a `BatchWriter`, or what keeps less."""
+    """The destination of a batch's steps and text: a `BatchWriter`, or one that keeps less."""
 
     def write(self, step: Step) -> None:
-        """See `BatchWriter`."""
+        """Append one step (`BatchWriter.write`)."""
         ...
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End a text at the last step (`BatchWriter.end_text`)."""
         ...
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End the last text and close the batch (`BatchWriter.finish`)."""
         ...
 
 
 class Store(Protocol):
-    """Where batches go: a `BatchStore`, or what keeps less."""
+    """The destination of batches: a `BatchStore`, or one that keeps less."""
 
     @property
     def location(self) -> str:
-        """Where whole batches are read from, if there are any."""
+        """The place to read whole batches from, if there are any."""
         ...
 
     @property
     def manifest(self) -> Manifest:
-        """See `BatchStore`."""
+        """The run's manifest."""
         ...
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """See `BatchStore`."""
+        """The ids of the whole batches, ascending."""
         ...
 
     def batch(self, header: BatchHeader) -> AbstractContextManager[Record]:
-        """See `BatchStore`."""
+        """Write one batch (`BatchStore.batch`)."""
         ...
 
 
@@ -112,7 +112,7 @@ class _Open:
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
         spent: what each context has spent of its budget, [n].
-        budgets: what each may spend, [n]; None where each has the mechanism's.
+        budgets: what each may spend, [n]; None if each has the mechanism's.
     """
 
     batch: Batch
@@ -134,7 +134,7 @@ class _Open:
 
     @property
     def length(self) -> int:
-        """How many tokens it has, of all its texts."""
+        """The number of tokens of all its texts."""
         return self.earlier + len(self.tokens)
 
     def forget(self) -> None:
@@ -150,7 +150,7 @@ _Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles |
 
 
 class Worker:
-    """Generates the batches of one run, on one device.
+    """A generator of one run's batches, on one device.
 
     Attributes:
         accountant: adds up what tokens cost; None for a run that states its cost beforehand.
@@ -218,7 +218,7 @@ class Worker:
                             yield self._recorded(error.batch, progress)
                             continue
                     self._feed_prompts(self._waiting[0], progress)
-                for current, stop in self._extended(progress):
+                for current, stop in self._extend_batches(progress):
                     if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
                         yield done
                 self._advance(progress)
@@ -234,19 +234,19 @@ class Worker:
         return [batch for batch in self._open if batch.private is None]
 
     def _has_room(self, pending: Sequence[int], progress: Progress) -> bool:
-        """Whether a batch needs rows, and there are enough for the first that does."""
+        """Return whether a batch needs rows, and there are enough for the first that does."""
         waiting = self._waiting
         if not waiting and (not pending or len(self._open) >= min(MOST_OPEN, self.rows)):
             return False
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                prompts, longest = self._prompts, self._manifest.stopping.max_tokens
+                prompts, longest = self._prompts, self._manifest.decoding.max_tokens
                 self._passes = passes_for(self._model, self.rows, prompts.places, longest, self._head)
                 if self._manifest.needs_public:
                     self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
         return self._passes.fits(len(first.shown))
 
     def _begin(self, batch: Batch, progress: Progress) -> None:
@@ -265,7 +265,9 @@ class Worker:
         if sampling.committed:
             assert self._seed is not None and commitment is not None, "a run with a committed seed draws by no other"
             return CommittedStream(self._seed, commitment, batch)
-        return OsEntropy() if sampling.seed is None else SeededStream(sampling.seed, batch)
+        if sampling.seed is None:
+            return OsEntropy()
+        return SeededStream(sampling.seed, batch)
 
     def _feed_prompts(self, batch: _Open, progress: Progress) -> None:
         """Give a batch rows of a pass, with its prompts and the tokens that it has."""
@@ -278,7 +280,7 @@ class Worker:
                 private.append(token)
             batch.prompts, batch.private = prompts, private
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
     def _advance(self, progress: Progress) -> None:
         """Continue running batches by their last tokens, or from the prompts after a text's end."""
@@ -295,9 +297,9 @@ class Worker:
             if self._public_passes is not None and public:
                 self._public_passes.advance(public)
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
-    def _shrink(self, error: Exception, progress: Progress) -> None:
+    def _halve_rows(self, error: Exception, progress: Progress) -> None:
         """If memory ran out, go on with half as many rows, and feed all prompts anew.
 
         Raise any other error.
@@ -319,7 +321,7 @@ class Worker:
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
-    def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
+    def _extend_batches(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
         """Give each batch with rows a token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
@@ -328,10 +330,10 @@ class Worker:
         for start in range(0, len(running), cores()):
             together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
-                scored = [self._scored(batch) for batch in together]
-                prepared = each(scored, self._prepared)
+                scored = [self._score(batch) for batch in together]
+                prepared = each(scored, self._prepare)
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
                 return
             try:  # a second draw would be an answer more than is paid for: nothing is done again
                 each(prepared, self._draw)
@@ -342,10 +344,10 @@ class Worker:
                 raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, batch.length))
-                yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
+                yield batch, self._manifest.decoding.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
-        """What a batch's step takes from the public prompt."""
+        """Return the public part of a batch's step."""
         manifest, label = self._manifest, batch.batch.label
         if not manifest.needs_public:
             return NOTHING_PUBLIC
@@ -362,26 +364,30 @@ class Worker:
         with self._logits_of(batch):
             return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
 
-    def _scored(self, batch: _Open) -> _Scored:
-        """What a batch's step takes from the public prompt, and its contexts' logits.
+    def _score(self, batch: _Open) -> _Scored:
+        """Return the public part of a batch's step, and its contexts' logits.
 
-        On one thread: a second one that PyTorch computes on would be given threads of its own, and all of them, more
-        than there are cores, would sleep and be woken between any two sums of a forward pass.
+        It runs on one thread: a second one that PyTorch computes on would be given threads of its
+        own, and all of them, more than there are cores, would sleep and be woken between any two
+        sums of a forward pass.
         """
         assert batch.private is not None
         public = self._public(batch)
         return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
 
-    def _prepared(self, scored: _Scored) -> _Prepared:
-        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+    def _prepare(self, scored: _Scored) -> _Prepared:
+        """Return what a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
         contexts, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
-            kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
+            kept = None
+            if record.contexts and len(logits):
+                kept = contributions(logits, taken, mechanism.contribution)
             canary = None if kept is None or row is None else kept[row]
             # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
-            logits, kept = logits[:contexts], kept[:contexts] if kept is not None and contexts else None
+            logits = logits[:contexts]
+            kept = kept[:contexts] if kept is not None and contexts else None
             after = None
             if mechanism.budget is not None and kept is not None:
                 after = mechanism.spend(kept, batch.spent, batch.budgets)
@@ -431,16 +437,16 @@ class Worker:
     @property
     def _several(self) -> bool:
         """Whether a batch may write more than one text."""
-        return self._manifest.stopping.tokens_per_batch is not None
+        return self._manifest.decoding.tokens_per_batch is not None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
         """End a batch's text.
 
         The batch begins another one, or is finished where its tokens are spent.
         """
-        stopping = self._manifest.stopping
-        text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
-        if self._several and batch.length < stopping.most_tokens:
+        decoding = self._manifest.decoding
+        text = self._model.decode(without_stop(batch.tokens, decoding.sequences))
+        if self._several and batch.length < decoding.most_tokens:
             batch.record.end_text(text=text, stop=stop)
             batch.earlier, batch.tokens = batch.length, []
             return None

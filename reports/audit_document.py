@@ -20,9 +20,7 @@ from dpaudit.reports.document import (
     Outcome,
     Outcomes,
     Paragraph,
-    Row,
     Section,
-    Table,
     Verdict,
 )
 from dpaudit.reports.findings import is_public
@@ -207,9 +205,6 @@ def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
         title = "1 does not apply" if len(others) == 1 else f"{len(others)} do not apply"
         lead = Paragraph("This run has no part that they check.", "quiet")
         yield Section(title, [lead, outcomes(others, folded=True)], folded=True)
-    rows = [Row(rung.cells, quiet=not rung.asked) for rung in findings.rungs(result)]
-    ladder = Table("Levels of evidence", findings.LADDER_COLUMNS, rows, frozenset({1}))
-    yield Section("How far the evidence goes", [Paragraph(findings.standing(result)), ladder], folded=True)
 
 
 def _outcome(result: AuditResult, check: CheckResult, anchors: Mapping[int, str]) -> Outcome:

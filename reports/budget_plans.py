@@ -1,4 +1,4 @@
-"""What mean runs cost, in words and tables: what `dpaudit budget` prints."""
+"""The cost of mean runs, in words and tables, for `dpaudit budget`."""
 
 from __future__ import annotations
 

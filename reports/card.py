@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0
 
 
 class Released(NamedTuple):
-    """What a card is of.
+    """The subject of a card.
 
     Attributes:
         result: the audit's, in its public form, and passed.
@@ -52,7 +52,7 @@ class Released(NamedTuple):
         about: what the publisher says.
         texts: how many each split has.
         labelled: whether texts have labels.
-        quality: the run's evaluation, private as it is; None where there is none.
+        quality: the run's evaluation, private as it is; None without one.
     """
 
     result: AuditResult
@@ -165,11 +165,14 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield "Language model", settings.model.name
     yield "Digest of the model", settings.model.digest
     for name, value in (settings.mechanism or {}).items():
-        if not isinstance(value, Mapping):  # the support
-            yield name.replace("_", " ").capitalize(), value
-    if settings.stopping is not None:
-        yield "Most tokens of a text", settings.stopping.max_tokens
-        yield "Tokens of a batch", settings.stopping.tokens_per_batch
+        fields = {"kind": value}
+        if isinstance(value, Mapping):
+            fields = {} if name == "support" else value
+        for field, stated in fields.items():
+            yield (name if field == "kind" else field).replace("_", " ").capitalize(), stated
+    if settings.decoding is not None:
+        yield "Most tokens of a text", settings.decoding.max_tokens
+        yield "Tokens of a batch", settings.decoding.tokens_per_batch
     yield "How records were grouped", settings.batching.rule
     yield "Clusters", settings.clustering.method
     yield "Made", settings.created[:10]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
+from pydantic import JsonValue
+
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings, terminal
 from dpaudit.reports.costs import ex_post_digits
@@ -26,6 +28,7 @@ from dpaudit.reports.document import (
     Text,
     Texts,
 )
+from dpaudit.reports.engineers import shown_setting
 from dpaudit.reports.key_figures import KeyFigure, key_figures
 from dpaudit.reports.levels import digits_for, neighbours_of
 from dpaudit.reports.quality import METHODS, difference, shown
@@ -77,8 +80,8 @@ def summary(comparison: Comparison) -> Document:
     for kind in CLAIM_KINDS:
         if figures := _promises(comparison, kind):
             figures |= _parts(comparison, kind, in_words=False)
-            table = _figure_table(kind, figures, header)
-            blocks.append(Section(table.title, [table]))
+            tables = _figure_tables(kind, figures, header)
+            blocks.append(Section(tables[0].title, tables))
     blocks += _quality(comparison, header)
     if found := comparison.settings:
         table = _differing("Settings that differ", found[:_MOST_SETTINGS], header)
@@ -92,7 +95,7 @@ def summary(comparison: Comparison) -> Document:
 
 
 def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
-    """Yield as many of the caveats as these characters hold, at least one, and the number of the others."""
+    """Yield as many caveats as these characters hold, at least one, and the others' number."""
     if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= most):
         yield Paragraph(said, "caution")
 
@@ -125,11 +128,11 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
     kinds: tuple[Kind, ...] = (*CLAIM_KINDS, EMPIRICAL)
     for kind in kinds:
         if figures := {**_promises(comparison, kind), **_parts(comparison, kind)}:
-            table = _figure_table(kind, figures, header)
+            tables = _figure_tables(kind, figures, header)
             hindsight = kind == ExPostClaim.id and comparison.same_length
             meaning = f"{KIND_MEANINGS[kind]}{' ' + say('hindsight') if hindsight else ''}"
-            shown_as: list[Block] = [Paragraph(meaning, "quiet"), table]
-            blocks.append(Section(table.title, shown_as, f"kind-{kind}"))
+            shown_as: list[Block] = [Paragraph(meaning, "quiet"), *tables]
+            blocks.append(Section(tables[0].title, shown_as, f"kind-{kind}"))
     blocks += _quality(comparison, header)
     for title, anchor, found in (
         ("Settings that differ", "settings", comparison.settings),
@@ -164,7 +167,7 @@ def _card(number: int, name: str, result: AuditResult, caveats: Sequence[str], l
 
 
 def _amounts(result: AuditResult) -> str:
-    """Return how much came out of a run; nothing where it was not read to its end."""
+    """Return how much came out of a run; nothing if it was not read to its end."""
     run = result.run
     if result.verdict == "error" or run.contexts is None or run.batches is None:
         return ""
@@ -198,7 +201,7 @@ def _label(comparison: Comparison, name: str) -> str:
 
 
 def _caveats(comparison: Comparison) -> tuple[dict[str, list[str]], list[str]]:
-    """Return caveats of single runs, by the run's name, and those that several share, with their numbers."""
+    """Return caveats of single runs, by name, and those that several share, with their numbers."""
     numbers: dict[str, list[int]] = {}
     for number, result in enumerate(comparison.runs.values(), start=1):
         for caveat in map(str, result.caveats):
@@ -221,7 +224,7 @@ _Figures = dict[str, list[KeyFigure | None]]
 
 
 def _promises(comparison: Comparison, kind: Kind) -> _Figures:
-    """Return what runs promise by one kind, as recomputed and as claimed; empty where none has such a figure."""
+    """Return the promises of runs by one kind, as recomputed and as claimed; empty without any."""
     figures = _side_by_side([list(_promised(result, kind)) for result in comparison.runs.values()])
     for same in comparison.same_length if kind == ExPostClaim.id else ():
         title = f"ε, batch level, up to {counted(same.tokens, 'token')}"
@@ -277,20 +280,26 @@ def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
         yield KeyFigure(_NEIGHBOURS, said)
 
 
-def _figure_table(kind: Kind, figures: _Figures, header: Sequence[str]) -> Table:
-    """Return the figures of one kind, a column for each run, and the difference where two can be compared."""
+def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list[Table]:
+    """Return the figures of one kind, a column for each run and the difference of two, and then what is in words."""
     title = f"{KIND_TITLES[kind]} (nats)"
     alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:
         title = f"{KIND_TITLES[kind]} (nats), {alike.pop()}"
         figures = {name: found for name, found in figures.items() if name != _NEIGHBOURS}
     differences = _differences(figures)
-    rows = []
+    rows, in_words = [], []
     for name, found in figures.items():
         cells = [ABSENT if figure is None else figure.shown for figure in found]
-        rows.append((name, *cells, *([differences.get(name, ABSENT)] if differences else [])))
+        if any(figure is not None and figure.value is not None for figure in found):
+            rows.append((name, *cells, *([differences.get(name, ABSENT)] if differences else [])))
+        else:
+            in_words.append((name, *cells))
     columns = ("", *header, *(["2 less 1"] if differences else []))
-    return Table.of(title, columns, rows, words=(0,))
+    tables = [Table.of(title, columns, rows, words=(0,))]
+    if in_words:
+        tables.append(Table.of(f"{title}: in words", ("", *header), in_words, words=range(len(header) + 1)))
+    return tables
 
 
 def _differences(figures: _Figures) -> dict[str, str]:
@@ -317,16 +326,15 @@ def _differing(title: str, found: Iterable[Differing], header: Sequence[str]) ->
     return Table.of(title, ("", *header), rows, words=range(len(header) + 1))
 
 
-def _value(value: object) -> str:
+def _value(value: JsonValue) -> str:
     if value is None:
         return ABSENT
-    if isinstance(value, str):
-        return one_line(STATUS_NAMES.get(value, value), LABEL_LENGTH)  # type: ignore[call-overload]
-    return one_line(stated(value) if isinstance(value, float) else str(value), LABEL_LENGTH)
+    statuses = {str(status): name for status, name in STATUS_NAMES.items()}
+    return one_line(statuses.get(str(value), shown_setting(value)), LABEL_LENGTH)
 
 
 def _quality(comparison: Comparison, header: Sequence[str]) -> Iterator[Section]:
-    """Yield what the texts of evaluated runs are worth: rows of those figures alone that can be compared."""
+    """Yield the quality of evaluated runs' texts: rows of those figures that can be compared."""
     if not comparison.quality:
         return
     names, rows, notes = list(comparison.runs), [], []

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import filterfalse
-from typing import NamedTuple
 
 from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
@@ -51,13 +48,13 @@ class BatchCosts:
 
     @property
     def quartiles(self) -> list[float]:
-        """The least cost, the three quartiles and the largest: all of them costs of actual batches."""
+        """The least cost, three quartiles and the largest: all are costs of actual batches."""
         last = len(self.values) - 1
         return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
 
     @property
     def marks(self) -> str:
-        """What their figure's marks are."""
+        """The marks of their figure."""
         if self.few:
             return "Each dot is a batch: filled by exact cost, hollow by Theorem 1."
         return "Bars count batches by exact cost, the outline by Theorem 1."
@@ -86,7 +83,7 @@ def cost_of(exact: float | None) -> float:
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
-    """Return the run's per-batch costs, or None where no batch has one."""
+    """Return the run's per-batch costs, or None if no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
     costliest = costliest_first(result.batches)
@@ -97,7 +94,7 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
 
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
-    """The batches by their cost; ties by id."""
+    """Return the batches by their cost; ties by id."""
     return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 
@@ -107,7 +104,7 @@ def ex_post_digits(result: AuditResult) -> int:
 
 
 def curve_described(curve: TokenCurve | None) -> str:
-    """Return the cost of a token by its position, in words; empty where there is none."""
+    """Return the cost of a token by its position, in words; empty without one."""
     if curve is None or not curve.position:
         return ""
     left_out = ""
@@ -177,124 +174,29 @@ def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-#: More batches than these are drawn as one mark for each cell of a grid.
-MOST_POINTS = 400
-POINTS = f"Each point is a batch, or up from {MOST_POINTS:,} of them all batches in a cell of a grid."
-
-
-class Pairs(NamedTuple):
-    """Two figures of each batch, in nats.
-
-    Attributes:
-        finite: each batch whose two figures can be drawn: its id, the figure across and the figure upwards.
-        endless: each batch that has both figures, but one that is not finite.
-        lacking: number of batches that lack one of the two.
-    """
-
-    finite: tuple[tuple[int, float, float], ...]
-    endless: tuple[tuple[int, float, float], ...]
-    lacking: int
-
-    @property
-    def across(self) -> list[float]:
-        """The figures across of the finite batches."""
-        return [x for _, x, _ in self.finite]
-
-    @property
-    def up(self) -> list[float]:
-        """The figures upwards of the finite batches."""
-        return [y for _, _, y in self.finite]
-
-    @property
-    def beyond(self) -> int:
-        """How many of all batches have an upward figure that the other does not bound."""
-        return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
-
-    def largest_share(self) -> tuple[float, int]:
-        """Return the largest share that an upward figure is of the other, and its batch."""
-        shares = [y / x if x else (math.inf if y else 0.0) for _, x, y in self.finite]
-        worst = max(range(len(shares)), key=shares.__getitem__)
-        return shares[worst], self.finite[worst][0]
-
-
-def directions(result: AuditResult) -> Pairs | None:
-    """Return rise across and fall upwards; None where no batch has both."""
-    return _pairs([(batch.id, batch.rise, batch.fall) for batch in result.batches])
-
-
-def losses(result: AuditResult) -> Pairs | None:
-    """Return batches' exact bounds (across) and largest absolute losses (upwards), or None.
-
-    Return None where no batch has both.
-    """
-    return _pairs([(batch.id, batch.exact, batch.leave_one_out_max) for batch in result.batches])
-
-
-def directions_described(result: AuditResult) -> str:
-    """Return rise and fall over the batches, in words; empty where there are none."""
-    found, digits = directions(result), ex_post_digits(result)
-    if found is None:
-        return ""
-    count = len(found.finite)
-    if not count:
-        return f"No batch has a rise and a fall that are finite.{_left_out(found)}"
-    rise, fall = (bound(max(values), digits) for values in (found.across, found.up))
-    finite = "finite " if found.endless else ""
-    falls, ties = (sum(differ(y, x) for _, x, y in found.finite) for differ in (operator.gt, operator.eq))
-    equal = f", both are equal in {ties:,}" if ties else ""
-    return (
-        f"Of {counted(count, 'batch', 'batches')}, the rise is larger in {count - falls - ties:,} and the fall in "
-        f"{falls:,}{equal}. Largest {finite}rise {rise} nats, largest {finite}fall {fall} nats.{_left_out(found)}"
-    )
-
-
 def losses_described(result: AuditResult) -> str:
-    """Return how close losses come to the bounds, in words; empty where there are none."""
-    found = losses(result)
-    if found is None:
+    """Say how close losses come to the bounds of their batches; empty without any."""
+    rows = [
+        (batch.id, batch.exact, batch.leave_one_out_max)
+        for batch in result.batches
+        if batch.exact is not None and batch.leave_one_out_max is not None
+    ]
+    if not rows:
         return ""
     contexts = counted(result.guarantees.empirical.contexts, "context")
-    count = len(found.finite) + len(found.endless)
-    said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
-    beyond = (
-        f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
-    )
-    said.append(beyond if found.beyond else "No loss is beyond the bound of its batch.")
-    if found.finite:
-        share, batch = found.largest_share()
-        finite = "finite " if found.endless else ""
-        said.append(f"The largest share of its {finite}bound is reached in batch {batch}: {percent(share)}.")
-    return " ".join(said) + _left_out(found)
-
-
-def mark_meaning(found: Pairs) -> str:
-    """Return what a point of the figure is."""
-    if len(found.finite) <= MOST_POINTS:
-        return "Each point is a batch."
-    return "Each point stands for all batches in its cell of a grid: the larger, the more."
-
-
-def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
-    both = [(batch, x, y) for batch, x, y in rows if x is not None and y is not None]
-    if not both:
-        return None
-
-    def is_finite(row: tuple[int, float, float]) -> bool:
-        return math.isfinite(row[1]) and math.isfinite(row[2])
-
-    return Pairs(tuple(filter(is_finite, both)), tuple(filterfalse(is_finite, both)), len(rows) - len(both))
+    said = f"{contexts} left out one at a time, in {counted(len(rows), 'batch', 'batches')}."
+    # A comparison with NaN is false.
+    if beyond := sum(not loss <= exact for _, exact, loss in rows):
+        whose = counted(beyond, "batch has", "batches have")
+        return f"{said} {whose} a loss beyond the bound, which no sound bound allows."
+    said = f"{said} No loss is beyond the bound of its batch."
+    shares = [(loss / exact, batch) for batch, exact, loss in rows if 0 < exact < math.inf]
+    if not shares:
+        return said
+    share, batch = max(shares)
+    return f"{said} The largest share of its bound is reached in batch {batch}: {percent(share)}."
 
 
 def percent(share: float) -> str:
     """Return a share of 1 in percent, three digits."""
     return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else nearest(share)
-
-
-def _left_out(found: Pairs) -> str:
-    said = ""
-    if len(found.endless) == 1:
-        said = f" Batch {found.endless[0][0]} without a finite figure is left out."
-    elif found.endless:
-        said = f" {len(found.endless):,} batches without a finite figure are left out."
-    lacking = f" {counted(found.lacking, 'batch', 'batches')} without both figures left out."
-    return said + lacking * bool(found.lacking)

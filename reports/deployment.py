@@ -7,6 +7,8 @@ import re
 from datetime import date
 from typing import Any
 
+from pydantic import JsonValue
+
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports import levels
@@ -67,7 +69,7 @@ def render_deployment(result: AuditResult, tested: ClaimResult, about: About, pu
             "composition": "Over all tokens, and all else that looked at the records; the report of the audit has it.",
         },
         "implementation": {
-            "preprocessing_and_hyperparameter_tuning": "See origins in the report's settings.",
+            "preprocessing_and_hyperparameter_tuning": "See chosen_from in the report's settings.",
             "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at evidence level "
             f"{result.evidence}.",
         },
@@ -114,7 +116,7 @@ def _unprotected(result: AuditResult) -> str:
     No setting that was counted in the data is public.
     """
     settings = result.run.settings
-    if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
+    if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {"public"}:
         return "Settings that are not declared public; see the report."
     said = "the settings in the report are declared to be chosen without the private data"
     if settings.batching.batches is not None:
@@ -127,10 +129,15 @@ def _mechanism(result: AuditResult) -> str:
     mechanism = None if settings is None else settings.mechanism
     if mechanism is None:
         return "Tokens are drawn from aggregated logits of a language model."
+    contribution, aggregator = (mechanism[part] for part in ("contribution", "aggregator"))
     return (
-        f"Tokens are drawn from aggregated logits of a language model (contribution {mechanism['contribution']}, "
-        f"aggregator {mechanism['aggregator']})."
+        f"Tokens are drawn from aggregated logits of a language model (contribution {_kind(contribution)}, "
+        f"aggregator {_kind(aggregator)})."
     )
+
+
+def _kind(part: JsonValue) -> JsonValue:
+    return part["kind"] if isinstance(part, dict) else part
 
 
 def _line(text: str) -> str:

@@ -162,8 +162,8 @@ class Piece(NamedTuple):
 
     Attributes:
         mark: 0 for none, to 4 for the most expensive.
-        said: what it cost, in a sentence; empty where that is not known in full.
-        target: the id of its row; empty where it has none.
+        said: what it cost, in a sentence; empty if that is not known in full.
+        target: the id of its row; empty if it has none.
         stands_in: whether the words stand for a token that shows none of its own.
     """
 
@@ -192,7 +192,7 @@ class Texts:
 
     Attributes:
         marks: what marks and pieces mean, for readers who see them.
-        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty where nothing is marked.
+        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty if nothing is marked.
     """
 
     texts: Sequence[Text]
@@ -222,7 +222,7 @@ class Node(NamedTuple):
 
     @property
     def unlisted(self) -> str:
-        """How many children are not listed; empty where all are."""
+        """The number of children that are not listed, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
     @property
@@ -233,7 +233,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """How a figure comes about."""
+    """The composition of a figure."""
 
     root: Node
 
@@ -255,11 +255,10 @@ class Items:
 
 
 class Entry(NamedTuple):
-    """A name with a value, or with entries of its own; `hint` explains the name."""
+    """A name with a value; `hint` explains the name."""
 
     name: str
     value: Words = ""
-    entries: Sequence[Entry] = ()
     hint: str = ""
 
 
@@ -268,8 +267,8 @@ class Definitions:
     """Names with their values.
 
     Attributes:
-        style: "facts" are short and stand in a few columns; "figures" align right; "settings" may be nested;
-            "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
+        style: "facts" are short and stand in a few columns; "figures" align right; "settings" have long
+            names; "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
     """
 
     entries: Sequence[Entry]

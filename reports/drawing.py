@@ -1,4 +1,4 @@
-"""Draws with matplotlib: inline in a page, and as files for papers.
+"""Drawing with matplotlib: inline in a page, and as files for papers.
 
 In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
 page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.

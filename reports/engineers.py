@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
@@ -52,6 +54,7 @@ from dpaudit.results import (
     RunSummary,
 )
 from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.values import leaves
 
 NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
@@ -75,7 +78,7 @@ _OPTIONS: dict[str, set[Asked]] = {
 }
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
-_SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
+_MOST_SETTINGS, _MOST_LISTED = 200, 60
 
 
 def sections(result: AuditResult) -> Iterator[Section]:
@@ -88,7 +91,7 @@ def sections(result: AuditResult) -> Iterator[Section]:
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
-        per_token = {"tokens": _tokens, "budgets": _budgets, "directions": _directions, "losses": _losses}
+        per_token = {"tokens": _tokens, "budgets": _budgets, "losses": _losses}
         parts = {**per_token, "batches": _batches, **parts}
     for name, made in {**parts, "settings": _settings, "reproduce": _reproduce}.items():
         if blocks := made(result):
@@ -101,31 +104,45 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
-    made: dict[Kind, Section] = {}
-    if (claim := _claim_of(result, ZcdpClaim.id)) is not None:
-        made[ZcdpClaim.id] = _zcdp(result, claim)
-    epsilons: dict[Kind, Section] = {ExPostClaim.id: _ex_post(result), ApproximateClaim.id: _approximate(result)}
-    return {**made, **epsilons, EMPIRICAL: _empirical(result)}
+    kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
+    if _claim_of(result, ZcdpClaim.id) is not None:
+        kinds.insert(0, ZcdpClaim.id)
+    return {kind: _kind(result, kind) for kind in kinds}
 
 
-def _kind(
-    result: AuditResult,
-    kind: Kind,
-    recomputed: Mapping[str, str],
-    remark: str,
-    more: Sequence[Block] = (),
-) -> Section:
+def _kind(result: AuditResult, kind: Kind) -> Section:
     """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if recomputed:
+    if recomputed := _recomputed(result, kind):
         blocks.append(_beside(result, kind, recomputed))
     if parts := key_figures(result, kind):
         blocks.append(Definitions([Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"))
-    return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+    if kind == EMPIRICAL and (points := attack_curve(result)):
+        title = "The smallest δ that the attack leaves to each ε"
+        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
+    return Section(KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}")
+
+
+def _remark(result: AuditResult, kind: Kind) -> str:
+    """Say what to mind about figures of a kind, or why there are none."""
+    if kind != ZcdpClaim.id and not key_figures(result, kind):
+        return say(f"{'withheld' if is_public(result) else 'no'}-{kind}")
+    said = [say(f"of-{kind}"), *[say("rise-and-fall")] * (kind == ExPostClaim.id)]
+    empirical = result.guarantees.empirical
+    if kind == EMPIRICAL and empirical.attack is not None:
+        said = [say("lower-bound")]
+    if kind == EMPIRICAL and empirical.canaries is not None:
+        said.append(say("of-canaries"))
+    if kind == ApproximateClaim.id:
+        said += _tighter(result)
+    return " ".join(said)
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
-    """Return a figure's name, with its level where it is the batch level's alone, and the release level differs."""
+    """Return a figure's name, with its level if it is the batch level's alone.
+
+    It has no level if both are equal.
+    """
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
     return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
 
@@ -166,15 +183,24 @@ def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
-def _recomputed(
-    claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED
-) -> dict[str, str]:
-    """Return each quantity as recomputed, or `otherwise`; empty if not claimed or recomputed."""
+def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
+    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
+    claim = _claim_of(result, kind)
+    if kind == EMPIRICAL:
+        return {}
+    if kind == ZcdpClaim.id:
+        rho = result.guarantees.zcdp
+        if rho is None or claim is None:
+            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
+        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
+    found = result.guarantees.epsilons(kind)
     if claim is None and found is None:
         return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
     if found is None:
-        return dict.fromkeys((*levels, "δ", "Neighbours"), otherwise)
+        withheld = is_public(result) and kind == ExPostClaim.id
+        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
+        return named | {"δ": "none", "Neighbours": neighbours_of(claim)} if withheld and claim else named
     digits = digits_for(claim, found)
     figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
@@ -182,48 +208,13 @@ def _recomputed(
     return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
-def _ex_post(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
-    if found is None:
-        recomputed, remark = _recomputed(claim, None), "No ex-post epsilon was computed for this run."
-        if is_public(result):
-            recomputed = _recomputed(claim, None, WITHHELD)
-            if claim is not None:
-                recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
-            remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, recomputed, remark)
-    total = "batch level's total" if found.amplification.groups else "total"
-    remark = f"The {total} is exact + rebalancing. {say('rise-and-fall')}"
-    return _kind(result, ExPostClaim.id, _recomputed(claim, found), remark)
-
-
-def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
-    found, remark = result.guarantees.zcdp, say("of-rho")
-    if found is None:
-        return _kind(result, ZcdpClaim.id, dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED), remark)
-    recomputed = {_RHO: in_nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    return _kind(result, ZcdpClaim.id, recomputed, remark)
-
-
-def _approximate(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if found is None:
-        remark = "No approximate guarantee was computed for this run."
-        if is_public(result):
-            remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _recomputed(claim, None), remark)
-    remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _recomputed(claim, found), remark)
-
-
-def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
+def _tighter(result: AuditResult) -> Iterator[str]:
     """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
-    if claim is None or found.batch_epsilon >= found.batch_rdp:
-        return ""
-    claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-    if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-        return ""
-    return f" {say('claim-by-rdp', level=_of_batch_level(found))}"
+    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
+    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
+        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
+        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
+            yield say("claim-by-rdp", level=_of_batch_level(found))
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
@@ -231,30 +222,10 @@ def _of_batch_level(found: ExPost | Approximate) -> str:
     return " (batch level)" if found.amplification.groups else ""
 
 
-def _empirical(result: AuditResult) -> Section:
-    found = result.guarantees.empirical
-    if is_public(result):
-        remark = "This report withholds what was measured on the private data."
-        return _kind(result, EMPIRICAL, {}, remark)
-    if not key_figures(result, EMPIRICAL):
-        remark = "No loss of a left-out context was computed for this run."
-        return _kind(result, EMPIRICAL, {}, remark)
-    remark = "Not a guarantee, so it has no claim to stand beside."
-    if found.attack is not None:
-        remark = say("lower-bound")
-    if found.canaries is not None:
-        remark = f"{remark} {say('of-canaries')}"
-    more = []
-    if points := attack_curve(result):
-        title = "The smallest δ that the attack leaves to each ε"
-        more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, {}, remark, more)
-
-
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
 
-    They are empty where no attack was made.
+    They are empty if no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """
@@ -277,37 +248,19 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
-    if rows := budgets.rows(use):
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
+    if use.position:
         blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
-        blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
     return blocks
-
-
-def _directions(result: AuditResult) -> list[Block]:
-    found = costs.directions(result)
-    if found is None:
-        return []
-    words = costs.directions_described(result)
-    return [
-        Paragraph(say("rise-and-fall")),
-        Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
-    ]
 
 
 def _losses(result: AuditResult) -> list[Block]:
-    found, rows = costs.losses(result), worst_contexts(result)
-    if found is None and not rows:
-        return []
-    blocks: list[Block] = [Paragraph(say("loss-sign"))]
-    if found is not None:
-        words = costs.losses_described(result)
-        blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
-    if rows:
-        listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-        said = f"{worst_sentence(result)} {several_contexts(result)}".strip()
-        blocks.append(Section("Contexts whose absence would have mattered most", [Paragraph(said), listed]))
-    return blocks
+    rows = worst_contexts(result)
+    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
+    if not rows:
+        return [Paragraph(said[0])] if said[0] else []
+    listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
+    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
@@ -320,7 +273,7 @@ def _batches(result: AuditResult) -> list[Block]:
     note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
-        columns = batch_columns(result)
+        columns = batch_columns(result.batches, ex_post_digits(result))
         rows = [
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
@@ -339,31 +292,42 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
+    """A column of the per-batch table.
+
+    Attributes:
+        words: whether it holds text, which may be hostile, and no figures.
+        spare: whether it is left out where there is little room.
+    """
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
+    spare: bool = False
 
 
-def batch_columns(result: AuditResult) -> tuple[Column, ...]:
-    """Return the per-batch table's columns that this run has figures for, apart for each kind."""
-    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
-    several = any(batch.texts != 1 for batch in result.batches)
+def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
+    """Return columns of a table of batches, apart for each kind, without those that they have no figure for.
+
+    Args:
+        batches: all of the run's.
+        digits: significant ones, of ex-post costs.
+    """
+    cost = partial(or_absent, shown=partial(bound, digits=digits))
+    several = any(batch.texts != 1 for batch in batches)
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved),
-        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
+        Column("Saving (nats)", _saved, spare=True),
+        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest), spare=True),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in batches))
 
 
 def _saved(batch: BatchResult) -> str:
@@ -483,39 +447,31 @@ def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
     configuration |= configuration.pop("settings", {})
     configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
     versions = {name: configuration.pop(name, None) for name in _VERSIONS}
-    versions["generated with"] = configuration.pop("software", None)
+    versions["software"] = configuration.pop("software", None)
     parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
-    return [(title, _entries(list(held.items()), depth=1)) for title, held in parts if held]
+    return [(title, _entries(held)) for title, held in parts if held]
 
 
-def _entries(items: list[tuple[object, object]], depth: int) -> list[Entry]:
-    """Return entries of a mapping, without those that are not set or hold nothing."""
-    items = [(name, value) for name, value in items if value is not None and value not in ("", [], (), {})]
-    shown = [_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS]]
-    if len(items) > _SETTINGS_ITEMS:
-        more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
+def _entries(stated_settings: Mapping[str, JsonValue]) -> list[Entry]:
+    """Return settings by their places, without those that hold nothing."""
+    found = [(name, value) for name, value in leaves(stated_settings) if value not in ("", [])]
+    shown = [Entry(one_line(name, LABEL_LENGTH), shown_setting(value)) for name, value in found[:_MOST_SETTINGS]]
+    if len(found) > _MOST_SETTINGS:
+        more = counted(len(found) - _MOST_SETTINGS, "more entry", "more entries")
         shown.append(Entry("…", f"{more} in report.json"))
     return shown
 
 
-def _setting(name: str, value: object, depth: int) -> Entry:
-    if depth >= _SETTINGS_DEPTH and isinstance(value, Mapping | list | tuple):
-        return Entry(name, "nested too deeply to show")
-    if isinstance(value, Mapping):
-        entries = _entries(list(value.items()), depth + 1)
-        return Entry(name, "" if entries else "none", entries)
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, Mapping | list | tuple) for item in value):
-            return Entry(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
-        left_out = len(value) - _SETTINGS_ITEMS
+def shown_setting(value: JsonValue) -> str:
+    """Return the value of a setting as text; a list by its first entries."""
+    if isinstance(value, list):
+        left_out = len(value) - _MOST_LISTED
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        return Entry(name, ", ".join(map(_scalar, value[:_SETTINGS_ITEMS])) + more or "none")
-    return Entry(name, _scalar(value))
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        return "none"
+        shown = (
+            f"[{shown_setting(each)}]" if isinstance(each, list) else shown_setting(each)
+            for each in value[:_MOST_LISTED]
+        )
+        return ", ".join(shown) + more
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -19,12 +19,12 @@ from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
-from dpaudit.reports.levels import claim_sentence, neighbours_of
+from dpaudit.reports.levels import at_both_levels, claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
 from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound, delta_bound
+from dpaudit.results.rounding import bound
 
 CAPTIONS = "captions.md"
 _LABEL_LENGTH = 40
@@ -35,7 +35,10 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw. What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty."""
+    """One run to draw.
+
+    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
+    """
 
     name: str
     path: str
@@ -68,7 +71,7 @@ class FigureRun(NamedTuple):
 
 
 def why_not_drawn(result: AuditResult) -> str:
-    """Return why a run has no figure; empty where it has one."""
+    """Return why a run has no figure, or ""."""
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None
@@ -139,11 +142,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     result, found, digits = run.result, series.found, ex_post_digits(run.result)
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
-    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
-    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} at the batch level ({parts})"
-    if found.amplification.groups:
-        total += f", ε = {bound(found.epsilon, digits)} nats at the release level"
-    total += f", {neighbours_of(found)}"
+    total = f"{at_both_levels(found, digits)}, {neighbours_of(found)} (batch level: {parts})"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {headline(result)}. {evidence_asked(result)}"

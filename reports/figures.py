@@ -1,7 +1,7 @@
 """Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
-Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
-matplotlib is imported inside the functions: it takes longer to load than an audit.
+Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls
+runs by number. matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit.reports import budgets, costs
-from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
+from dpaudit.reports.costs import FEWEST_BINNED, BatchCosts, ex_post_digits, thinned
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, ExPost, TokenBand, TokenCurve
 from dpaudit.results.rounding import bound, saving
@@ -79,14 +78,12 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
         token_curve(result),
         growth(result),
         taking_part(result),
-        rise_and_fall(result),
-        losses_and_bounds(result),
     )
     return [drawing for drawing in drawn if drawing is not None]
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Draw per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Draw per-batch epsilon with the maximum marked; None if no batch has a finite cost.
 
     A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
     and the mean.
@@ -117,7 +114,7 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 def token_curve(result: AuditResult) -> Drawing | None:
     """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
-    None where no position has a finite mean.
+    None if no position has a finite mean.
     """
     if not _has_means(result.tokens):
         return None
@@ -159,7 +156,7 @@ def token_curve(result: AuditResult) -> Drawing | None:
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
-    """Draw per-batch costs of runs, a row for each; None where no run has a finite cost.
+    """Draw per-batch costs of runs, a row for each; None if no run has a finite cost.
 
     Each batch is a tick. Above stands a box where all of the run's costs are finite.
     """
@@ -194,7 +191,7 @@ def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
-    """Draw mean cost of a token by position, a line for each run; None where no run has one."""
+    """Draw mean cost of a token by position, a line for each run; None if no run has one."""
     drawn = [(run, run.curve) for run in series if _has_means(run.curve)]
     if not drawn:
         return None
@@ -274,48 +271,6 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
     title = "Contexts that took part, by position of the token"
     return Drawing("budgets", title, budgets.took_part(use), draw, _HEIGHT + LINE_HEIGHT)
-
-
-def rise_and_fall(result: AuditResult) -> Drawing | None:
-    """Draw rise against fall; None where there are no two batches to compare."""
-    found = costs.directions(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        start = min(*found.across, *found.up)
-        axes = _draw_pairs(figure, found, "Rise of a batch (nats)", "Fall of a batch (nats)", "rise = fall", start)
-        batch, rise, fall = max(found.finite, key=lambda pair: max(pair[1:]))
-        largest = bound(max(rise, fall), ex_post_digits(result))
-        label, right = "largest exact", f"largest exact {largest}, batch {batch}"
-        if found.endless:
-            label, right = f"largest finite: {largest}", _endless(found)
-        axes.plot(rise, fall, "v", color=MARK, markersize=8, label=label)
-        axes.legend(loc="upper left")
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Rise and fall of each batch"
-    return Drawing("directions", title, costs.directions_described(result), draw, _SQUARE_HEIGHT)
-
-
-def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Draw losses of left-out contexts against bounds; None without two batches to compare."""
-    found = costs.losses(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        across, up = "Exact ex-post bound of a batch (nats)", "Largest loss in the batch (nats)"
-        axes = _draw_pairs(figure, found, across, up, "the bound", 0.0)
-        axes.legend(loc="upper left")
-        share, _ = found.largest_share()
-        right = _endless(found) or f"up to {percent(share)} of the bound"
-        if found.beyond:
-            right = f"{counted(found.beyond, 'batch', 'batches')} beyond the bound"
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Largest loss of a left-out context against the bound of its batch"
-    return Drawing("losses", title, costs.losses_described(result), draw, _SQUARE_HEIGHT)
 
 
 def line_marks(place: int) -> dict[str, Any]:
@@ -404,7 +359,7 @@ def _lines(label: str) -> int:
 
 
 def _differences(found: Sequence[ExPost]) -> list[str]:
-    """Return what each run's neighbours differ by, in a few words; empty where it is the same for all."""
+    """Return each run's neighbours' difference, in a few words; "" if it is the same for all."""
     between = []
     for each in found:
         most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
@@ -428,42 +383,3 @@ def whole_numbers(axis: Axis, most: int = 10) -> None:
 def _gaps(values: tuple[float, ...]) -> list[float]:
     """Return values to draw: what is not finite leaves a gap in the line."""
     return [value if math.isfinite(value) else math.nan for value in values]
-
-
-def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """Draw the points on axes of one range from `start`, and the line of equal figures."""
-    axes = _axes(figure, across_name, up_name, grid="both")
-    across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
-    end = max(across.max(), up.max())
-    room = 0.06 * (end - start) or 0.1 * end or 0.1
-    low, high = max(0.0, start - room), end + room
-    if len(across) > MOST_POINTS:
-        across, up, counts = _by_cell(across, up, (low, high))
-        sizes = 4 + 60 * counts / counts.max()
-    axes.plot([low, high], [low, high], "--", color=INK, linewidth=1.1, label=line)
-    axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    return axes
-
-
-def _by_cell(
-    across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return the mean of the points in each cell of a grid, and how many they are.
-
-    Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
-    """
-    edges = np.linspace(*span, _CELLS + 1)
-    places = np.stack([np.digitize(across, edges), np.digitize(up, edges), up > across])
-    _, cells, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
-    means = (np.bincount(cells.reshape(-1), weights=values) / counts for values in (across, up))
-    return next(means), next(means), counts
-
-
-def _endless(found: Pairs) -> str:
-    """Return which batches have no finite figure, in few words; empty where all have one."""
-    count = len(found.endless)
-    if count == 1:
-        return f"batch {found.endless[0][0]} is not bounded"
-    return f"{count:,} batches are not bounded" if count else ""

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
-from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
+from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
 from dpaudit.results import (
     VERY_SHORT,
@@ -31,17 +31,6 @@ MEASURED = "Measured"
 _PLACE = re.compile(r"docs/([\w-]+)\.md(?:#([\w-]+))?")
 #: The most checks that are named one by one.
 MOST_NAMED = 16
-#: What stands above the cells of a `Rung`.
-LADDER_COLUMNS = (
-    "Level",
-    "Rests on",
-    "Passed",
-    "Failed",
-    "Warned or could not run",
-    "Not made",
-    "Does not apply",
-    "Asked for",
-)
 #: How checks that were made come out, worst first.
 _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 
@@ -68,7 +57,7 @@ class Unmade(NamedTuple):
 
     @property
     def described(self) -> str:
-        """What they are and what to do, in a line."""
+        """The unmade checks and what to do, in a line."""
         needed = " (needed for a pass)" if self.needed else ""
         return f"{self.named}{needed}. {self.remedy}".rstrip()
 
@@ -84,27 +73,9 @@ class Family(NamedTuple):
 
     @property
     def tally(self) -> str:
-        """How they came out: `1 failed, 3 passed`."""
+        """The counts of outcomes: `1 failed, 3 passed`."""
         counts = Counter(check.status for check in self.checks)
         return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
-
-
-class Rung(NamedTuple):
-    """One level of evidence: its checks' outcomes, counted, and whether the audit asked for all."""
-
-    level: int
-    rests_on: str
-    passed: int
-    failed: int
-    unsure: int
-    not_made: int
-    not_about: int
-    asked: bool
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The rung as a row of `LADDER_COLUMNS`."""
-        return (*map(str, self[:-1]), "yes" if self.asked else "no")
 
 
 def is_public(result: AuditResult) -> bool:
@@ -119,14 +90,19 @@ def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
 
 def tally(result: AuditResult) -> str:
     """Say how many checks came out how, in one line."""
+    return f"Checks: {counts(result)}"
+
+
+def counts(result: AuditResult) -> str:
+    """Return how many checks came out how, in words."""
     named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
-    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    found = [(len(checks_with(result, status)), name) for status, name in named.items()]
     required, unmade = len(needed(result)), len(checks_not_made(result))
     not_about = len(checks_not_about(result))
-    counts += [(required, "not verified"), (unmade - required, "not made")]
-    counts.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
-    said = [f"{count} {name}" for count, name in counts if count]
-    return "Checks: " + (", ".join(said) if said else "none ran")
+    found += [(required, "not verified"), (unmade - required, "not made")]
+    found.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
+    said = [f"{count} {name}" for count, name in found if count]
+    return ", ".join(said) if said else "none ran"
 
 
 def canaries_said(found: CanaryGuesses) -> str:
@@ -276,46 +252,6 @@ def cited(reference: str) -> str:
 def _place(page: str, heading: str | None) -> str:
     where = f", “{heading.replace('-', ' ')}”" if heading else ""
     return f"documentation of dpaudit, page {page}{where}"
-
-
-def rungs(result: AuditResult) -> tuple[Rung, ...]:
-    """Return every level from the lowest, those that no check came to included."""
-    found = []
-    for level, known in enumerate(EVIDENCE_LEVELS):
-        here = Counter(check.status for check in result.checks if check.evidence == level)
-        not_made, not_about = (
-            sum(check.evidence == level for check in skipped)
-            for skipped in (checks_not_made(result), checks_not_about(result))
-        )
-        unsure = here["warn"] + here["error"]
-        asked = level <= result.evidence
-        found.append(Rung(level, known.rests_on, here["pass"], here["fail"], unsure, not_made, not_about, asked))
-    return tuple(found)
-
-
-def standing(result: AuditResult) -> str:
-    """Say how far up every check holds, and how far this audit asked."""
-    found = rungs(result)
-    broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
-    sentences = [f"This audit asked for {_levels(result.evidence)}."]
-    if broken is None:
-        sentences.append("Every check there that applies to this run passed.")
-    else:
-        if broken.level:
-            sentences.append(f"Every check of {_levels(broken.level - 1)} that applies to this run passed.")
-        doubt = "what rests on it, or on a level above, is in doubt"
-        sentences.append(f"Not every check of level {broken.level} did: {doubt}.")
-    beyond = [rung for rung in found if not rung.asked]
-    if not_passed := sum(rung.failed + rung.unsure for rung in beyond):
-        decides = "did not pass, and a failed one decides the verdict too"
-        sentences.append(f"Beyond it, {counted(not_passed, 'check')} {decides}.")
-    if not_made := sum(rung.not_made for rung in beyond):
-        sentences.append(f"Beyond what was asked for, {counted(not_made, 'check was', 'checks were')} not made.")
-    return " ".join(sentences)
-
-
-def _levels(top: int) -> str:
-    return f"levels 0 to {top}" if top else "level 0"
 
 
 def headline(result: AuditResult) -> str:

@@ -1,4 +1,4 @@
-"""The figures of an audit by their kind, as data: a report lists them, a comparison sets them side by side."""
+"""The figures of an audit by their kind, as data, for reports and comparisons."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dpaudit.catalogue import sentence
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.costs import ex_post_digits
+from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import digits_for, secret_batches
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
@@ -24,7 +25,7 @@ class KeyFigure(NamedTuple):
     Attributes:
         shown: how it is shown, rounded to the safe side.
         unit: of what is shown; empty for a count, or words.
-        value: the figure itself; None where it is no number, or was not computed.
+        value: the figure itself; None if it is no number, or was not computed.
         of_batch: whether it is of the batch level alone.
     """
 
@@ -46,7 +47,12 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty where there are none."""
+    """Return what a run's figures of one kind are made of, in order; empty where there are none.
+
+    Readers outside get none that depend on the private data.
+    """
+    if is_public(result) and kind in (ExPostClaim.id, EMPIRICAL):
+        return []
     made = {
         ExPostClaim.id: _ex_post,
         ApproximateClaim.id: _approximate,
@@ -69,7 +75,8 @@ def _ex_post(result: AuditResult) -> Iterator[KeyFigure]:
         ("Generation, Theorem 1", found.theorem1, True),
     ):
         yield KeyFigure(name, shown(value), "nats", value, of_batch)
-    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact))
+    saved = found.theorem1 - found.exact
+    yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact), value=saved)
     yield from _between_levels(found)
 
 

@@ -24,7 +24,7 @@ from dpaudit.results import (
     ForNeighbours,
     Guarantees,
 )
-from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
+from dpaudit.results.rounding import bound, bound_against, decimals, delta_bound, digits_against, stated
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -52,7 +52,7 @@ class Level(NamedTuple):
         figure: its epsilon.
         readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
         promise: what it promises them, as a sentence; empty at the batch level.
-        equal: why there is no other level, as a sentence; empty where there is one.
+        equal: why there is no other level, as a sentence; empty if there is one.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Level(NamedTuple):
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
-    """Return the recomputed figures of the claim's kind; None where there are none, or no claim."""
+    """Return the recomputed figures of the claim's kind; None without any, or no claim."""
     return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
@@ -197,16 +197,24 @@ def claimed_words(claim: ClaimResult) -> str:
     return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
 
 
-def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> str:
-    """Return the claimed and the recomputed rho, and the epsilons at the claim's delta."""
-    found, at_delta = guarantees.zcdp, guarantees.approximate
-    said = f"{BATCH}: claimed {promised(claim)}"
+def at_both_levels(found: ExPost | Approximate, digits: int) -> str:
+    """Return the recomputed epsilons, each with its level, and their δ."""
+    release = f"ε ≤ {bound(found.epsilon, digits)} nats"
+    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
+    if not found.amplification.groups:
+        return f"{release} (both levels){delta}"
+    return f"{release} (release level), ε ≤ {bound(found.batch_epsilon, digits)} nats (batch level){delta}"
+
+
+def recomputed_words(claim: ClaimResult, guarantees: Guarantees) -> str:
+    """Return what was recomputed for a claim; or that nothing was."""
+    found, rho = guarantees.epsilons(claim.kind), guarantees.zcdp
+    said = []
+    if rho is not None:
+        said.append(f"ρ ≤ {bound_against(rho.rho, claim.rho)} nats (batch level)")
     if found is not None:
-        said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
-    if at_delta is not None:
-        batch = f" ({bound(at_delta.batch_epsilon)} of a batch)" if are_apart(None, at_delta) else ""
-        said += f". At δ = {stated(at_delta.delta)}: ε ≤ {bound(at_delta.epsilon)}{batch}"
-    return said
+        said.append(at_both_levels(found, digits_for(claim, found)))
+    return "; ".join(said) or "no figure of this kind: nothing in the record bounds it"
 
 
 def few_batches(batches: int, labels: int) -> str:

@@ -1,4 +1,4 @@
-"""What a run would be: the screen of `dpaudit generate --dry-run`."""
+"""The screen of `dpaudit generate --dry-run`."""
 
 from __future__ import annotations
 

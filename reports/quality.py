@@ -5,13 +5,15 @@ Real texts' results stand beside the first two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel, JsonValue
 
 from dpaudit.reports.document import Block, Definitions, Document, Entry, Items, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, say, section_title
-from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
-from dpaudit.results.rounding import stated
+from dpaudit.results.quality import Added, Downstream, Encoder, PerToken, Quality, Scores, Source
+from dpaudit.results.values import leaves
 
 METHODS = {
     "linear-probe": "Accuracy, linear probe",
@@ -52,7 +54,7 @@ def _beside(quality: Quality) -> bool:
 
 
 def added(quality: Quality) -> tuple[str, ...]:
-    """Say what the records added, the sum of it first; empty where nothing was measured without."""
+    """Say what the records added, the sum of it first; empty if nothing was measured without."""
     if not _beside(quality):
         return ()
     measured = quality.added
@@ -124,15 +126,12 @@ def blocks(quality: Quality) -> Iterator[Block]:
 
 
 def brief(quality: Quality) -> Section:
-    """Return a line for each measure, where room is small, and one for what the records added."""
-    found = []
-    for name, synthetic, *public, same, _, of in rows(quality):
-        beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)
-        said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
-        found.append(Entry(name.partition(",")[0].lower(), said))
-    found += [Entry("records", said) for said in added(quality)[:1]]
+    """Return the table of measures, for where there is little room, and what the records added."""
+    names = header(quality)
+    table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
+    said = [Paragraph(said) for said in added(quality)[:1]]
     return Section(
-        section_title("quality"), [Definitions(found)], note="private: publishing them would leak private information"
+        section_title("quality"), [table, *said], note="private: publishing them would leak private information"
     )
 
 
@@ -152,46 +151,25 @@ def _own(own: int | None, texts: int) -> str:
 
 def details(quality: Quality) -> Iterator[tuple[str, str]]:
     """Yield all settings, by what they belong to."""
-    yield "Evaluated", quality.created
+    parts: dict[str, Mapping[str, JsonValue]] = {"Evaluated": {"at": quality.created}}
     if quality.mauve is not None:
-        s = quality.mauve.settings
-        yield (
-            "MAUVE",
-            f"mauve-text {one_line(quality.versions.get('mauve-text', '?'), LABEL_LENGTH)}; n = {s.n:,}, "
-            f"{s.clusters:,} clusters, {s.iterations:,} iterations, {counted(s.initialisations, 'initialisation')}, "
-            f"PCA {stated(s.explained_variance)}, scaling {stated(s.scaling)}, {s.points:,} points, "
-            f"seeds {_listed(s.seeds)}; texts drawn uniformly, whatever their labels, real ones from "
-            f"{counted(quality.mauve.real, 'distinct text')}",
-        )
+        parts["MAUVE"] = {**_stated(quality.mauve.settings), "real texts": quality.mauve.real}
     if quality.held_out is not None:
-        held = quality.held_out
-        origin = "a file of their own" if held.share is None else f"{stated(held.share)} of the reference, by a hash"
-        dropped = f"{held.dropped_real:,} real and {held.dropped_synthetic:,} synthetic"
-        own = _own(held.own, held.test.texts)
-        yield "Test texts", f"{held.test.texts:,}, {origin}; {own}; left out of training as doubles of them: {dropped}"
+        parts["Test texts"] = _stated(quality.held_out)
     for found in quality.downstream:
-        if isinstance(f := found.settings, FineTuneSettings):
-            rates, decays = _listed(f.learning_rates), _listed(f.weight_decays)
-            said = f"{f.preset} preset: batch {f.batch_size:,}, about {f.steps:,} steps, learning rates {rates}, "
-            said += f"weight decays {decays}, patience {f.patience:,}, validation {stated(f.validation)}, "
-            said += f"seeds {_listed(f.seeds)}"
-        else:
-            said = f"logistic regression, C = {stated(f.strength)}, at most {f.iterations:,} iterations"
-        yield METHODS[found.method], f"{_encoder(found.encoder)}; {said}"
+        parts[METHODS[found.method]] = {"model": _encoder(found.encoder), **_stated(found.settings)}
     if (given := quality.likelihood) is not None:
-        left_out = f"{given.left_out:,} of the test file are records or public examples, and left out"
-        yield (
-            METHODS["likelihood"],
-            f"{_encoder(given.model)}; each text in the first batch of its label, over the tokens of its supports; "
-            f"{left_out}",
-        )
-    yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())
+        parts[METHODS["likelihood"]] = {"model": _encoder(given.model), "left out": given.left_out}
+    for name, part in {**parts, "Versions": quality.versions}.items():
+        said = (f"{key.replace('_', ' ')} {value}" for key, value in leaves(part))
+        yield name, one_line(", ".join(said))
+
+
+def _stated(settings: BaseModel) -> dict[str, JsonValue]:
+    """Return settings without digests of texts."""
+    found: dict[str, JsonValue] = settings.model_dump(mode="json", exclude={"test": {"digest"}})
+    return found
 
 
 def _encoder(encoder: Encoder) -> str:
     return f"{one_line(encoder.name, LABEL_LENGTH)} (at most {counted(encoder.max_tokens, 'token')} of a text)"
-
-
-def _listed(values: tuple[float, ...]) -> str:
-    listed = ", ".join(f"{value:g}" for value in values[:20])
-    return listed + (f" and {len(values) - 20:,} more" if len(values) > 20 else "")

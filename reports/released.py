@@ -50,7 +50,7 @@ class ReleasedTexts:
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What each mark begins at; empty where nothing is marked."""
+        """The threshold of each mark; empty if nothing is marked."""
         return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
 
     @property

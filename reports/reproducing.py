@@ -1,4 +1,4 @@
-"""How to make a report again, and whose claim it is about."""
+"""The commands that make a report again, and the owner of its claim."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rests_on(result: AuditResult) -> str:
 
 
 def model_name(result: AuditResult) -> str:
-    """Return the name of the run's model; empty where it is not told."""
+    """Return the name of the run's model; empty if it is not told."""
     settings = result.run.settings
     name = None if settings is None else settings.model.name
     return "" if name is None or name.startswith(WITHHELD_NAME) else name

@@ -130,7 +130,8 @@ def epsilons(result: AuditResult) -> str:
     if result.claim is None:
         return ""
     if result.claim.rho is not None:
-        return levels.claimed_and_recomputed_rho(result.claim, result.guarantees)
+        recomputed = levels.recomputed_words(result.claim, result.guarantees)
+        return f"Claimed: {levels.claimed_words(result.claim)}. Recomputed: {recomputed}"
     figures = _figures(result)
     return ". ".join(f"{name}: {figure}" for name, figure in figures) if len(figures) > 1 else figures[0][1]
 
@@ -192,7 +193,7 @@ def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> D
 
 
 def _meaning(name: str, result: AuditResult) -> str:
-    """Return what a run's epsilon bounds; empty where it does not pass."""
+    """Return what a run's epsilon bounds; empty if it does not pass."""
     claim = result.claim
     if result.verdict != "pass" or claim is None or claim.epsilon is None:
         return ""

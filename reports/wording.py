@@ -107,7 +107,7 @@ def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:
 
 
 def signed(value: float, digits: int = DIGITS) -> str:
-    """Return a measured figure with its sign, which says which way something would move, or has moved."""
+    """Return a measured figure with its sign, which gives the direction of a change."""
     shown = nearest(value, digits)
     return f"+{shown}" if value > 0 and math.isfinite(value) else shown
 

@@ -1,4 +1,4 @@
-"""Writes reports to disk: readable by their owner only, and never half-written."""
+"""Reports on disk: readable by their owner only, and never half-written."""
 
 from __future__ import annotations
 

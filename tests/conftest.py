@@ -73,6 +73,7 @@ from dpaudit.runs import (
     CommittedSeed,
     CountsNoise,
     Data,
+    Decoding,
     DecodingRules,
     Held,
     InputError,
@@ -88,7 +89,6 @@ from dpaudit.runs import (
     Sampling,
     SecretBatches,
     Step,
-    Stopping,
     Vocabulary,
     aggregate_digest,
     allowances,
@@ -103,6 +103,7 @@ from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests import warm
 from tests.forging import list_digests
+from tests.nesting import mechanism_with, place_of, read_run, write_run
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
@@ -263,8 +264,13 @@ class Spec:
         return ((self.end,), (1, self.end), (2, 3))
 
     @property
-    def stopping(self) -> Stopping:
-        return Stopping(max_tokens=self.max_tokens, sequences=self.sequences, tokens_per_batch=self.tokens_per_batch)
+    def decoding(self) -> Decoding:
+        return Decoding(
+            **self.rules.model_dump(),
+            max_tokens=self.max_tokens,
+            sequences=self.sequences,
+            tokens_per_batch=self.tokens_per_batch,
+        )
 
     @property
     def change(self) -> ContextChange | None:
@@ -335,7 +341,7 @@ class Spec:
             settings={"k": len(self.centers), "projection": "none", **asdict(CENTERS_NOISE)},
             public_digest=texts_digest(["a public text"]),
             embedding="miniature",
-            normalized=True,
+            normalize=True,
             centers=len(self.centers),
             keep=2,
             digest=encoded_centers(self.centers)[1],
@@ -344,9 +350,6 @@ class Spec:
             counts=CountsNoise(epsilon=self.counts_epsilon, scale=COUNTS_SCALE, noised="before-selection")
             if self.rebalanced
             else None,
-            records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
-            most_batches=MOST_BATCHES if self.rebalanced else None,
-            least_batches=self.least_batches,
         )
 
     def grouping(self) -> Clusters:
@@ -390,7 +393,7 @@ class Spec:
             fields |= {"draw": "noisy-argmax", "noise_multiplier": self.noise, "sampling_rate": self.rate}
         if self.private_tokens is not None:
             fields |= {"draw": "sparse-vector", "private_tokens": self.private_tokens, **TESTS}
-        return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
+        return mechanism_with(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -412,6 +415,9 @@ class Spec:
                 batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
                 generate_per_label=None if self.places else self.per_label,
                 generate_per_cluster=self.per_label // 2 if self.places else None,
+                records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
+                most_batches=MOST_BATCHES if self.rebalanced else None,
+                least_batches=self.least_batches,
                 slots=None if self.rule in COME_AND_GO else max(self.sizes),
                 cells=self.cells,
                 examples_per_context=2 if self.cells else 1,
@@ -420,9 +426,8 @@ class Spec:
                 allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
             clustering=self.clustering(),
-            origins=Origins(batching="public", settings="public"),
-            stopping=self.stopping,
-            decoding=self.rules,
+            chosen_from=Origins(batching="public", settings="public"),
+            decoding=self.decoding,
             sampling=Sampling(generator="committed-seed", seed_hashes=SEED.hashes) if self.committed else Sampling(),
             record=Record(
                 dtype=self.dtype if median else "float64",
@@ -531,7 +536,7 @@ class Spec:
         return ReleaseAccountant(batch, one, replace(secret, rounds=rounds), records, shares)
 
     def _mean_claim(self) -> Claim:
-        tokens = self.stopping.most_tokens
+        tokens = self.decoding.most_tokens
         batch = self.release.batch_level(tokens, DELTA, "rdp").epsilon
         return Claim(
             epsilon=self.release.epsilon(tokens, DELTA) if self.secret else batch,
@@ -1118,7 +1123,7 @@ class Generator:
 
     def batch(self, writer: RunWriter, batch: int) -> None:
         with writer.batch(self._header(batch)) as record:
-            left = self.spec.stopping.most_tokens
+            left = self.spec.decoding.most_tokens
             while left:
                 steps = self.text(batch, left)
                 for step in steps:
@@ -1302,14 +1307,14 @@ class Run:
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""
-        manifest = json.loads((self / "run.json").read_text())
+        manifest = read_run(self.path)
         for name, value in change.items():
-            *parents, last = name.split(".")
-            place = manifest
+            *parents, last = place_of(name)
+            section = manifest
             for parent in parents:
-                place = place[parent]
-            place[last] = value
-        (self / "run.json").write_text(json.dumps(manifest))
+                section = section[parent]
+            section[last] = value
+        write_run(self.path, manifest)
 
     def edit_clusters(self, **change: Any) -> None:
         """Set fields of the file `clusters`."""

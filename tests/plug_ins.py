@@ -66,6 +66,6 @@ def is_of(site: Path, module: Any) -> bool:
 
 def forget() -> None:
     """Look for plug-ins anew."""
-    catalogue = entries._with  # knows plug-ins by their names, which other tests' have
+    catalogue = entries._catalogue_with  # knows plug-ins by their names, which other tests' have
     for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, catalogue):
         each.cache_clear()

@@ -20,6 +20,7 @@ from dpaudit.cli import main
 from dpaudit.results import EXIT_CODES
 from dpaudit.runs import RunReader, without_stop
 from dpaudit.runs.text import Decode
+from tests.nesting import place_of, read_run
 
 SMALL = {"vocabulary": 8, "max_tokens": 3}
 KINDS = {
@@ -47,13 +48,13 @@ DECLARED = {
     "data.label_values": "likewise",
     "privacy": "what the run was meant for; the claim states its own relation and unit",
     "sampling": "nothing shows where random bits came from",
-    "origins": "nothing shows what was looked at",
+    "chosen_from": "nothing shows what was looked at",
     "claim.epsilon": "a larger claim than the record supports is true too; claim.epsilon sees a smaller one",
     "claim.delta": "epsilon is recomputed for whatever delta is claimed",
     "claim_stated": "when the claim was written",
     "nonce": "nothing follows from it but the commitment, which is forged with it",
     "commitment": "likewise",
-    "stopping.sequences": "one that no text holds leaves no trace",
+    "decoding.sequences": "one that no text holds leaves no trace",
 }
 #: What a run without contexts cannot contradict on top of that.
 WITHOUT_CONTEXTS = {
@@ -77,7 +78,7 @@ def vouched(path: Path, spec) -> dict:
     reader = RunReader(path)
     manifest = reader.manifest.model_dump(mode="json")
     for name in not_vouched(spec):
-        *parents, last = name.split(".")
+        *parents, last = place_of(name)
         place = manifest
         for parent in parents:
             place = place[parent]
@@ -106,7 +107,7 @@ def batch_content(reader: RunReader, number: int, contexts: bool, decode: Decode
     with reader.batch(number) as batch:
         tokens = batch.tokens.tolist()
         steps = [step_content(step, contexts) for step in batch.steps()]
-        samples, sequences = list(batch.samples()), reader.manifest.stopping.sequences
+        samples, sequences = list(batch.samples()), reader.manifest.decoding.sequences
         # The stop sequence is not released, so nothing vouches for how it would read.
         decoded = [decode(without_stop(sample.tokens, sequences)) for sample in samples]
         return batch.header, tokens, samples, decoded, steps
@@ -339,10 +340,10 @@ def test_damaged_run_never_passes_for_the_one_it_was(make_run, capfd, empty_figu
 
 def test_what_is_left_out_of_a_comparison_is_in_the_manifest(make_run):
     """Else a field that was renamed would be compared no more, and nobody would know."""
-    manifest = json.loads((make_run(aggregator="mean") / "run.json").read_text())
+    manifest = read_run(make_run(aggregator="mean"))
     for name in DECLARED | OF_MEDIANS | TRUNCATED | MEANS_WITHOUT_CONTEXTS:
         place = manifest
-        for part in name.split("."):
+        for part in place_of(name):
             assert part in place
             place = place[part]
 

@@ -106,7 +106,7 @@ UNITS = {
     "texts": ("[", '"ab",', "0]\n"),
     "unknown fields": ("{", '"f%d":[],', '"z":0}\n'),
     "lines of lists": ("", "[]\n", ""),
-    "digits": ('{"format_version":', "9", "}\n"),
+    "digits": ('{"format":', "9", "}\n"),
     "depth": ("", "[", ""),
     "hexadecimal": ('"', "5e", '"\n'),
     "zeros": ("", "\0", ""),

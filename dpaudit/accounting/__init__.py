@@ -1,4 +1,7 @@
-"""The mathematics of costs: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
+"""The mathematics of costs: pure functions on arrays and numbers.
+
+There are no files and no models. All costs are in nats.
+"""
 
 from dpaudit.accounting.allocation import allocated_cost as allocated_cost
 from dpaudit.accounting.allocation import release_cost as release_cost

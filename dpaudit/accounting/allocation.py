@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from dpaudit.accounting.profiles import POINTS, Profile, deltas_at, lower_hull
 from dpaudit.accounting.renyi import TINY, ULP, Doubles, sum_up
 
-#: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
+#: The widest floats of the machine. Where a long double is a double, bounds stay sound and reach
+#: less far.
 Wide: TypeAlias = NDArray[np.longdouble]
 
-#: Points of the linear grid of likelihood ratios, for the answer and for a first look at where the answer ends.
+#: Points of the linear grid of likelihood ratios: for the answer, and for a first look at its end.
 GRID, COARSE_GRID = 1 << 17, 1 << 13
-#: The profile ends, in nats, between these two, where delta is at most this share of the one that is asked about.
+#: The profile ends, in nats, between these two, at this share of the delta that is asked about.
 _NEAREST, _FURTHEST, _REMOTE = 0.25, 40.0, 0.25
 #: On a finer grid of losses, exponentials run into each other.
 FINEST = 2.0**-30
@@ -46,7 +47,7 @@ _SUM = 16 * MOST_BATCHES * _UNIT
 
 
 def allocated(profile: Profile, batches: int, generated: int, delta: float) -> Profile:
-    """Bound the release-level profile of one round: one batch's profile under a secret, uniform batch.
+    """Bound the release-level profile of one round: a batch's profile under a secret batch.
 
     Args:
         profile: of one batch, for all neighbours in both directions.
@@ -82,7 +83,10 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
 
 
 def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:
-    """Where delta has come to a part of the one that is asked about; or to the least that the transforms can show."""
+    """Return the loss at which delta is a small part of the delta that is asked about.
+
+    It ends earlier at the least delta that the transforms can show.
+    """
     end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
     looks: list[tuple[float, float]] = []
     points = COARSE_GRID
@@ -137,7 +141,9 @@ def allocated_cost(costs: Doubles, batches: int) -> float:
 
 
 def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int, int]) -> float:
-    """Bound the release-level ex-post epsilon of all texts of a run, in nats, rounded up; without its clusters.
+    """Bound the release-level ex-post epsilon of a run's texts, in nats, without clusters.
+
+    It is rounded up.
 
     A record is in one group, and in one batch of it a round: her group's rounds add up, and the costliest group counts.
 
@@ -158,7 +164,10 @@ def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int,
 
 @dataclass(frozen=True)
 class _Ratios:
-    """The law of a batch's likelihood ratio dP/dQ under Q: values [n], ascending from 0, and probabilities [n]."""
+    """The law of a batch's likelihood ratio dP/dQ under Q.
+
+    Values [n] ascend from 0, and have probabilities [n].
+    """
 
     values: Wide
     masses: Wide
@@ -192,7 +201,10 @@ def _ratios(profile: Profile) -> _Ratios:
 
 
 def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, Wide]:
-    """Values and masses of bounds that are not convex at 1: a line over it takes the place of the corners about it."""
+    """Return values and masses of bounds that are not convex at 1, bridged there.
+
+    A line over that point takes the place of the corners about it.
+    """
     (x, put), (above, delta) = left, right
     under, over, zero = _slopes(x, put), -_slopes(above, delta), np.zeros(1, np.longdouble)
     i, j = len(x) - 2, 1
@@ -211,28 +223,32 @@ def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, W
 
 
 def _corners(x: Wide, y: Wide) -> tuple[Wide, Wide]:
-    """Of the largest convex function below the points."""
+    """Return the corners of the largest convex function below the points."""
     places = lower_hull(x, y)
     return x[places], y[places]
 
 
 def _slopes(x: Wide, y: Wide) -> Wide:
-    """Of the lines between corners."""
+    """Return the slopes of the lines between corners."""
     return np.diff(y) / np.diff(x)
 
 
 @dataclass(frozen=True)
 class _Power:
-    """The law of a sum of independent ratios on the grid, below its end [n], and its error in l1."""
+    """The law of a sum of independent ratios on the grid, below its end [n].
+
+    Its error is in l1.
+    """
 
     masses: Wide
     error: float
 
     def times(self, other: _Power) -> _Power:
-        """The law of the sum of both.
+        """Return the law of the sum of both.
 
-        Theorem 24.2 of Higham's Accuracy and Stability of Numerical Algorithms bounds a transform's relative error in
-        l2; a square root of the length takes it to l1. What lies beyond the end is dropped: ratios are not negative.
+        Theorem 24.2 of Higham's Accuracy and Stability of Numerical Algorithms bounds a transform's
+        relative error in l2; a square root of the length takes it to l1. What lies beyond the end
+        is dropped: ratios are not negative.
         """
         n = len(self.masses)
         product = np.fft.irfft(self._transform * other._transform, 2 * n)
@@ -292,13 +308,13 @@ class _Sum:
         return cls(batches, end, batches - generated, float(step), below, puts, total.error)
 
     def deltas(self, losses: Doubles) -> Doubles:
-        """Upper bounds on delta [n], in the worse direction, at losses [n] from 0 to the end."""
+        """Return upper bounds on delta [n], in the worse direction, at losses [n] up to the end."""
         a: Wide = np.exp(losses.astype(np.longdouble))
         added, removed = a * self._put(1 / a), 1 - a + self._put(a)
         return np.asarray(np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64)
 
     def _put(self, a: Wide) -> Wide:
-        """Upper bounds on E max(0, a - X) [n]."""
+        """Return upper bounds on E max(0, a - X) [n]."""
         place = np.maximum((a * self.batches - self.lowest) / self.step, 0)
         at = np.minimum(place.astype(np.int64), len(self.puts) - 1)
         put = (self.puts[at] + (place - at) * self.below[at]) * self.step / self.batches

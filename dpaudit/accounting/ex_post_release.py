@@ -1,4 +1,4 @@
-"""What an ex-post cost comes to for whoever does not know which batch a record was in."""
+"""The ex-post cost for somebody who does not know which batch a record was in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from dpaudit.runs import ClusterPlaces, Manifest, SecretBatches
 
 
 def amplifies(relation: Relation, change: ContextChange | None) -> bool:
-    """Whether secret batches make a unit's ex-post figure smaller: of one context that comes or goes.
+    """Return whether secret batches make a unit's ex-post figure smaller.
 
-    A second record's bounds would have to be those around the data without the first (docs/mathematics.md).
+    They do for one context that comes or goes. A second record's bounds would have to be those
+    around the data without the first (docs/mathematics.md).
     """
     return relation == "add_remove" and change is not None and change.contexts == 1
 
@@ -30,13 +31,15 @@ def readers_cost(
     exact: float,
     cost: Callable[[int], Cost],
 ) -> float:
-    """Return what generation cost at the release level, in nats: `exact` where secret batches make it no smaller.
+    """Return the cost of generation at the release level, in nats.
+
+    It is `exact` if secret batches make it no smaller.
 
     Args:
         manifest: the run's, all of whose batches were read.
         secrecy: of the run's batches; a reason, or None, where readers may know them.
         relation: of the claim.
-        change: of contexts, that the claim's unit makes; None where nothing bounds it.
+        change: of contexts, that the claim's unit makes; None if nothing bounds it.
         places: where batches stand among clusters; None without a clustering.
         exact: the batch level, in nats.
         cost: of one batch.
@@ -53,9 +56,10 @@ def ex_post_release(
     cost: Callable[[int], Cost],
     rounds: Iterable[int] | None = None,
 ) -> float:
-    """What generation cost for someone who knows all other records and their batches, but not hers, in nats.
+    """Return the cost of generation to readers who know all but a record's batches, in nats.
 
-    In each round the log-mean-exp over the batches of her group, added up over rounds; of the costliest group.
+    They know all other records and their batches. In each round it is the log-mean-exp over the
+    batches of the record's group, added up over rounds; of the costliest group.
 
     Args:
         manifest: the run's, all of whose batches were read.

@@ -1,4 +1,6 @@
-"""The recursion over draws of bounded range, each chosen after those before it: the optimal bound, on a grid of losses.
+"""The recursion over draws of bounded range: the optimal bound, on a grid of losses.
+
+Each draw is chosen after those before it.
 
 A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the two ends alone, at
 the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst case, so the privacy profile of k draws
@@ -44,7 +46,10 @@ GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
 
 @dataclass(frozen=True)
 class Problem:
-    """What is composed: segments and events, all positive, and the delta that is asked about."""
+    """A composition to work out.
+
+    Segments and events, all positive, and the delta that is asked about.
+    """
 
     segments: tuple[Segment, ...]
     laplace: tuple[float, ...]
@@ -53,11 +58,16 @@ class Problem:
 
     @property
     def largest(self) -> float:
-        """What the grid is measured in: the largest range, or the largest event where nothing is drawn."""
-        return max(eta for eta, _ in self.segments) if self.segments else max(self.laplace + self.pure)
+        """The unit of the grid: the largest range, or the largest event if nothing is drawn."""
+        if self.segments:
+            return max(eta for eta, _ in self.segments)
+        return max(self.laplace + self.pure)
 
     def bound(self, delta: float) -> float:
-        """epsilon at a delta by Renyi accounting, or the pure epsilon of everything, beyond which no loss lies."""
+        """Return epsilon at a delta by Renyi accounting, or the pure epsilon of everything.
+
+        No loss lies beyond the latter.
+        """
         rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
         ranges = (math.nextafter(steps * eta, math.inf) for eta, steps in self.segments)
         total = sum_up(chain(ranges, self.laplace, self.pure))
@@ -69,7 +79,7 @@ class Problem:
         return max(self.delta * REMOTE, TINY)
 
     def reach(self) -> float:
-        """An epsilon beyond which delta is next to nothing: where the grid ends."""
+        """Return an epsilon beyond which delta is next to nothing: the grid ends there."""
         delta = self.remote
         # Orders that dp-accounting does not have are those of many draws of little range.
         rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
@@ -82,12 +92,17 @@ class Problem:
         return SMALLEST < self.largest < LARGEST and self.reach() < FURTHEST
 
     def places(self, budget: float = QUICK) -> int | None:
-        """Grid points per largest range that so many evaluations afford; None where too few, or not measurable."""
+        """Return the grid points per largest range that `budget` evaluations afford.
+
+        It is None if these are too few, or not measurable.
+        """
         if not self.measurable:
             return None
         reach, width = self.reach() / self.largest, 2 * sum(self.laplace + self.pure) / self.largest
         work = sum(n * eta / self.largest for eta, n in self.segments) * reach + width * (reach + width)
-        places = int(min(math.sqrt(budget / work), MOST_PLACES)) if work else MOST_PLACES
+        places = MOST_PLACES
+        if work:
+            places = int(min(math.sqrt(budget / work), MOST_PLACES))
         return places if places >= ENOUGH_PLACES else None
 
 
@@ -104,7 +119,10 @@ class Recursion:
         self.points = math.ceil(problem.reach() / self.step) + 1
 
     def epsilon(self) -> float:
-        """The smallest grid point with a delta within the problem's, or else the largest with a delta beyond it."""
+        """Return the smallest grid point with a delta within the problem's.
+
+        For lower bounds, return the largest with a delta beyond it.
+        """
         (last,) = deque(self.profiles(), maxlen=1)
         return self._epsilon_of(last)
 
@@ -116,15 +134,19 @@ class Recursion:
         smallest = int(np.argmin(beyond))
         if beyond[smallest]:  # none is within
             return math.inf
-        return math.nextafter(smallest * self.step, math.inf) if smallest else 0.0
+        if not smallest:
+            return 0.0
+        return math.nextafter(smallest * self.step, math.inf)
 
     def profiles(self) -> Iterator[Doubles]:
-        """delta at every grid point [points] after 0, 1, 2, ... draws, the last ones first."""
+        """Yield delta at every grid point [points] after 0, 1, 2, ... draws, last ones first."""
         profile = np.zeros(self.points)
         yield profile
         for eta, steps in reversed(self._problem.segments):
             exact = eta / self.step
-            places = math.ceil(exact * (1 + PLACE_ROOM)) if self._upper else math.floor(exact * (1 - PLACE_ROOM))
+            places = math.floor(exact * (1 - PLACE_ROOM))
+            if self._upper:
+                places = math.ceil(exact * (1 + PLACE_ROOM))
             if places == 0:  # rounded down to nothing
                 continue
             pairs = _Pairs(places, self.step)
@@ -133,7 +155,10 @@ class Recursion:
                 yield profile
 
     def after_events(self, profile: Doubles) -> Doubles:
-        """delta [points] with the pure events in front: the mean over their losses L of delta at e - L."""
+        """Return delta [points] with the pure events in front.
+
+        It is the mean over their losses L of delta at e - L.
+        """
         weights = np.ones(1)
         for losses, masses in event_losses(self._problem, self.step, upper=self._upper):
             weights = np.convolve(weights, placed(losses, masses, self.step, upper=self._upper))
@@ -143,7 +168,10 @@ class Recursion:
         return self._rounded(mean, (256 + 4 * len(weights)) * ULP)
 
     def _extended(self, profile: Doubles, places: int) -> Doubles:
-        """delta with `places` points more on either side [points + 2 places]; below 0 by symmetry."""
+        """Return delta with `places` points more on either side [points + 2 places].
+
+        Below 0 it is by symmetry.
+        """
         end = profile[-1] if self._upper else 0.0
         right = np.concatenate([profile, np.full(places, end)])
         below = -np.arange(places, 0, -1) * self.step
@@ -156,7 +184,7 @@ class Recursion:
 
 
 def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Doubles:
-    """Probabilities of the grid points -r .. r [2r + 1] instead of those of losses between them."""
+    """Return probabilities of the grid points -r .. r [2r + 1] in place of losses between them."""
     room = abs(losses).max() * PLACE_ROOM
     scaled = (losses + room if upper else losses - room) / step
     floor = np.floor(scaled)
@@ -171,7 +199,10 @@ def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Dou
 
 
 class _Pairs:
-    """The two-point pairs of bounded range `places` * step whose losses are grid points: t = 0, 1, ..., places."""
+    """The two-point pairs of bounded range `places` * step whose losses are grid points.
+
+    t = 0, 1, ..., places.
+    """
 
     def __init__(self, places: int, step: float) -> None:
         t = np.arange(places + 1)
@@ -187,14 +218,16 @@ class _Pairs:
         self.room = (64 + 2 * places * step) * ULP
 
     def worst(self, future: Doubles, between: bool) -> Doubles:
-        """The maximum over t [n] of the mean delta after a draw; `between`: bounded for real t, not for grid points.
+        """Return the maximum over t [n] of the mean delta after a draw.
 
         Args:
-            future: [n + 2 places] delta after it, from `places` below the first result to as many above the last.
+            future: [n + 2 places] delta after it, from `places` below the first result to as many
+                above the last.
+            between: whether to bound it for real t, not for grid points.
         """
         n = len(future) - 2 * self._places
         worst = np.zeros(n)
-        # In buffers of its own: this loop is what the accountants' time goes to.
+        # In buffers of its own: the accountants spend their time in this loop.
         mean, before, gap, gap_before, part = (np.empty(n) for _ in range(5))
         for t in range(self._places + 1):
             high, low = future[self._places - t :][:n], future[2 * self._places - t :][:n]
@@ -216,7 +249,10 @@ class _Pairs:
 
 
 def event_losses(problem: Problem, step: float, *, upper: bool) -> Iterator[tuple[Doubles, Doubles]]:
-    """Losses of each pure event and their probabilities, rounded to the safe side by less than a step."""
+    """Yield the losses of each pure event and their probabilities.
+
+    They are rounded to the safe side by less than a step.
+    """
     for epsilon in problem.laplace:
         yield _laplace_losses(epsilon, step, upper)
     for epsilon in problem.pure:
@@ -225,7 +261,10 @@ def event_losses(problem: Problem, step: float, *, upper: bool) -> Iterator[tupl
 
 
 def _laplace_losses(epsilon: float, step: float, upper: bool) -> tuple[Doubles, Doubles]:
-    """Losses of Laplace noise and their probabilities: half of it at epsilon, the rest in cells below a grid step."""
+    """Return the losses of Laplace noise and their probabilities.
+
+    Half of it lies at epsilon, the rest in cells below a grid step.
+    """
     cells = 16 * math.ceil(2 * epsilon / step)
     losses = np.linspace(-epsilon, epsilon, cells + 1)
     # P(loss <= x) = exp((x - epsilon) / 2) / 2 for -epsilon <= x < epsilon; a cell counts at its end on the safe side.

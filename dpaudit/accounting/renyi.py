@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Doubles: TypeAlias = NDArray[np.float64]
 
-#: Of float64: the distance from 1 to the next number, and what is nothing beside every delta.
+#: Of float64: the distance from 1 to the next number, and a number negligible beside every delta.
 ULP, TINY = 2.0**-52, 2.0**-1000
 #: A cost beyond this leaves float64 no room, and bounds nothing.
 LARGEST = 1e100
@@ -54,10 +54,10 @@ class RenyiTable:
         return tuple(order for order, _ in self.epsilons)
 
     def at(self, orders: Doubles) -> Doubles:
-        """The bound at each order above 1; infinite beyond the last, of which nothing is known.
+        """Return the bound at each order above 1; infinite beyond the last order.
 
-        (order - 1) times the divergence is convex in the order, and 0 at 1, so between two orders it lies below its
-        chord.
+        (order - 1) times the divergence is convex in the order, and 0 at 1, so between two orders
+        it lies below its chord.
         """
         known, bounds = map(np.array, zip(*self.epsilons, strict=True))
         scaled = np.interp(orders, [1.0, *known], [0.0, *(known - 1) * bounds], right=math.inf)
@@ -72,9 +72,10 @@ def zcdp_epsilon(
     pure: Sequence[float] = (),
     renyi: Sequence[RenyiTable] = (),
 ) -> float:
-    """epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting in dp-accounting.
+    """Return epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting.
 
-    `rho` is of everything but the events and what `renyi` has, and all else is as for `exponential_mechanism_epsilon`.
+    dp-accounting makes the conversion. `rho` is of everything but the events and what `renyi` has;
+    the other arguments are as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.
@@ -105,7 +106,9 @@ def _converted(
     from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 
     events, listed = len(shifts) + len(responses), (order for table in renyi for order in table.orders)
-    orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed}) if events or renyi else DEFAULT_RDP_ORDERS
+    orders = DEFAULT_RDP_ORDERS
+    if events or renyi:
+        orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed})
     # Only randomised response looks at the relation: between two answers, it is the worst event of its epsilon.
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
@@ -119,31 +122,49 @@ def _converted(
 
 
 def most_variation(divergence: float) -> float:
-    """The largest total variation distance where neighbours' divergences are at most this, in both directions, in nats.
+    """Return the largest total variation distance of neighbours with these divergences.
 
-    With v the distance and (x, y) a test's rates that show it, both divergences of Kullback and Leibler together are at
-    least v (logit y - logit x), which is 4 v atanh v at least. So 2 v atanh v is at most the divergence; randomised
-    response attains it. Rounded up.
+    `divergence` bounds both directions, in nats. With v the distance and (x, y) a test's rates that
+    show it, both divergences of Kullback and Leibler together are at least v (logit y - logit x),
+    which is 4 v atanh v at least. So 2 v atanh v is at most the divergence; randomised response
+    attains it. Rounded up.
     """
     low, high = 0.0, 1.0
     while high - low > high * 2.0**-45:
         middle = (low + high) / 2
-        low, high = (middle, high) if 2 * middle * math.atanh(middle) <= divergence else (low, middle)
+        if 2 * middle * math.atanh(middle) <= divergence:
+            low = middle
+        else:
+            high = middle
     return min(1.0, high * (1 + _ROOM) + TINY)
 
 
 def zcdp_of_range(eta: float, steps: int) -> float:
-    """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
-    return sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
+    """Return rho of `steps` draws of bounded range eta, rounded up.
+
+    Each has eta^2 / 8 (https://arxiv.org/abs/2004.07223).
+    """
+    if not (steps and eta):
+        return 0.0
+    return math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)
 
 
 def zcdp_of_pure(epsilon: float) -> float:
-    """Return rho of an event of pure epsilon: epsilon^2 / 2 (https://arxiv.org/abs/1605.02065), rounded up."""
-    return math.nextafter(epsilon * epsilon / 2 * (1 + 4 * ULP), math.inf) if epsilon else 0.0
+    """Return rho of an event of pure epsilon, epsilon^2 / 2, rounded up.
+
+    Source: https://arxiv.org/abs/1605.02065.
+    """
+    if not epsilon:
+        return 0.0
+    return math.nextafter(epsilon * epsilon / 2 * (1 + 4 * ULP), math.inf)
 
 
 def epsilons_of_events(name: str, epsilons: Sequence[float]) -> list[float]:
-    """Checked epsilons, without those that cost nothing. Raises ValueError at one that is negative or no number."""
+    """Return checked epsilons, without those that cost nothing.
+
+    Raises:
+        ValueError: one is negative or no number.
+    """
     for epsilon in epsilons:
         if math.isnan(epsilon) or epsilon < 0:
             raise ValueError(f"{name} must hold non-negative epsilons, not {epsilon}")
@@ -151,10 +172,12 @@ def epsilons_of_events(name: str, epsilons: Sequence[float]) -> list[float]:
 
 
 def sum_up(terms: Iterable[float]) -> float:
-    """The sum, rounded up where it has more than one term."""
+    """Return the sum, rounded up if it has more than one term."""
     try:
         values = list(terms)
-        return math.nextafter(math.fsum(values), math.inf) if len(values) > 1 else math.fsum(values)
+        if len(values) > 1:
+            return math.nextafter(math.fsum(values), math.inf)
+        return math.fsum(values)
     except OverflowError:  # too many steps, or too large a sum, for the floats
         return math.inf
 

@@ -1,8 +1,9 @@
-"""What an attacker can do within a guarantee: the curve of true positives against false positives.
+"""Attacks within a guarantee: the curve of true positives against false positives.
 
-Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with false-positive rate x has
-a true-positive rate of at most d(e) + exp(e) x, for every e from minus to plus infinity; the least of these lines is 1
-minus the trade-off function (https://arxiv.org/abs/1905.02383). A subset of the lines is a bound, too, so nothing is
+Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with
+false-positive rate x has a true-positive rate of at most d(e) + exp(e) x, for every e from minus to
+plus infinity; the least of these lines is 1 minus the trade-off function
+(https://arxiv.org/abs/1905.02383). A subset of the lines is a bound, too, so nothing is
 interpolated.
 """
 
@@ -22,7 +23,7 @@ _ROOM = 2.0**-40
 
 @dataclass(frozen=True)
 class AttackCurve:
-    """An upper bound on the true-positive rate of any test by its false-positive rate: the least of lines.
+    """An upper bound on any test's true-positive rate by its false-positive rate: lines' minimum.
 
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].
@@ -65,14 +66,17 @@ class AttackCurve:
         return whole
 
     def profile(self, step: float, points: int) -> Profile:
-        """delta at losses 0, step, ... [points]: the largest T(x) - exp(e) x, between two lines by a mean of them."""
+        """Return delta at losses 0, step, ... [points]: the largest T(x) - exp(e) x.
+
+        Between two lines it is a mean of them.
+        """
         slopes = np.exp(np.arange(points) * step)
         # Beyond the steepest line its intercept holds.
         deltas = np.interp(slopes, self.slopes[::-1], self.intercepts[::-1]) * (1 + _ROOM)
         return Profile(step, np.minimum(deltas, 1.0))
 
     def _corners(self) -> Doubles:
-        """False-positive rates [n - 1] at which the next line takes over, ascending; about."""
+        """Return the false-positive rates [n - 1], about, at which the next line takes over."""
         with np.errstate(divide="ignore", invalid="ignore"):
             crossings = np.diff(self.intercepts) / -np.diff(self.slopes)
         return np.maximum.accumulate(np.clip(np.nan_to_num(crossings), 0.0, 1.0))

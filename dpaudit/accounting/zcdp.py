@@ -1,9 +1,10 @@
-"""What zCDP says of every test: the exact region of its error rates.
+"""Tests under zCDP: the exact region of their error rates.
 
-Two numbers are the rates (x, y) of false and true positives of some test about a rho-zCDP mechanism's output exactly if
-a coin that shows heads with probability y is as close to one with x, in both directions and at every order a: by data
-processing, and as the coins themselves are such a mechanism's output. The region is convex. Here it is bounded by
-tangents of its sides, so no rounding of where they touch matters (docs/mathematics.md, "Secret batches").
+Two numbers are the rates (x, y) of false and true positives of some test about a rho-zCDP
+mechanism's output exactly if a coin that shows heads with probability y is as close to one with x,
+in both directions and at every order a: by data processing, and as the coins themselves are such a
+mechanism's output. The region is convex. Here it is bounded by tangents of its sides, so no
+rounding of where they touch matters (docs/mathematics.md, "Secret batches").
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def zcdp_profile(rho: float, delta: float) -> Profile:
 
 
 def _lines(rho: float, least: float) -> AttackCurve:
-    """Tangents of the region of rho-zCDP, where rates go down to `least` and further."""
+    """Return tangents of the region of rho-zCDP, for rates down to `least` and further."""
     x = np.geomspace(max(least * _FURTHER, TINY), 0.5, _RATES)[:, None]
     low, high = np.log(x), np.full_like(x, -ULP)
     for _ in range(_HALVINGS):
@@ -49,7 +50,7 @@ def _lines(rho: float, least: float) -> AttackCurve:
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     lines = [_tangents(x, np.exp(low), rho, swapped) for swapped in (False, True)]
     slopes, intercepts = (np.concatenate(each) for each in zip(*lines, strict=True))
-    # Of a test and its complement.
+    # The rates of a test and of its complement.
     slopes, intercepts = (
         np.concatenate([slopes, 1 / slopes]),
         np.concatenate([intercepts, (1 - (1 - intercepts) / slopes) * (1 + _ROOM)]),
@@ -61,7 +62,10 @@ def _lines(rho: float, least: float) -> AttackCurve:
 
 
 def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
-    """By how much the logs of coins' moments exceed what rho-zCDP allows [n, orders]; the divergence itself at 1."""
+    """Return how far the logs of coins' moments exceed what rho-zCDP allows [n, orders].
+
+    At order 1 it is the divergence itself.
+    """
     heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
     moments = np.logaddexp(np.log(p) + (_ORDERS - 1) * heads, np.log1p(-p) + (_ORDERS - 1) * tails)
     divergence = p * heads + (1 - p) * tails
@@ -69,10 +73,11 @@ def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
 
 
 def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Doubles, Doubles]:
-    """Slopes and intercepts of lines above the region, of the tightest order at points (x, y) [n, 1] of one side.
+    """Return slopes and intercepts of lines above the region, at points (x, y) [n, 1] of one side.
 
-    Moments are convex in (x, y): no point with a moment of c lies beyond the tangent of their level at any other
-    point, moved by what that point's moment is short of c. The point need not be on the region's edge.
+    They are of the tightest order. Moments are convex in (x, y): no point with a moment of c lies
+    beyond the tangent of their level at any other point, moved by what that point's moment is short
+    of c. The point need not be on the region's edge.
     """
     p, q = (x, y) if swapped else (y, x)
     excess = _excess(p, q, rho)
@@ -84,7 +89,7 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     plain = order == 1
     with np.errstate(over="ignore"):  # an infinite one leaves a line that is of no use
         short = np.where(plain, -beyond, np.expm1(-beyond))
-    # What rounding does to the logs of either side, and so to the moment.
+    # The rounding of the logs of either side, and so of the moment.
     of_heads = 8 * ULP * (order * (abs(np.log(p)) + abs(np.log(q))) + 1)
     of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)
     weight = np.where(plain, p, share)

@@ -17,9 +17,9 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim
+from dpaudit.claims import ApproximateClaim
+from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs.storage import Location
 
-#: How the statuses of checks are called in a count.
-_OUTCOMES = {"pass": "passed", "fail": "failed", "error": "could not run", "warn": "warned"}
 #: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes them.
 Amounts = Mapping[str, Any]
 
@@ -104,14 +102,14 @@ class Audit(Shown[AuditResult]):
 
     @property
     def claim(self) -> ClaimResult | None:
-        """The claim that was tested, in nats; None where the run cannot be read."""
+        """The claim that was tested, in nats; None if the run cannot be read."""
         return self.result.claim
 
     @property
     def epsilon(self) -> float | None:
         """The recomputed epsilon at the release level (for readers of the texts), in nats.
 
-        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None where the record gives
+        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None if the record gives
         none, or a claim of zCDP states no delta for it.
         """
         return None if self._recomputed is None else self._recomputed.epsilon
@@ -162,7 +160,7 @@ class Audit(Shown[AuditResult]):
     def quality(self) -> tuple[Quality | None, str]:
         """The run's evaluation, read once, and why it cannot be shown.
 
-        Both are empty where there is none. Private.
+        Both are empty without one. Private.
         """
         return quality_of(self.run)
 
@@ -237,36 +235,16 @@ class Audit(Shown[AuditResult]):
         return f"Audit of {self.run}: {self.verdict}"
 
     def _rows(self) -> list[tuple[str, str]]:
-        counts = {word: sum(check.status == status for check in self.checks) for status, word in _OUTCOMES.items()}
-        unmade = len(self.result.not_checked)
-        counts |= {"not made": unmade, "do not apply": sum(c.status == "skip" for c in self.checks) - unmade}
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count or word == "failed")
-        claim, found = self.claim, self._recomputed
+        claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:
-            delta = f", delta {stated(claim.delta)}" if claim.delta else ""
-            batch = None if claim.batch_epsilon is None else stated(claim.batch_epsilon)
-            figure = CLAIM_KINDS[claim.kind].figures[0]
-            levels = stated(claim.stated) if claim.epsilon is None else _levels(stated(claim.epsilon), batch)
-            claimed = f"{claim.kind} {figure} {levels}{delta}; {claim.relation}, per {claim.unit}"
-            recomputed = "no figure of this kind: nothing in the record bounds it"
-        if claim is not None and found is not None:
-            delta = f", delta {delta_bound(found.delta, claim.delta)}" if found.delta else ""
-            batch = bound_against(found.batch_epsilon, claim.batch_epsilon)
-            recomputed = f"epsilon {_levels(bound_against(found.epsilon, claim.epsilon), batch)}{delta}"
-        if claim is not None and self.rho is not None:
-            beside = "" if found is None else f" (batch level); {recomputed}"
-            recomputed = f"rho {bound_against(self.rho, claim.rho)}{beside}"
+            claimed, recomputed = levels.claim_words(claim), levels.recomputed_words(claim, self.result.guarantees)
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
-            ("checks", f"{said} (evidence level {self.result.evidence})"),
+            ("checks", f"{findings.counts(self.result)} (evidence level {self.result.evidence})"),
             ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
         ]
-
-
-def _levels(release: str, batch: str | None) -> str:
-    return f"{release} (release level)" + ("" if batch is None else f", {batch} (batch level)")
 
 
 def audit(
@@ -492,7 +470,7 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 def quality_of(run: Location) -> tuple[Quality | None, str]:
     """Return the evaluation in a run's report folder, and why it cannot be shown.
 
-    Both are empty where there is none.
+    Both are empty without one.
     """
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES

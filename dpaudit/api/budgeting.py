@@ -43,16 +43,17 @@ Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class Budget(Shown[MeanBudget]):
-    """What mean runs cost. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
+    """The cost of mean runs. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
 
     Attributes:
-        epsilon: at the release level, in nats; None where the batches that hide a record are not known.
+        epsilon: at the release level, in nats; None if the batches that hide a record are not
+            known.
         batch_epsilon: at the batch level.
     """
 
     @property
     def epsilon(self) -> float | None:
-        """Return epsilon at the release level in nats, or None where the batches are not known."""
+        """Return epsilon at the release level in nats, or None if the batches are not known."""
         return getattr(self.result, "epsilon", None)
 
     @property
@@ -217,7 +218,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def in_rounds(self) -> bool:
-        """Whether texts in rounds are asked about, whose batches hide records."""
+        """Whether the question is of texts in rounds, whose batches hide records."""
         return any(each is not None for each in (self.texts, self.rounds, self.labels, self.batches, self.generated))
 
     def with_size(self, size: float) -> _MeanRuns:
@@ -237,7 +238,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def change(self) -> ContextChange:
-        """What one unit does to contexts."""
+        """The change of contexts for one unit."""
         return ContextChange(self.relation, self.group_size)
 
     def _eta(self, change: ContextChange) -> float:

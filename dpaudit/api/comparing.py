@@ -16,6 +16,7 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
 from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.figures import MOST_RUNS, Format
+from dpaudit.reports.levels import recomputed_words
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.results.shell import argument
@@ -39,7 +40,7 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed figures in nats, and settings.
+        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
 
         Of the settings it has those that differ, each a column.
         """
@@ -94,12 +95,9 @@ class RunComparison(Shown[Comparison]):
 
 
 def _in_short(found: Audit) -> str:
-    if found.rho is not None:
-        return f"{found.verdict}, zCDP rho {bound(found.rho)} (batch level)"
-    if found.claim is None or found.epsilon is None or found.batch_epsilon is None:
+    if found.claim is None:
         return found.verdict
-    levels = f"{bound(found.epsilon)} (release level), {bound(found.batch_epsilon)} (batch level)"
-    return f"{found.verdict}, {found.claim.kind} epsilon {levels}"
+    return f"{found.verdict}, {found.claim.kind}: {recomputed_words(found.claim, found.result.guarantees)}"
 
 
 def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
@@ -196,7 +194,7 @@ def draw_figures(
 
 
 class RunComposition(Shown[JointCost]):
-    """What several releases of the same records cost together.
+    """The joint cost of several releases of the same records.
 
     Attributes:
         audits: the audit of each run, by the name that it was given.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Evaluation(Shown[Quality]):
-    """How good a run's texts are. Computed from private records: do not publish it.
+    """The quality of a run's texts. Computed from private records: do not publish it.
 
     Attributes:
         run: the run directory, as it was named.

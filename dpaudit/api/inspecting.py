@@ -15,20 +15,22 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import TypeAdapter
 
 from dpaudit.api.places import Location
-from dpaudit.api.reading import Batch, Run, open_run
+from dpaudit.api.reading import Batch, open_run
 from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
 from dpaudit.auditing.batches import Progress
-from dpaudit.auditing.guarantees import NOTHING, figures
-from dpaudit.auditing.run import EVIDENCE, audit_run
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim
+from dpaudit.auditing.guarantees import figures
+from dpaudit.auditing.run import audit_run
+from dpaudit.claims import ExPostClaim
 from dpaudit.engines import Engine
-from dpaudit.reports.costs import cost_of, costliest_first, percent
+from dpaudit.reports.costs import cost_of, costliest_first, ex_post_digits, percent
 from dpaudit.reports.document import Block, Definitions, Document, Entry, Paragraph, Section, Table
-from dpaudit.reports.levels import are_apart, claim_words, digits_for, why_equal
+from dpaudit.reports.engineers import batch_columns
+from dpaudit.reports.terminal import summary
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import STATUS_NAMES, VERDICT_NAMES, neighbours, or_absent
-from dpaudit.results import Approximate, AuditResult, BatchResult, CheckResult, ClaimResult, ExPost
-from dpaudit.results.rounding import DIGITS, bound, delta_bound, digits_against, lower_bound, nearest, saving
+from dpaudit.reports.wording import neighbours, or_absent
+from dpaudit.results import BatchResult, ExPost, Settings
+from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
+from dpaudit.results.values import leaves
 from dpaudit.runs import Manifest, Sample, without_stop
 from dpaudit.runs.reader import read_tokenizer
 
@@ -37,18 +39,21 @@ _Costed: TypeAlias = ExPost | BatchResult | Costs
 MOST_ROWS, MOST_LISTED = 10, 5
 #: Attributes of a batch and of a step that JSON has by the same names.
 _OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
+#: The settings that a look into a run shows.
+_SETTINGS = ("privacy", "mechanism", "batching", "decoding")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
 class Look(NamedTuple):
-    """What a look into a run gives.
+    """A view into a run.
 
     Attributes:
         document: for a terminal.
         figures: all of it by name, unrounded.
-        deeper: the options of `dpaudit inspect` that look into the first row of the table; empty where there are none.
+        deeper: the options of `dpaudit inspect` that open the first row of the table; empty if
+            there are none.
     """
 
     document: Document
@@ -77,26 +82,25 @@ def look_into_run(
         known = frozenset(map(read_tokenizer, tokenizers))
         audited = audit_run(run_dir, progress=progress, engine=engine, tokenizers=known)
     batches = tuple(map(_uncosted, run.batches)) if audited is None else audited.batches
-    checks, found = ((), NOTHING) if audited is None else (audited.checks, audited.guarantees)
-    problems = [check for check in checks if check.status in ("fail", "error", "warn") or check.required(EVIDENCE)]
-    claim = None if audited is None else audited.claim
-    said = [*_settings(run, len(batches)), *_claimed(audited), *map(_problem, problems)]
-    blocks: list[Block] = [Definitions(said), *_batches(batches, claim, found.ex_post, run.manifest)]
+    settings = Settings.of(run.manifest).model_dump(mode="json", exclude_none=True)
+    about = [Entry("batches", f"{len(batches):,} of {run.manifest.batches:,} are on disk")]
+    for part in _SETTINGS:
+        stated = ", ".join(f"{name} {value}" for name, value in leaves(settings.get(part, {})))
+        about.append(Entry(part, one_line(stated)))
+    blocks: list[Block] = [Definitions(about)]
+    if audited is None:
+        blocks.append(Paragraph("The run is not finished, so it was not audited."))
+    else:
+        blocks += summary(audited).blocks
+    digits = DIGITS if audited is None else ex_post_digits(audited)
     return Look(
-        document=Document(one_line(run.name), blocks),
+        document=Document(one_line(run.name), [*blocks, *_batches(batches, digits)]),
         figures={
             "run": run.name,
-            "mechanism": list(_mechanism(run.manifest)),
-            "batching": list(_batching(run.manifest)),
-            "max_tokens": run.manifest.stopping.max_tokens,
-            "tokens_per_batch": run.manifest.stopping.tokens_per_batch,
-            "records": run.manifest.data.records,
-            "verdict": None if audited is None else audited.verdict,
-            "claim": claim,
-            **{kind.guarantee: getattr(found, kind.guarantee) for kind in CLAIM_KINDS.values()},
+            "settings": settings,
             "declared": run.manifest.batches,
             "batches": batches,
-            "problems": problems,
+            "audit": None if audited is None else audited.model_copy(update={"batches": (), "samples": ()}),
         },
         deeper=f"--batch {costliest_first(batches)[0].id}" if batches else "",
     )
@@ -185,93 +189,6 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def _settings(run: Run, batches: int) -> Iterator[Entry]:
-    stopping, declared = run.manifest.stopping, run.manifest.batches
-    tokens = f"at most {counted(stopping.max_tokens, 'token')} a batch"
-    if stopping.tokens_per_batch is not None:
-        spent = counted(stopping.tokens_per_batch, "token")
-        tokens = f"{spent} a batch, in texts of at most {stopping.max_tokens:,}"
-    yield Entry("mechanism", ", ".join((*_mechanism(run.manifest), tokens)))
-    there = counted(batches, "batch", "batches")
-    if batches != declared:
-        there = f"{batches:,} of {counted(declared, 'batch', 'batches')} on disk"
-    records = counted(run.manifest.data.records, "private record")
-    yield Entry("batching", ", ".join((*_batching(run.manifest), there, records)))
-
-
-def _mechanism(manifest: Manifest) -> Iterator[str]:
-    mechanism, vocabulary = manifest.mechanism, manifest.record.vocabulary
-    yield mechanism.aggregator.title + (" of differences" if mechanism.contribution.anchored else "")
-    yield f"clip {mechanism.clip:g}"
-    yield f"temperature {mechanism.temperature:g}"
-    for name, value in mechanism.aggregator:
-        yield f"{name} {value:g}"
-    if mechanism.draw.arrays():
-        yield ", ".join([mechanism.draw.name, *(f"{name} {value:g}" for name, value in mechanism.draw)])
-    if mechanism.contribution.grid is not None:
-        yield f"grid {mechanism.contribution.grid:g}"
-    if mechanism.budget is not None:
-        yield f"a budget of rho {mechanism.budget:g} for every context"
-    size, margin = mechanism.support.size, mechanism.support.margin
-    chosen = "all" if size is None else f"public top {size:,}"
-    chosen += "" if margin is None else f" and within {margin:g} below"
-    yield f"{chosen} of {vocabulary:,} tokens" + (" that rules allow" if manifest.decoding.any else "")
-
-
-def _batching(manifest: Manifest) -> Iterator[str]:
-    batching = manifest.batching
-    yield batching.rule
-    if batching.labels:
-        yield f"{len(batching.labels):,} labels"
-    if manifest.clustering.method != "none":
-        yield f"clusters by {manifest.clustering.method}"
-    if batching.slots is not None:
-        yield f"{batching.slots:,} contexts in a batch"
-    if batching.cells is not None:
-        yield f"{batching.cells:,} cells in a batch"
-    if batching.examples_per_context != 1:
-        yield f"{batching.examples_per_context:,} records in a context"
-
-
-def _claimed(audited: AuditResult | None) -> Iterator[Entry]:
-    """Yield claim and verdict, and each kind of epsilon in a line of its own."""
-    if audited is None:
-        yield Entry("claim", "none: the run is not finished, so it was not audited")
-        return
-    if (claim := audited.claim) is None:
-        return
-    yield Entry("claim", claim_words(claim))
-    yield Entry("audit", VERDICT_NAMES[audited.verdict])
-    ex_post, approximate = audited.guarantees.ex_post, audited.guarantees.approximate
-    if ex_post is not None:
-        digits = digits_for(claim, ex_post)
-        exact, rise, fall, theorem1 = _costs(ex_post, digits)
-        parts = f"rise {rise}, fall {fall}, Theorem 1 {theorem1}, rebalancing {bound(ex_post.rebalancing, digits)}"
-        yield Entry(ExPostClaim.id, _at_both_levels(ex_post, digits))
-        yield Entry("", f"{'batch level, ' * are_apart(None, ex_post)}generation exact {exact}, {parts}")
-    if approximate is not None:
-        stated = claim.delta if claim.kind == ApproximateClaim.id else None
-        shown = _at_both_levels(approximate, digits_for(claim, approximate))
-        at_delta = f"δ = {delta_bound(approximate.delta, stated)}"
-        yield Entry(ApproximateClaim.id, f"{shown} at {at_delta}, {approximate.method}")
-    if equal := why_equal(approximate if CLAIM_KINDS[claim.kind].beforehand else ex_post):
-        yield Entry("levels", equal)
-
-
-def _at_both_levels(found: ExPost | Approximate, digits: int) -> str:
-    """Return the recomputed epsilons, each with its level."""
-    release, batch = bound(found.epsilon, digits), bound(found.batch_epsilon, digits)
-    if not are_apart(None, found):
-        return f"{release} nats (both levels)"
-    return f"{release} nats (release level), {batch} nats (batch level)"
-
-
-def _problem(check: CheckResult) -> Entry:
-    words = "; ".join(filter(None, (check.measured or check.title, check.detail)))
-    said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(words, _PROSE)}"
-    return Entry(STATUS_NAMES[check.status].lower(), said)
-
-
 def _uncosted(batch: Batch) -> BatchResult:
     """Return a batch of an unfinished run."""
     return BatchResult(
@@ -285,22 +202,16 @@ def _uncosted(batch: Batch) -> BatchResult:
     )
 
 
-def _batches(
-    batches: Sequence[BatchResult], claim: ClaimResult | None, found: ExPost | None, manifest: Manifest
-) -> Iterator[Section]:
+def _batches(batches: Sequence[BatchResult], digits: int) -> Iterator[Section]:
     """Yield the table of the batches that cost most, where there are batches."""
-    if not batches:
-        return
-    digits, several = digits_for(claim, found), manifest.stopping.tokens_per_batch is not None
-    rows = []
-    for batch in costliest_first(batches)[:MOST_ROWS]:
-        texts = (f"{batch.texts:,}",) * several
-        label = or_absent(batch.label, _label)
-        rows.append((str(batch.id), f"{batch.contexts:,}", *texts, f"{batch.steps:,}", *_costs(batch, digits), label))
-    costed = any(batch.exact is not None for batch in batches)
-    title = "Batches by ex-post cost (batch level), in nats" if costed else "Batches"
-    header = ("batch", "contexts", *("texts",) * several, "tokens", "exact", "rise", "fall", "Theorem 1", "label")
-    yield _table(title, header, rows, len(batches))
+    if batches:
+        columns = [each for each in batch_columns(batches, digits) if not each.spare]
+        ranked = costliest_first(batches)[:MOST_ROWS]
+        rows = [[column.cell(batch) for column in columns] for batch in ranked]
+        words = [place for place, column in enumerate(columns) if column.words]
+        header = [column.name for column in columns]
+        note = _note(len(rows), len(batches))
+        yield Section("Batches", [Table.of("Batches", header, rows, words)], note=note)
 
 
 # --- a batch ----------------------------------------------------------------------------------------------------------
@@ -313,8 +224,8 @@ class _Ended(NamedTuple):
         first: its first step.
         tokens: how many steps it has.
         stop: why it ended; "budget" where the batch's number of tokens was spent.
-        end: the stop sequence that the tokens end in; empty where a number of tokens ended them.
-        text: None where token ids alone are released.
+        end: the stop sequence that the tokens end in; empty if a number of tokens ended them.
+        text: None if token ids alone are released.
     """
 
     first: int
@@ -326,7 +237,7 @@ class _Ended(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, first: int, manifest: Manifest) -> _Ended:
         # The stop sequence is what a released text is decoded without.
-        kept = len(without_stop(sample.tokens, manifest.stopping.sequences))
+        kept = len(without_stop(sample.tokens, manifest.decoding.sequences))
         end = sample.tokens[kept:] if sample.stop == "end-token" else ()
         return cls(first, len(sample.tokens), sample.stop, end, sample.text)
 
@@ -387,8 +298,12 @@ def _title(place: str, label: str | None, said: Iterable[str]) -> str:
 
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], among: int) -> Section:
     """Return a table whose last column is of words."""
-    note = f"the first {len(rows)} of {among:,}; --json has all" if len(rows) < among else ""
-    return Section(title, [Table.of(title, header, rows, [len(header) - 1])], note=note)
+    table = Table.of(title, header, rows, [len(header) - 1])
+    return Section(title, [table], note=_note(len(rows), among))
+
+
+def _note(listed: int, among: int) -> str:
+    return f"the first {listed} of {among:,}; --json has all" if listed < among else ""
 
 
 def _evidence(found: Batch | RunStep, name: str, cost: str) -> Iterator[Entry]:
@@ -424,7 +339,7 @@ def _named(found: Batch | RunStep, *names: str) -> dict[str, Any]:
 
 
 def _token(text: str | None) -> str:
-    """Return a token in quotes, its white space visible; empty where it cannot be decoded."""
+    """Return a token in quotes, its white space visible; empty if it cannot be decoded."""
     return "" if text is None else f'"{printable(text, _TOKEN).translate(_ESCAPES)}"'
 
 

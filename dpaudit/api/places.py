@@ -1,4 +1,4 @@
-"""Where reports and files are written, and where they must not be."""
+"""The places of reports and files, and places where they must not be."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _BEGINNING = 1 << 10
 
 
 def last_part(location: Location) -> str:
-    """What to call a run."""
+    """Return a run's name: the last part of its location."""
     return location.name if isinstance(location, Path) else location.rpartition("/")[2]
 
 
 def folder_name(location: Location) -> str:
-    """What to call a run: a path such as . has a name only once it is resolved."""
+    """Return a run's name; a path such as . is resolved first."""
     return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
 
 
 def reports_of(run_dir: Location) -> Path:
-    """The default folder for reports: in the run directory, or here where that is elsewhere."""
+    """Return the default folder for reports: in the run directory, or here for a remote run."""
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
 
 
@@ -137,7 +137,7 @@ def spare_releases(out: Path, remedy: str) -> None:
 
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
-    """What is written inside goes to `path`, which `option` named: an error says so."""
+    """Name the path and the option that gave it, if writing to it fails."""
     from dpaudit.reports.write import NoPlainFileError
 
     try:

@@ -172,7 +172,7 @@ class Batch:
 
     Attributes:
         id: the batch.
-        label, cluster: of its records; None where they have none.
+        label, cluster: of its records; None if they have none.
         contexts: how many private contexts it has.
         tokens: [T] int32, the sampled token ids, in order.
         log_probabilities: [T] float64, natural logarithms of their probabilities, as the sampler recorded them.
@@ -226,7 +226,7 @@ class Batch:
 
     @property
     def costs(self) -> tuple[StepCost, ...]:
-        """What each token cost, in nats: exact, rise, fall and theorem1 of every step."""
+        """The cost of each token, in nats: exact, rise, fall and theorem1 of every step."""
         return self._whole.costs
 
     @property
@@ -236,12 +236,12 @@ class Batch:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None if none is recorded."""
         return self._whole.losses
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to, in order of steps."""
+        """The objections of step checks, in order of steps."""
         return self._whole.objections
 
     def __repr__(self) -> str:
@@ -250,7 +250,7 @@ class Batch:
 
 
 class _Whole(NamedTuple):
-    """What the steps of a batch hold together."""
+    """The common parts of a batch's steps."""
 
     costs: tuple[StepCost, ...]
     cost: Costs
@@ -259,7 +259,7 @@ class _Whole(NamedTuple):
 
 
 def _which(known: Sequence[int]) -> str:
-    """What --batch may name, in a sentence; an unfinished run has gaps."""
+    """Say what --batch may name; an unfinished run has gaps."""
     if not known:
         return "Generate the run first."
     if len(known) == 1:

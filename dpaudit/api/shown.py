@@ -1,4 +1,4 @@
-"""What results look like at a prompt and in a notebook: a title and a few short lines, escaped."""
+"""Results at a prompt and in a notebook: a title and a few short lines, escaped."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Starter:
         own: what it says of the records, and the sizes that follow; None for the example.
         first: the same as YAML; None for the example.
         finished: whether `generate` takes it as it is. Else labels are to be filled in, in the place of PLACEHOLDER.
-        needs: the command that installs what the model and the example's records need; empty where nothing is missing.
+        needs: the command that installs what the model and the example's records need; empty if nothing is missing.
     """
 
     file: Path
@@ -84,7 +84,11 @@ def init(
 
 
 def _require_possible(own: Own, first: First) -> None:
-    """Raise InputError where the config's runs could not pass their audit, as far as that is known without labels."""
+    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+
+    Raises:
+        InputError: they could not.
+    """
     found = obstacles(first.planned)
     if own.records is None and any(each.check == "claim.delta" for each in found):
         problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."

@@ -1,4 +1,4 @@
-"""One step of a run: the sampled token, what it was sampled from, and what it cost."""
+"""One step of a run: the sampled token, the distribution it was sampled from, and its cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Neighbours(Result):
     The unit is the claim's, or the settings' where there is no claim.
 
     Attributes:
-        contexts: how many contexts that difference changes; None where nothing bounds it.
+        contexts: how many contexts that difference changes; None if nothing bounds it.
         change: how it changes them: contexts that come and go, or that are replaced.
-        problem: why there are no costs; empty where there are.
+        problem: why there are no costs; empty if there are.
     """
 
     relation: Relation
@@ -55,7 +55,7 @@ class StepCost(Costs):
     Attributes:
         step: counts from 0.
         token: its id.
-        text: the token decoded; None where the run records no tokenizer that can be read.
+        text: the token decoded; None if the run records no tokenizer that can be read.
         log_probability: natural logarithm of its probability, as the sampler recorded it.
     """
 
@@ -72,7 +72,7 @@ class AllowedToken(Result):
         rank: 1 for the most probable.
         probability: by the record's aggregate.
         center: the aggregate there, in nats times temperature.
-        lower, upper: bounds of any neighbour's aggregate; None where nothing bounds it.
+        lower, upper: bounds of any neighbour's aggregate; None if nothing bounds it.
     """
 
     token: int
@@ -85,12 +85,12 @@ class AllowedToken(Result):
 
 
 class Objection(Result):
-    """What a check of single steps objects to.
+    """An objection of a step check.
 
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: what it objects to, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.catalogue`).
         message: the problem in words, for people.
     """
 
@@ -101,7 +101,7 @@ class Objection(Result):
 
 
 class StepBudgets(Result):
-    """How much of their own budgets a batch's contexts have spent after a step.
+    """The spending of a batch's contexts after a step, where they have budgets of their own.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
@@ -125,7 +125,7 @@ class StepSource:
         self._decode = reader.decoder(special=True)
 
     def text(self, tokens: Sequence[int]) -> str | None:
-        """Return tokens decoded; None where the run has no tokenizer that can be read."""
+        """Return tokens decoded; None if the run has no tokenizer that can be read."""
         return self._decode(tokens) if self._decode else None
 
 
@@ -145,7 +145,11 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Reads the step's record. Raises InputError when it cannot be decoded."""
+        """Read the step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -178,7 +182,7 @@ class RunStep:
 
     @cached_property
     def bounds(self) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
-        """Lower and upper bounds [S] of any neighbour's aggregate; None where nothing bounds it."""
+        """Lower and upper bounds [S] of any neighbour's aggregate; None if nothing bounds it."""
         if self.source.change is None:
             return None
         with np.errstate(all="ignore"):
@@ -192,7 +196,7 @@ class RunStep:
 
     @cached_property
     def cost(self) -> StepCost:
-        """The sampled token's cost, in nats; figures are None where the record bounds nothing."""
+        """The sampled token's cost, in nats; figures are None if the record bounds nothing."""
         with np.errstate(all="ignore"):
             return StepCost(
                 step=self.position,
@@ -210,7 +214,7 @@ class RunStep:
 
     @property
     def sampled(self) -> AllowedToken | None:
-        """The sampled token; None where it is not among the allowed ones."""
+        """The sampled token; None if it is not among the allowed ones."""
         return None if self._view.index is None else self._allowed(self._view.index)
 
     def top(self, number: int) -> tuple[AllowedToken, ...]:
@@ -220,7 +224,7 @@ class RunStep:
 
     @property
     def losses(self) -> BatchLosses | None:
-        """The largest changes, in nats, by leaving out a context; None where none is recorded."""
+        """The largest changes, in nats, by leaving out a context; None if none is recorded."""
         sums = ContextSums(self.batch, self.contexts)
         self.add_losses(sums)
         return sums.result()
@@ -228,11 +232,11 @@ class RunStep:
     def add_losses(self, sums: ContextSums) -> None:
         """Add what leaving out each context would change to a batch's sums."""
         with np.errstate(all="ignore"):
-            sums.step(self._view)
+            sums.look(self._view)
 
     @property
     def objections(self) -> tuple[Objection, ...]:
-        """What the checks of single steps object to here."""
+        """The objections of step checks here."""
         with np.errstate(all="ignore"):
             return tuple(
                 Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
@@ -241,7 +245,7 @@ class RunStep:
 
     @property
     def budgets(self) -> StepBudgets | None:
-        """What contexts have spent after the step; None where they have no budgets of their own."""
+        """The spending of contexts after the step; None without budgets of their own."""
         budget, own, step = self._view.mechanism.budget, self._view.budgets, self._view.step
         if budget is None or own is None or step.spent is None or step.active is None:
             return None
@@ -327,6 +331,6 @@ def neighbours(manifest: Manifest) -> Neighbours:
 
 
 def _change(manifest: Manifest) -> ContextChange | None:
-    """Return how one unit changes the contexts; None where nothing bounds it."""
+    """Return how one unit changes the contexts; None if nothing bounds it."""
     stated = manifest.claim or manifest.privacy
     return manifest.privacy.change(manifest.batching.rule, stated.unit, stated.relation)

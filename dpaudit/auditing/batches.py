@@ -20,7 +20,7 @@ from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.auditing.samples import DearTokens
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.checks.registry import Gathered, absent_checks, gathered, held_apart, loaded_here
-from dpaudit.checks.steps import BatchView, RunView, StepView
+from dpaudit.checks.steps import BatchView, RunView, StepsView
 from dpaudit.engines import Engine, LocalEngine, cores
 from dpaudit.mechanisms import ContextChange
 from dpaudit.plugins import FAILURES, PlugIn, failure_of
@@ -45,16 +45,16 @@ def all_gathered() -> tuple[Gathered, ...]:
 
 @dataclass
 class BatchFound:
-    """What one batch's file says. Its size does not grow with the vocabulary.
+    """The content of one batch's file. Its size does not grow with the vocabulary.
 
     Attributes:
         id: the batch.
-        unreadable: why it could not be read to its end; None where it could.
-        header: None where it could not be opened.
+        unreadable: why it could not be read to its end; None if it could.
+        header: None if it could not be opened.
         digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
-        evidence: what was found, by the evidence that takes it in.
+        evidence: the findings, by the evidence that takes them in.
         unmade: why some could not be gathered.
         looked: the plug-ins whose checks looked at it.
     """
@@ -94,12 +94,11 @@ class BatchAuditor:
                 found.digest, found.header, found.length = opened.digest(), opened.header, len(opened.tokens)
                 batch = BatchView(self._view, opened)
                 looking.begin(batch, self._gathered)
-                for position in range(found.length):
-                    view = batch.step(position)
-                    found.steps += 1
+                for view in batch.blocks():
+                    found.steps += len(view)
                     # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
                     with np.errstate(all="ignore"):
-                        looking.step(view)
+                        looking.look(view)
         except InputError as error:
             found.unreadable = input_problem(error, steps_file(batch_id))
         except FAILURES as error:
@@ -126,12 +125,12 @@ class _Looking:
                 if looking is not None:
                     (self._own if each.plug_in is None else self._others).append((each, looking))
 
-    def step(self, view: StepView) -> None:
+    def look(self, view: StepsView) -> None:
         for _, looking in self._own:
-            looking.step(view)
+            looking.look(view)
         for each, looking in self._others:
             with held_apart(each, self._found.unmade):
-                looking.step(view)
+                looking.look(view)
 
     def end(self) -> None:
         whole = self._found.unreadable is None
@@ -184,7 +183,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
 
 
 def _engine_for(reader: RunReader) -> Engine:
-    """All cores, but no more of them than there is work for."""
+    """Return an engine of all cores, but no more of them than there is work for."""
     workers = min(cores(), len(reader.batches))
     if not is_url(reader.location):  # else sizes would have to be asked for over the network
         size = 0

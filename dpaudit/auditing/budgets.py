@@ -1,4 +1,4 @@
-"""How the contexts of a run used their budgets: private figures, gathered a batch at a time."""
+"""The use of contexts' budgets in a run: private figures, gathered a batch at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class BatchBudgets(BatchEvidence):
-    """Which contexts of one batch took part in its draws, and what they have spent by its last.
+    """The contexts of one batch that took part in its draws, and their spending by the last.
 
     Attributes:
         active: how many contexts took part in each draw.
@@ -60,7 +60,7 @@ class BudgetSums(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.mechanism, run.manifest.stopping.most_tokens)
+        return cls(run.manifest.mechanism, run.manifest.decoding.most_tokens)
 
     @override
     @classmethod
@@ -84,7 +84,7 @@ class BudgetSums(Evidence):
         self._left_out += int(np.count_nonzero(use.left_out))
 
     def result(self) -> BudgetUse | None:
-        """None where no context has a budget."""
+        """Return the use of budgets; None if no context has one."""
         contexts = int(self._spent.sum())
         if not contexts or self._mechanism.budget is None:
             return None

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.checks.claim import recomputed_levels
 from dpaudit.checks.disclosure import in_common
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.steps import TELLING_VALUES, BatchView, StepView, values_between_extremes
+from dpaudit.checks.steps import TELLING_VALUES, BatchView, StepsView, values_between_extremes
 from dpaudit.results import CheckResult, ClaimResult, Finding, Place, Quantity, Value
 from dpaudit.runs import Claim
 
@@ -20,7 +21,7 @@ _MOST_TELLING = 10
 
 
 class EqualRows(BatchEvidence):
-    """Which contexts of a batch had the same contributions at every step, bit for bit.
+    """The contexts of a batch that had the same contributions at every step, bit for bit.
 
     Attributes:
         groups: slots that were alike so far, for each set of two or more.
@@ -32,11 +33,15 @@ class EqualRows(BatchEvidence):
         self._values = np.zeros(contexts, dtype=np.int64)
 
     @override
-    def step(self, view: StepView) -> None:
-        contexts = view.step.contexts
-        if contexts is None:  # where contributions are not recorded, nothing tells them apart
+    def look(self, view: StepsView) -> None:
+        if view.contexts is None:  # where contributions are not recorded, nothing tells them apart
             self.groups = []
-            return
+        for span in view.spans.slices:
+            if self.groups and view.contexts is not None:
+                self._part(view.contexts[:, span])
+
+    def _part(self, contexts: NDArray[np.floating]) -> None:
+        """Part what a step tells apart, for good."""
         parted: list[list[int]] = []
         for group in self.groups:
             alike: dict[bytes, list[int]] = {}

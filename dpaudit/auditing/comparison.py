@@ -26,13 +26,20 @@ from dpaudit.results import (
     TokenCurve,
 )
 from dpaudit.results.quality import Measure, PerToken, Scores, Source
+from dpaudit.results.values import leaves
 
 #: What classifiers are trained on whose accuracies are compared.
 _TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
-#: Settings that differ between any two runs, or are token ids, which say nothing to a reader.
-_OWN: dict[str, Any] = {"created": True, "commitment": True, "sampling": {"seed_hashes"}, "prompt": {"public"}}
+#: Settings that say nothing to a reader: they differ between any two runs, are token ids or fixed words.
+_OWN: dict[str, Any] = {
+    "created": True,
+    "commitment": True,
+    "sensitivity": True,
+    "sampling": {"seed_hashes"},
+    "prompt": {"public"},
+}
 
 
 def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
@@ -58,7 +65,10 @@ _WORDS = ("title", "measured", "expected", "detail", "reference", "why", "remedy
 
 
 def _in_short(result: AuditResult) -> AuditResult:
-    """Return an audit without what a comparison does not show; without figures where the run cannot be read."""
+    """Return an audit without what a comparison does not show.
+
+    It has no figures if the run cannot be read.
+    """
     checks = tuple(check.model_copy(update=dict.fromkeys(_WORDS, "")) for check in result.checks)
     left_out: dict[str, Any] = {"batches": (), "ledger": (), "tokens": None, "quality": None, "checks": checks}
     if result.verdict == "error":
@@ -67,7 +77,10 @@ def _in_short(result: AuditResult) -> AuditResult:
 
 
 def _texts(result: AuditResult) -> Iterator[SampleText]:
-    """Yield the first text of each label, then others, up to _TEXTS: those of the same labels stand side by side."""
+    """Yield the first text of each label, then others, up to _TEXTS.
+
+    Those of the same labels stand side by side.
+    """
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
     ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
@@ -78,16 +91,7 @@ def _texts(result: AuditResult) -> Iterator[SampleText]:
 def _settings(result: AuditResult) -> dict[str, JsonValue]:
     if result.run.settings is None:
         return {}
-    return dict(_leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
-
-
-def _leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Yield each value of nested settings by its place."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
+    return dict(leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
 
 
 def _statuses(result: AuditResult) -> dict[str, JsonValue]:
@@ -96,7 +100,10 @@ def _statuses(result: AuditResult) -> dict[str, JsonValue]:
 
 
 def _differing(runs: list[dict[str, JsonValue]], *, absent_differs: bool) -> tuple[Differing, ...]:
-    """Return what is not the same for all runs; `absent_differs`: also where it is absent from one of them."""
+    """Return the settings that are not the same for all runs.
+
+    With `absent_differs`, so does one that is absent from one of them.
+    """
     found = []
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [run.get(name) for run in runs]
@@ -107,7 +114,7 @@ def _differing(runs: list[dict[str, JsonValue]], *, absent_differs: bool) -> tup
 
 
 def _same_length(results: Mapping[str, AuditResult]) -> Iterator[SameLength]:
-    """Yield ex-post epsilons at one length for runs with the same neighbours, whose whole cost is finite."""
+    """Yield ex-post epsilons at one length for runs with the same neighbours and finite cost."""
     groups: dict[tuple[str, str, int | None], list[str]] = {}
     for name, result in results.items():
         found = result.guarantees.ex_post
@@ -131,7 +138,10 @@ def _length(curve: TokenCurve | None) -> int:
 
 
 def _epsilon_at(result: AuditResult, tokens: int) -> float:
-    """Return the exact cost at a length, with that of the clusters, which is spent before the first token."""
+    """Return the exact cost at a length, with that of the clusters.
+
+    The latter is spent before the first token.
+    """
     curve, found = result.tokens, result.guarantees.ex_post
     assert curve is not None and found is not None
     return rounded_sum(curve.exact[tokens - 1], found.rebalancing)
@@ -182,6 +192,7 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
             yield column(downstream.method, texts, encoder, conditions, trained.accuracy, *others)
     if (given := quality.likelihood) is not None:
         settings = result.run.settings
-        asked = settings and (settings.prompt, settings.decoding, (settings.mechanism or {}).get("support"))
+        rules = settings and settings.decoding and settings.decoding.rules
+        asked = settings and (settings.prompt, rules, (settings.mechanism or {}).get("support"))
         conditions = (*quality.likelihood_conditions, asked)
         yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)

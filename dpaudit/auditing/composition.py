@@ -71,11 +71,11 @@ class _Run:
 
     @property
     def bounded(self) -> bool:
-        """Whether public settings bound what it costs."""
+        """Whether public settings bound its cost."""
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
-        """Return the run's own accountant at both levels; None where only the data bounds it.
+        """Return the run's own accountant at both levels; None if only the data bounds it.
 
         Args:
             delta: in (0, 1); the least that matters.
@@ -90,17 +90,17 @@ class _Run:
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """Return what works out rho of zCDP, of all rounds; None where the run has none."""
+        """Return what works out rho of zCDP, of all rounds; None if the run has none."""
         manifest = self.manifest
         change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
         accountant = self.grouping.rho_accountant(manifest, change)
-        if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.stopping.most_tokens)):
+        if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.decoding.most_tokens)):
             return None
         return accountant
 
     @cached_property
     def secret(self) -> SecretBatches | None:
-        """Return readers' ignorance of a record's batch; None where both levels are equal."""
+        """Return readers' ignorance of a record's batch; None if both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
         return found if isinstance(found, SecretBatches) else None
 
@@ -119,7 +119,7 @@ class _Run:
     def grouped_by(self) -> str | None:
         """A key shared by the runs whose noisy counts are one release, or None.
 
-        It is None where there are no noisy counts, or nobody can tell. Noised centres tell nobody:
+        It is None if there are no noisy counts, or nobody can tell. Noised centres tell nobody:
         where noise leaves no leaf, each draw of them gives the origin.
         """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
@@ -284,7 +284,7 @@ def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
 
 
 def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
-    """Return the delta of totals; None where nothing states one."""
+    """Return the delta of totals; None if nothing states one."""
     theirs = [each.approximate.delta for each in statements if each.approximate is not None]
     delta = max(run.claim.delta if run.bounded else 0.0 for run in runs)
     delta = reduce(rounded_sum, theirs, delta)
@@ -300,7 +300,7 @@ def _release(run: _Run, delta: float | None) -> Release:
             for epsilon in (approximate.epsilon, approximate.batch_epsilon)
         )
     elif accountant is not None and delta is not None:
-        tokens = run.manifest.stopping.most_tokens
+        tokens = run.manifest.decoding.most_tokens
         figure = Spent(epsilon=accountant.epsilon(tokens, delta), delta=delta)
         known = Spent(epsilon=accountant.batch_level(tokens, delta).epsilon, delta=delta)
     found, finite = run.found, math.isfinite(run.found.batch_epsilon)
@@ -356,7 +356,7 @@ def _approximate(
     without: list[str] = []
     together = () if level == "batch" else _together(chains, known_batches)
     for runs in together:
-        whole = [(run.accountant(least, ()), run.manifest.stopping.most_tokens) for run in runs]
+        whole = [(run.accountant(least, ()), run.manifest.decoding.most_tokens) for run in runs]
         parts += of_one_key([(one, tokens) for one, tokens in whole if one is not None], least)
         named += [run.name for run in runs]
     for chain in chains:
@@ -368,7 +368,7 @@ def _approximate(
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             parts.append(Parts(rho=max(accountant.batch.most_rho for accountant in known.values())))
         else:
-            tokens = chain[0].manifest.stopping.most_tokens
+            tokens = chain[0].manifest.decoding.most_tokens
             for name, one in known.items():
                 charged = replace(one, batch=one.batch.without_clusters()) if name in later else one
                 parts.append(charged.batch.parts(tokens) if level == "batch" else charged.parts(tokens, least))
@@ -414,7 +414,7 @@ def _zcdp(
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             rhos.append(max(each.budgets_rho for each in accountants.values()))
         else:
-            rhos += [each.rho(chain[0].manifest.stopping.most_tokens) for each in accountants.values()]
+            rhos += [each.rho(chain[0].manifest.decoding.most_tokens) for each in accountants.values()]
         named += accountants
     rhos += [each.zcdp.rho for each in statements if each.zcdp is not None]
     named += [each.name for each in statements if each.zcdp is not None]

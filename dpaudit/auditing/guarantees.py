@@ -25,7 +25,7 @@ from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.levels import Levels
 from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
@@ -72,7 +72,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
     accountant, best, levels = costs.release, costs.approximate, costs.approximate_levels
     if accountant is None or best is None or levels is None:
         return None
-    mechanism, tokens = run.manifest.mechanism, run.manifest.stopping.most_tokens
+    mechanism, tokens = run.manifest.mechanism, run.manifest.decoding.most_tokens
     unbounded = "nothing bounds how one unit changes the contexts"
     rho = accountant.batch.budgets_rho
     return Approximate(
@@ -104,7 +104,7 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         **neighbours(run),
         rho=rho,
         rebalancing=accountant.rho_of_clusters(),
-        tokens=run.manifest.stopping.most_tokens,
+        tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
     )
@@ -116,7 +116,7 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
     The claim's own are left out.
     """
     manifest, delta = run.manifest, run.claim.delta
-    tokens = manifest.stopping.most_tokens
+    tokens = manifest.decoding.most_tokens
     units: tuple[Unit, ...] = "record", "context"
     relations: tuple[Relation, ...] = "add_remove", "replace"
     for unit, relation in product(units, relations):
@@ -137,14 +137,14 @@ def neighbours(run: AuditedRun) -> dict[str, Any]:
 
 
 def figures(cost: Cost | None) -> dict[str, Any]:
-    """An ex-post cost by its fields in results; None in each where the record gives none."""
+    """Return an ex-post cost by its fields in results; None in each if the record gives none."""
     return {name: None if cost is None else getattr(cost, name) for name in ("theorem1", "exact", "rise", "fall")}
 
 
 def ex_post(run: AuditedRun) -> ExPost:
     """Return the run's ex-post figures for the claim's relation and unit.
 
-    They are infinite where the record bounds nothing.
+    They are infinite if the record bounds nothing.
     """
     costs = run[Costs]
     levels = costs.ex_post_levels
@@ -160,7 +160,7 @@ def ex_post(run: AuditedRun) -> ExPost:
 
 
 def attack(run: AuditedRun) -> Attack | None:
-    """What the replay's attack showed, for the claim's delta; None where none was made."""
+    """Return the result of the replay's attack, for the claim's delta; None without one."""
     found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
@@ -171,7 +171,7 @@ def attack(run: AuditedRun) -> Attack | None:
 def canaries(run: AuditedRun) -> CanaryGuesses | None:
     """Return what the coins of canaries showed, for the claim's delta.
 
-    Return None where there are none, or they are not borne out.
+    Return None without any, or they are not borne out.
     """
     found = guesses(run)
     if found is None:
@@ -188,7 +188,7 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
 
 
 def ledger(run: AuditedRun) -> tuple[LedgerEntry, ...]:
-    """A tree for each kind of figure that the run has."""
+    """Return a tree for each kind of figure that the run has."""
     trees = (_zcdp_tree(run), _approximate_tree(run), _ex_post_tree(run), _empirical_tree(run))
     return tuple(tree for tree in trees if tree is not None)
 
@@ -205,11 +205,12 @@ def entry(
     children: Sequence[LedgerEntry] = (),
     omitted: int = 0,
 ) -> LedgerEntry:
-    """A node of the ledger, as `LedgerEntry` describes it.
+    """Return a node of the ledger, as `LedgerEntry` describes it.
 
     Raises:
         KindError: a child makes another sort of statement, or one about other neighbours.
-        ValueError: value or delta is negative or not a number, or a delta stands beside an empirical loss.
+        ValueError: value or delta is negative or not a number, or a delta stands beside an
+            empirical loss.
     """
     if not value >= 0 or not 0 <= delta <= 1:
         raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
@@ -260,18 +261,18 @@ def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: i
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
-    """What a figure must agree in to be combined with this one."""
+    """Return what a figure must agree in to be combined with this one."""
     return {"kind": like.kind, "between": (like.relation, like.unit)}
 
 
 def _of(run: AuditedRun, kind: Kind) -> Callable[..., LedgerEntry]:
-    """Makes entries of this kind, for the claim's neighbours."""
+    """Return a maker of entries of this kind, for the claim's neighbours."""
     return partial(entry, kind=kind, between=(run.claim.relation, run.claim.unit))
 
 
 def _approximate_tree(run: AuditedRun) -> LedgerEntry | None:
     costs = run[Costs]
-    both, found, tokens = costs.release, costs.approximate, run.manifest.stopping.most_tokens
+    both, found, tokens = costs.release, costs.approximate, run.manifest.decoding.most_tokens
     if both is None or found is None or run.change is None:
         return None
     left, drawn = both.batch.delta_left(found.delta), found.epsilon
@@ -375,7 +376,7 @@ def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
 
 
 def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
-    """What was spent before any token was drawn."""
+    """Yield what was spent before any token was drawn."""
     clustering, spent, reference = run.manifest.clustering, run[Costs].grouping, f"{_DOCS}#rebalancing"
     counts = "no noisy counts were used"
     if clustering.counts is not None:
@@ -406,8 +407,8 @@ class _BatchCurve(BatchEvidence):
         self.costs: list[float] = []
 
     @override
-    def step(self, view: StepView) -> None:
-        self.costs.append(math.nan if view.cost is None else view.cost.exact)
+    def look(self, view: StepsView) -> None:
+        self.costs += np.maximum(view.costs[:, 1], view.costs[:, 2]).tolist()
 
     @override
     def result(self) -> list[float]:
@@ -439,7 +440,7 @@ class CurveSums(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.stopping.most_tokens)
+        return cls(run.manifest.decoding.most_tokens)
 
     @override
     @classmethod
@@ -463,9 +464,11 @@ class CurveSums(Evidence):
         np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
-        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch.
+        """Return the curve; `by_tokens` has the run's cost after 0, 1, 2, ...
 
-        None where no step has a cost: a position whose steps give no bound has none to show.
+        Tokens of every batch.
+
+        It is None if no step has a cost: a position whose steps give no bound has none to show.
         """
         reached = [int(position) for position in np.flatnonzero(self._count)]
         if not reached:

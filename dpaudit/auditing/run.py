@@ -54,10 +54,10 @@ _ALL_PARTS = "Give --seed-file FILE once for each part."
 
 @dataclass(frozen=True)
 class Question:
-    """What to test instead of the run's own claim; None keeps the run's own value.
+    """The claim to test in place of the run's own; None keeps the run's own value.
 
-    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP, and an epsilon of a
-    run that claims zCDP for the kind whose epsilons go with that.
+    With an epsilon and no `batch_epsilon` nothing is asked of the batch level. A rho asks for zCDP,
+    and an epsilon of a run that claims zCDP for the kind whose epsilons go with that.
     """
 
     epsilon: float | None = None
@@ -190,7 +190,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
     costs, losses, texts = run[Costs], run[Losses], run[Texts]
     by_tokens = costs.ex_post.by_tokens() if costs.ex_post else []
     if not math.isfinite(costs.ex_post_cost.exact):  # the sums may leave out a step or a batch
-        by_tokens = [costs.ex_post_cost] * (run.manifest.stopping.most_tokens + 1)
+        by_tokens = [costs.ex_post_cost] * (run.manifest.decoding.most_tokens + 1)
     return AuditResult(
         verdict=verdict,
         evidence=evidence,

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from dpaudit.checks.evidence import BatchEvidence, Evidence
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
@@ -35,7 +35,8 @@ class BatchTokens(BatchEvidence):
     Attributes:
         lengths: how many of the tokens each of its texts has.
         tokens: int32 [T] ids.
-        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite where nothing bounds them.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite if nothing bounds
+            them.
         probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
         others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
         likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
@@ -50,22 +51,26 @@ class BatchTokens(BatchEvidence):
         self.likely = np.full((len(tokens), ALTERNATIVES), math.nan)
 
     @override
-    def step(self, view: StepView) -> None:
-        position = view.position
-        if view.cost is not None:
-            self.costs[position] = view.cost.exact, view.cost.rise, view.cost.fall
-        logarithm, at = view.log_probability, view.index
-        if logarithm is None or at is None:
+    def look(self, view: StepsView) -> None:
+        steps = slice(view.positions.start, view.positions.stop)
+        exact = np.maximum(view.costs[:, 1], view.costs[:, 2])
+        costs = np.stack([exact, view.costs[:, 1], view.costs[:, 2]], axis=-1)
+        self.costs[steps] = np.where(np.isnan(costs), math.inf, costs)
+        logarithms = view.log_probabilities
+        if logarithms is None:
             return
-        self.probabilities[position] = math.exp(min(logarithm, 0.0))
-        scores, support = view.aggregate, view.step.support
-        most = min(ALTERNATIVES + 1, len(scores))
-        likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
-        likely = likely[np.argsort(-scores[likely], kind="stable")]
-        likely = likely[likely != at][:ALTERNATIVES]
-        beyond = (scores[likely].astype(np.float64) - float(scores[at])) / view.mechanism.temperature
-        self.others[position, : len(likely)] = likely if support is None else support[likely]
-        self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+        self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
+        support, temperature = view.support, view.mechanism.temperature
+        places = zip(view.positions, view.spans.slices, view.columns.tolist(), logarithms.tolist(), strict=True)
+        for position, span, at, logarithm in places:
+            scores = view.aggregate[span]
+            most = min(ALTERNATIVES + 1, len(scores))
+            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
+            likely = likely[np.argsort(-scores[likely], kind="stable")]
+            likely = likely[likely != at - span.start][:ALTERNATIVES]
+            beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
+            self.others[position, : len(likely)] = likely if support is None else support[span][likely]
+            self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
 
 
 class DearTokens(Evidence):
@@ -94,10 +99,10 @@ class DearTokens(Evidence):
 
 
 def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
-    """The texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
+    """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
-    They are what the file says, whether or not it is what was sampled: release.text says that. Empty where the file
-    cannot be read.
+    They are those of the file, whether or not they are what was sampled: the check release.text
+    tells. Empty if the file cannot be read.
     """
     try:
         samples = list(_beginnings(reader.samples()))
@@ -119,7 +124,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
 
 
 def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """The first texts, as many as a result holds."""
+    """Yield the first texts, as many as a result holds."""
     left = ALL_SAMPLES_LENGTH
     for sample in samples:
         left -= min(len(sample.text or ""), SAMPLE_LENGTH) + 1  # a text of nothing takes room, too
@@ -132,7 +137,7 @@ class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.kept(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
@@ -148,7 +153,7 @@ class _Costs:
         }
 
     def of(self, sample: Sample) -> TokenCosts | None:
-        """What the tokens of a sample cost."""
+        """Return the cost of a sample's tokens."""
         if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
             return None
         span, told = self._texts[sample.id, sample.number]
@@ -169,7 +174,7 @@ class _Costs:
     def _span(self, sample: Sample) -> range | None:
         """Return the place of a sample's tokens in its batch.
 
-        Return None where other tokens are there, or nothing is known of them.
+        Return None if other tokens are there, or nothing is known of them.
         """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):
@@ -197,7 +202,7 @@ class _Costs:
         )
 
     def _said(self, token: int) -> str:
-        """What another token says; a special one by its name."""
+        """Return the text of another token; a special one by its name."""
         if self._vocabulary is None:
             return ""
         piece = (self._vocabulary.piece(token) or b"").decode("utf-8", "replace")
@@ -205,7 +210,7 @@ class _Costs:
 
 
 def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
-    """Where each token ends in the text, in characters; None where the tokens do not spell it."""
+    """Return where each token ends in the text, in characters; None if they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     said, ends = "", []
     for place, token in enumerate(tokens, start=1):

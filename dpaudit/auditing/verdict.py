@@ -89,7 +89,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
 
     Args:
         result: the audit's, in its internal form.
-        withheld: why the claim is; None where it is not.
+        withheld: why the claim is; None if it is not.
     """
     claim = result.claim
     if result.verdict == "error" or claim is None:
@@ -121,7 +121,7 @@ def public_options(check: CheckResult) -> str:
 
 
 def why_withheld(result: AuditResult) -> Finding | None:
-    """Return why the claim is not for readers outside; None where it is."""
+    """Return why the claim is not for readers outside, or None."""
     settings = result.run.settings
     if result.claim is None or settings is None:
         return None
@@ -130,7 +130,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
     if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")
-    if settings.origins.settings != "public":
+    if settings.chosen_from.settings != "public":
         return Finding(code="withheld.settings-private")
     # Noise on counts is scaled by that number too, whatever the audit was asked about.
     users = "user" in (result.claim.unit, settings.privacy.unit)

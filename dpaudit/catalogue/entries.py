@@ -46,7 +46,9 @@ class Wording(_Entry):
 
 
 class Before(_Entry):
-    """The words for an outcome that is certain before a run (`dpaudit.checks.preflight`). Templates, but for `meant`.
+    """The words for an outcome that is certain before a run (`dpaudit.checks.preflight`).
+
+    They are templates, but for `meant`.
 
     Attributes:
         setting: the field to change, by its name in a config.
@@ -127,8 +129,8 @@ class Catalogue(_Entry):
 
 
 def catalogue() -> Catalogue:
-    """Return the whole catalogue: dpaudit's own files, then those of the plug-ins that were loaded so far."""
-    return _with(loaded()).catalogue
+    """Return the whole catalogue: dpaudit's own files, then those of loaded plug-ins."""
+    return _catalogue_with(loaded()).catalogue
 
 
 def require_words(plug_in: PlugIn) -> None:
@@ -137,7 +139,7 @@ def require_words(plug_in: PlugIn) -> None:
     Raises:
         InputError: it is; the file is left out then.
     """
-    if problem := _with(loaded()).problems.get(plug_in):
+    if problem := _catalogue_with(loaded()).problems.get(plug_in):
         raise problem
 
 
@@ -147,15 +149,15 @@ class _Known(NamedTuple):
 
 
 @cache
-def _with(plug_ins: tuple[PlugIn, ...]) -> _Known:
-    found, problems, read = _own(), dict[PlugIn, InputError](), set[str]()
+def _catalogue_with(plug_ins: tuple[PlugIn, ...]) -> _Known:
+    found, problems, read = _own_entries(), dict[PlugIn, InputError](), set[str]()
     for each in plug_ins:
         module = each.value.partition(":")[0]
         if module in read:
             continue
         read.add(module)
         try:
-            found = _joined(found, each.words())
+            found = _join(found, each.words())
         except InputError as error:
             problems[each] = error
         except ValueError as error:
@@ -165,15 +167,15 @@ def _with(plug_ins: tuple[PlugIn, ...]) -> _Known:
 
 
 @cache
-def _own() -> Catalogue:
+def _own_entries() -> Catalogue:
     found = Catalogue()
     for file in sorted(files(__package__).iterdir(), key=str):
         if file.name.endswith(".toml"):
-            found = _joined(found, file.read_text("utf-8"))
+            found = _join(found, file.read_text("utf-8"))
     return found
 
 
-def _joined(held: Catalogue, text: str) -> Catalogue:
+def _join(held: Catalogue, text: str) -> Catalogue:
     """Return the catalogue with more entries, in TOML.
 
     Raises:

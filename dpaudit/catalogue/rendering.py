@@ -113,7 +113,9 @@ class _Filling(string.Formatter):
 
     def get_value(self, key: int | str, args: object, kwargs: object) -> Any:
         """Return a value or a part of the context by its name."""
-        return self._values[str(key)] if key in self._values else self._context[str(key)]
+        if key in self._values:
+            return self._values[str(key)]
+        return self._context[str(key)]
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """Return a value in words."""
@@ -140,7 +142,9 @@ class _Filling(string.Formatter):
             return named[int(value != 1)]
         if how:
             return str(_FORMS[how](value))
-        return printable(str(value)) if isinstance(value, str) else _plain(value)
+        if isinstance(value, str):
+            return printable(str(value))
+        return _plain(value)
 
     def _number(self, name: str) -> float:
         value = self._values[name]

@@ -1,8 +1,9 @@
-"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+"""Alternatives to the declared sampling: every alternative's likelihood against the distribution.
 
-A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
-the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
-is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One
+line of FAMILIES makes the test try it. Under the declared distribution a ratio's expectation is 1
+at most, whatever was drawn before: the bound on false alarms needs no more
+(docs/mathematics.md#the-sampling-test).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.draws import Doubles, DrawnStep
+from dpaudit.checks.draws import Doubles, DrawnSteps
+from dpaudit.mechanisms import blocks
 from dpaudit.results import Finding
 
 #: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely ones, and too rare.
@@ -26,9 +28,10 @@ GREEDY = Finding(code="sampling.greedy")
 
 
 def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """[TILTS] log-likelihood ratios of outcomes with these log-probabilities, [K], that came so often each, [K].
+    """Return [TILTS] log-likelihood ratios of outcomes, by their log-probabilities and counts, [K].
 
-    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up to 1.
+    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up
+    to 1.
     """
     from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
@@ -40,12 +43,12 @@ def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
 
 @dataclass(frozen=True)
 class Ratios:
-    """A family's log-likelihood ratios at one step, in nats.
+    """A family's log-likelihood ratios at some steps, in nats.
 
     Attributes:
-        found: [k] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
-        mean: [k] what the alternative itself expects of it.
-        variance: [k] likewise.
+        found: [settings, steps] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
+        mean: [settings, steps] what the alternative itself expects of it.
+        variance: [settings, steps] likewise.
     """
 
     found: Doubles
@@ -54,7 +57,7 @@ class Ratios:
 
 
 class Family(ABC):
-    """Alternatives of one kind, k settings of them.
+    """Alternatives of one kind, with several settings.
 
     Attributes:
         code: what the catalogue has their name by.
@@ -70,7 +73,7 @@ class Family(ABC):
         return [Finding(code=self.code, values={"setting": setting}) for setting in self.settings.tolist()]
 
     @abstractmethod
-    def ratios(self, step: DrawnStep) -> Ratios:
+    def ratios(self, steps: DrawnSteps) -> Ratios:
         """Each one's likelihood ratio against the declared distribution."""
 
 
@@ -83,37 +86,41 @@ class Temperatures(Family):
     def names(self, temperature: float) -> list[Finding]:
         return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
-        below, weights = step.below, np.empty_like(step.below)
-        found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
-        for place, factor in enumerate(self.settings.tolist()):
-            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
-            weights *= step.counts
-            total = float(weights.sum())
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios: a level's is linear in its score, so moments follow from the scores'."""
+        levels, below, factors = steps.levels, steps.below, self.settings[:, None]
+        total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
+        for rows in blocks(len(factors), 8 * len(below)):
+            weights = below * (1 / factors[rows])
+            np.exp(weights, out=weights)
+            weights *= steps.counts
+            total[rows] = levels.sums(weights)
             weights *= below
-            mean = float(weights.sum()) / total
+            mean[rows] = levels.sums(weights) / total[rows]
             weights *= below
-            square = float(weights.sum()) / total
-            slope, shift = 1 / factor - 1, math.log(total) - step.log_total
-            found[place] = slope * float(below[step.level]) - shift
-            means[place] = slope * mean - shift
-            variances[place] = slope**2 * max(square - mean**2, 0.0)
-        return Ratios(found, means, variances)
+            square[rows] = levels.sums(weights) / total[rows]
+        slope, logarithms = 1 / factors - 1, [math.log(each) for each in total.ravel().tolist()]
+        shift = np.reshape(logarithms, total.shape) - steps.log_totals
+        found = slope * below[steps.level] - shift
+        return Ratios(found, slope * mean - shift, slope**2 * np.maximum(square - mean**2, 0.0))
 
 
 class Truncations(Family):
     """Only so many of the most probable tokens, in their declared proportions."""
 
     @abstractmethod
-    def kept(self, step: DrawnStep) -> Doubles:
-        """How many tokens each keeps; S or more are all of them."""
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        """Return how many tokens each alternative keeps at each step, [settings, steps or 1].
+
+        As many as the step has, or more, are all of them.
+        """
 
     @override
-    def ratios(self, step: DrawnStep) -> Ratios:
-        kept = np.minimum(self.kept(step), step.ends[-1])
-        gain = -np.log(step.mass_of(kept))
-        return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        kept = np.minimum(self.kept(steps), steps.spans.lengths)
+        gain = -np.log(steps.mass_of(kept))
+        return Ratios(np.where(steps.ranks < kept, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class TopK(Truncations):
@@ -127,8 +134,8 @@ class TopK(Truncations):
         return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        return np.array(self.settings)
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return self.settings[:, None]
 
 
 class TopP(Truncations):
@@ -137,13 +144,14 @@ class TopP(Truncations):
     code = "sampling.top-p"
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        mass, ends = step.mass, step.ends
-        at = np.searchsorted(mass, self.settings)
-        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
-        before = np.concatenate([[0.0], mass])[at]
-        whole = ends[at] - step.counts[at] + np.ceil((self.settings - before) / step.each[at])
-        return np.asarray(np.where(rounded, ends[-1], whole))
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        mass, ends, levels = steps.mass, steps.ends, steps.levels
+        at = steps.search(mass, self.settings[:, None])
+        rounded = at == levels.ends  # rounding may leave the last sum below a share
+        at = np.minimum(at, levels.ends - 1)
+        before = np.where(at > levels.starts, mass[at - 1], 0.0)
+        whole = ends[at] - steps.counts[at] + np.ceil((self.settings[:, None] - before) / steps.each[at])
+        return np.asarray(np.where(rounded, steps.spans.lengths, whole))
 
 
 class MinP(Truncations):
@@ -152,62 +160,74 @@ class MinP(Truncations):
     code = "sampling.min-p"
 
     @override
-    def kept(self, step: DrawnStep) -> Doubles:
-        levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
-        return np.asarray(step.ends[levels - 1])
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return np.asarray(steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1])
 
 
 class Typical(Family):
-    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+    """Locally typical sampling, up to this probability.
+
+    It keeps the tokens whose surprise is nearest to the entropy.
+    """
 
     code = "sampling.typical"
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """Levels are kept whole, as where a threshold on the distance is applied."""
-        share = step.weights / float(step.weights.sum())
-        mean = float((share * step.below).sum())
-        order = np.argsort(np.abs(step.below - mean), kind="stable")
-        mass = np.cumsum(share[order])
-        last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
-        gain = -np.log(np.minimum(mass[last], 1.0))
-        own = int(np.flatnonzero(order == step.level)[0])
-        return Ratios(np.where(own <= last, gain, -np.inf), gain, np.zeros(len(gain)))
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios, with whole levels kept, as by a threshold on the distance."""
+        levels = steps.levels
+        shares = steps.weights / levels.spread(steps.totals)
+        distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
+        gain, kept = np.empty((2, len(self.settings), len(steps)))
+        for place, (span, level) in enumerate(zip(levels.slices, steps.level.tolist(), strict=True)):
+            order = np.argsort(distances[span], kind="stable")
+            mass = np.cumsum(shares[span][order])
+            last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
+            gain[:, place] = mass[last]
+            kept[:, place] = (order == level - span.start).argmax() <= last
+        gain = -np.log(np.minimum(gain, 1.0))
+        return Ratios(np.where(kept > 0, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class Penalties(Family):
     """Other scores for the tokens that the text has already."""
 
     @abstractmethod
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """[k, m] what is added to the scores of the tokens before, in logit units."""
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        """Return [settings, m] what is added to the scores of the tokens before, in logit units."""
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """All other tokens keep their scores, so that sums are over the tokens before alone."""
-        if not len(step.before):
-            nothing = np.zeros(len(self.settings))
-            return Ratios(nothing, nothing, nothing)
-        shifts = self.shifts(step) / step.temperature
-        declared, rest = step.seen
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios: all other tokens keep their scores, so sums are over those before."""
+        earlier, (declared, rest) = steps.earlier, steps.seen
+        shifts = self.shifts(steps) / steps.temperature
         shifted = np.exp(shifts)
         shifted *= declared
-        total = rest + shifted.sum(axis=1)
+        total = rest + earlier.sums(shifted)
         shifted *= shifts
-        mean = shifted.sum(axis=1) / total
+        mean = earlier.sums(shifted) / total
         shifted *= shifts
-        variance = shifted.sum(axis=1) / total - mean**2
-        own = shifts[:, step.before == step.token].sum(axis=1)
+        variance = earlier.sums(shifted) / total - mean**2
+        again = steps.before == earlier.spread(steps.tokens)
+        own = np.zeros(total.shape)
+        own[:, earlier.counts(again) > 0] = shifts[:, again]
         total = np.log(total)
-        return Ratios(own - total, mean - total, np.maximum(variance, 0.0))
+        some = earlier.lengths > 0
+        ratios = (own - total, mean - total, np.maximum(variance, 0.0))
+        return Ratios(*(np.where(some, each, 0.0) for each in ratios))
 
 
 class Repetition(Penalties):
-    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+    """Division of scores above 0 by the penalty, and multiplication of others.
+
+    Source: Keskar et al. 2019, as samplers have it.
+    """
 
     code = "sampling.repetition-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        scores, penalty = steps.aggregate[steps.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
 
@@ -217,8 +237,8 @@ class Presence(Penalties):
     code = "sampling.presence-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        return np.repeat(-self.settings[:, None], len(step.before), axis=1)
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return np.repeat(-self.settings[:, None], len(steps.before), axis=1)
 
 
 class Frequency(Penalties):
@@ -227,8 +247,8 @@ class Frequency(Penalties):
     code = "sampling.frequency-penalty"
 
     @override
-    def shifts(self, step: DrawnStep) -> Doubles:
-        return -self.settings[:, None] * step.times
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return -self.settings[:, None] * steps.times
 
 
 #: What is tried. The first are those whose power a pass states.

@@ -197,12 +197,12 @@ def _nats(value: float) -> Quantity:
 
 
 def _release(run: AuditedRun) -> Iterator[TooSmall]:
-    """The claim of the release level, where it is too small."""
+    """Yield the claim of the release level, if it is too small."""
     return (short for short in too_small(run) if short.level == "release")
 
 
 def _with_secret(manifest: Manifest) -> Manifest:
-    """The manifest, had its batches been drawn in secret."""
+    """Return the manifest, had its batches been drawn in secret."""
     kind = "hashed" if manifest.batching.allocation is None else manifest.batching.allocation.kind
     said = {"allocation": Allocation(kind=kind, secret=True), "key": _ANY_KEY}
     batching = manifest.batching.model_copy(update=said)
@@ -220,14 +220,14 @@ def _with_independent(manifest: Manifest) -> Manifest:
 
 
 def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float | None:
-    """Epsilon of the release level, were the batches these; None where nothing gives one."""
+    """Return epsilon of the release level, were the batches these; None if nothing gives one."""
     costs = run[Costs]
     if not run.kind.beforehand:
         cost = ex_post_release(manifest, secret, run.places, costs.batch_cost)
         return rounded_sum(cost, costs.grouping.epsilon)
     change = manifest.privacy.change(manifest.batching.rule, run.claim.unit, run.claim.relation)
     accountant = release_accountant(manifest, run.claim, costs.grouping, change, secret)
-    return None if accountant is None else accountant.epsilon(manifest.stopping.most_tokens, run.claim.delta)
+    return None if accountant is None else accountant.epsilon(manifest.decoding.most_tokens, run.claim.delta)
 
 
 _Groups = tuple[tuple[int, int], ...]
@@ -249,7 +249,7 @@ def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
     if not counts or generated is None:
         return
     yield ((sum(counts), batching.per_round),)
-    if clustering.least_batches is None:
+    if batching.least_batches is None:
         yield ((min(counts), min(min(counts), generated)),)
 
 
@@ -271,7 +271,7 @@ def _of_fewer_rounds(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
             one = max(costs.batch_cost(batch).exact for batch in run.headers)
         yield single, rounded_sum(one, costs.grouping.epsilon)
         return
-    tokens, delta = manifest.stopping.most_tokens, run.claim.delta
+    tokens, delta = manifest.decoding.most_tokens, run.claim.delta
     if run.claim.rho is not None:
         if costs.of_rho is not None:
             yield from ((rule, replace(costs.of_rho, rounds=number).rho_of_all(tokens)) for rule, number in fewer)

@@ -33,12 +33,13 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class FoundCanary:
-    """What a batch's record says of its canary.
+    """The record of a batch's canary.
 
     Attributes:
         number: in the file `canaries`.
         among: whether a recorded context contributed what the canary does, at every step.
-        telling: whether that is no chance: rows have at least TELLING_VALUES values between their extremes.
+        telling: whether that is no chance: rows have at least TELLING_VALUES values between their
+            extremes.
         removed: log p(tokens) - log p(tokens without it), in nats, where it is among the contexts.
         added: log p(tokens with it as one more context) - log p(tokens).
     """
@@ -51,7 +52,7 @@ class FoundCanary:
 
 
 class CanarySums(BatchEvidence):
-    """Adds up the exact log-ratios of one batch's tokens with its canary and without it."""
+    """The exact log-ratios of one batch's tokens with its canary and without it, summed."""
 
     def __init__(self, header: BatchHeader) -> None:
         """`header`: of a batch that has a canary."""
@@ -91,7 +92,7 @@ class CanarySums(BatchEvidence):
 
 
 def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> float:
-    """Logarithm of the sampled token's probability, had these contexts [n, S] been aggregated."""
+    """Return the sampled token's log-probability, had these contexts [n, S] been aggregated."""
     mechanism, index = view.mechanism, view.index
     assert index is not None
     arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
@@ -100,7 +101,7 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
 
 
 class FoundCanaries(Evidence):
-    """What the record says of canaries, by batch (`FoundCanary`)."""
+    """The record of canaries, by batch (`FoundCanary`)."""
 
     @override
     @classmethod
@@ -177,7 +178,7 @@ class Guesses:
 
     @property
     def coins(self) -> int:
-        """How many coins there are; all are guessed."""
+        """The number of coins; all are guessed."""
         return len(self.losses)
 
     @property
@@ -205,7 +206,7 @@ def guesses(run: AuditedRun) -> Guesses | None:
 
 
 def _losses(run: AuditedRun, canary: Canary) -> dict[int, float]:
-    """A canary's log-ratios by its batches; NaN where there is none."""
+    """Return a canary's log-ratios by its batches; NaN if there is none."""
     found = {batch: run[FoundCanaries].by_batch.get(batch) for batch in _batches(run, canary)}
     return {batch: math.nan if each is None else _loss(each, canary) for batch, each in found.items()}
 
@@ -250,10 +251,10 @@ def coins_are_hidden(run: AuditedRun) -> Outcome:
 
 
 class _Test(NamedTuple):
-    """What right guesses are held against, and how unlikely they are by it.
+    """A guarantee to test right guesses with, and their chances under it.
 
     Attributes:
-        name: what is tested.
+        name: the guarantee's.
         chance: the probability of a number of right guesses as far out at most.
         least: that of all being right.
     """

@@ -24,7 +24,10 @@ _STATED = 1e-3
 
 
 def _cost_of_settings(run: AuditedRun) -> Outcome | None:
-    """Hold a claim that is stated before the run against all that its settings cost, whatever the texts will be."""
+    """Compare a claim that is stated before the run with the cost of its settings.
+
+    That is the cost of all possible texts.
+    """
     if run.claim.epsilon is None or run.kind.beforehand:
         return epsilon_is_covered(run)
     spent = run[Costs].grouping.epsilon
@@ -148,13 +151,13 @@ def kind_fits(run: AuditedRun) -> Outcome:
 @SettingsCheck(id="claim.tuning")
 def settings_are_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of all settings but the batching rule's."""
-    return judge_origin(run.manifest.origins.settings, "settings")
+    return judge_origin(run.manifest.chosen_from.settings, "settings")
 
 
 def recomputed_levels(run: AuditedRun) -> Levels | None:
     """Return the epsilons at both levels, in nats, that go with the claim's kind.
 
-    None where the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    None if the run has no figure of that kind, or the claim states no delta to work epsilons out at.
     """
     costs = run[Costs]
     if run.claim.kind not in run.manifest.mechanism.kinds:
@@ -286,7 +289,7 @@ class TooSmall:
         return {"field": self.field, "claimed": claimed, "due": due}
 
     def explained_by(self, figure: float) -> bool:
-        """Whether a wrong figure would have been rounded up to what is claimed."""
+        """Return whether a wrong figure would have been rounded up to what is claimed."""
         return figure <= self.claimed <= figure * (1 + _STATED) + _STATED
 
 
@@ -306,7 +309,7 @@ def too_small(run: AuditedRun) -> Iterator[TooSmall]:
 
 
 def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, float]]:
-    """Wrong sums of a level by the rule that gives them, in nats."""
+    """Yield wrong sums of a level, in nats, by the rule that gives them."""
     costs = run[Costs]
     spent, found = costs.grouping, recomputed_levels(run)
     alone = Finding(code="claim.without-clusters")
@@ -323,12 +326,12 @@ def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
             yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
             yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
     elif run.change is not None:
-        stopping, longest = run.manifest.stopping, max(run.lengths.values(), default=0)
-        most = stopping.most_tokens
+        decoding, longest = run.manifest.decoding, max(run.lengths.values(), default=0)
+        most = decoding.most_tokens
         partial = [(alone, most)] if clustered else []
-        if stopping.max_tokens < most:
+        if decoding.max_tokens < most:
             partial.append(
-                (Finding(code="claim.single-text", values={"tokens": stopping.max_tokens}), stopping.max_tokens)
+                (Finding(code="claim.single-text", values={"tokens": decoding.max_tokens}), decoding.max_tokens)
             )
         if 0 < longest < most:
             partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import CommittedSeed, Manifest
 
@@ -19,14 +19,15 @@ _WITH_SECRETS = 3
 
 
 class _BatchIntervals(BatchEvidence):
-    """Intervals of a batch's tokens (`DrawnStep.interval`), or NaN if the record gives none."""
+    """Intervals of a batch's tokens (`DrawnSteps.intervals`), or NaN if the record gives none."""
 
     def __init__(self) -> None:
         self.intervals: list[tuple[float, float]] = []
 
     @override
-    def step(self, view: StepView) -> None:
-        self.intervals.append((math.nan, math.nan) if view.drawn is None else view.drawn.interval)
+    def look(self, view: StepsView) -> None:
+        nothing = [(math.nan, math.nan)] * len(view)
+        self.intervals += nothing if view.drawn is None else view.drawn.intervals
 
     @override
     def result(self) -> list[tuple[float, float]]:
@@ -39,10 +40,11 @@ class SeededDraws(Evidence):
     Without a seed nothing is compared.
 
     Attributes:
-        steps: how many were held to theirs.
+        steps: how many were compared.
         wrong: how many tokens are not those of their uniforms.
-        first: where the first of these is; None where all are.
-        allowance: by how much, relatively, a uniform may lie beyond its token's interval (`rounding_allowance`).
+        first: where the first of these is; None if all are.
+        allowance: by how much, relatively, a uniform may lie beyond its token's interval
+            (`rounding_allowance`).
         foreign: how many parts of the given seed are none of the run's.
     """
 

@@ -18,17 +18,17 @@ from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.grouping import grouping_cost
 from dpaudit.checks.levels import Levels, amplification_of, approximate_levels, not_ex_post, release_accountant
-from dpaudit.checks.steps import BatchView, StepView, accountant_for
+from dpaudit.checks.steps import BatchView, StepsView, accountant_for
 from dpaudit.runs import SecretBatches
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 
 
 class _BatchCost(NamedTuple):
-    """What one batch cost.
+    """The cost of one batch.
 
     Attributes:
-        spent: what `ExPostAccountant.attach` takes; None where there is nothing to account for.
+        spent: what `ExPostAccountant.attach` takes; None if there is nothing to account for.
         unbounded: whether a step has a cost that the record does not give.
     """
 
@@ -43,9 +43,9 @@ class _Charged(BatchEvidence):
         self._batch, self._unbounded = batch, False
 
     @override
-    def step(self, view: StepView) -> None:
-        unpaid = self._batch.accountant is not None and view.cost is None
-        self._unbounded |= view.index is None or unpaid
+    def look(self, view: StepsView) -> None:
+        unpaid = self._batch.accountant is not None and bool(np.isnan(view.costs).any())
+        self._unbounded |= unpaid or not view.placed
 
     @override
     def result(self) -> _BatchCost:
@@ -58,7 +58,7 @@ class Costs(Evidence):
 
     Attributes:
         grouping: what grouping records by clusters cost one unit of the claim.
-        ex_post: what the record says of the ex-post cost; None where nothing bounds it.
+        ex_post: what the record says of the ex-post cost; None if nothing bounds it.
         unbounded: batches with a step whose cost the record does not give.
     """
 
@@ -94,7 +94,7 @@ class Costs(Evidence):
     def batch_cost(self, batch: int) -> Cost:
         """Return a batch's ex-post cost in nats if the whole change falls on it, or infinity.
 
-        It is infinite where a step has no bound.
+        It is infinite if a step has no bound.
         """
         if self.ex_post is None or batch in self.unbounded or batch in self._run.cut_short:
             return INFINITE
@@ -104,7 +104,7 @@ class Costs(Evidence):
     def ex_post_cost(self) -> Cost:
         """Ex-post cost of generation in nats.
 
-        It is infinite where a step has no bound or a batch was not read.
+        It is infinite if a step has no bound or a batch was not read.
         """
         return self.ex_post.cost if self.ex_post is not None and self.whole else INFINITE
 
@@ -112,7 +112,7 @@ class Costs(Evidence):
     def generation_levels(self) -> Levels:
         """Ex-post epsilon of generation at both levels.
 
-        It is infinite where a step has no bound or a batch was not read.
+        It is infinite if a step has no bound or a batch was not read.
         """
         run, manifest, exact = self._run, self._run.manifest, self.ex_post_cost.exact
         relation, reason = run.claim.relation, not_ex_post(run.claim, run.change)
@@ -136,23 +136,23 @@ class Costs(Evidence):
     @cached_property
     def approximate(self) -> Composition | None:
         """The batch level's approximate guarantee at the claim's delta, if there is one."""
-        tokens = self._run.manifest.stopping.most_tokens
+        tokens = self._run.manifest.decoding.most_tokens
         return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
 
     @cached_property
     def rho(self) -> float | None:
         """rho of zCDP of everything at the batch level, rounded up; None if there is none."""
         accountant = self.of_rho
-        return None if accountant is None else accountant.rho_of_all(self._run.manifest.stopping.most_tokens)
+        return None if accountant is None else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works rho out; None for a mechanism that has none."""
+        """The accountant of rho; None for a mechanism without one."""
         return self.grouping.rho_accountant(self._run.manifest, self._run.change)
 
     @cached_property
     def approximate_levels(self) -> Levels | None:
-        """It at both levels; None likewise."""
+        """The approximate cost at both levels; None likewise."""
         if self.release is None:
             return None
         return approximate_levels(self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy)

@@ -41,6 +41,8 @@ _BATCHING = (
     "cells",
     "examples_per_context",
 )
+#: Fields that are public where the run declares its settings so. A list of banned words is the user's own.
+_DECODING = ("max_tokens", "tokens_per_batch", "sequences", "least_tokens", "no_line_breaks", "no_repeated_ngram")
 _VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _DECIMAL = re.compile(r"[0-9]{2,}")
@@ -51,7 +53,7 @@ _LOCAL = ("/", "./", "../", "~", "\\")
 
 def public_settings(settings: Settings) -> Settings:
     """Return a public report's settings: named fields, and numbers only if declared public."""
-    privacy, origins = settings.privacy, settings.origins
+    privacy, origins = settings.privacy, settings.chosen_from
     # How many values are kept, and what one context may spend, follow from the most records of a user.
     counted = privacy.records_per_user_from != "declared"
     users = ("records_per_user",) * (not counted)
@@ -59,11 +61,11 @@ def public_settings(settings: Settings) -> Settings:
         format_version=settings.format_version,
         created=settings.created,
         made_by=settings.made_by,  # whoever names themselves in a config publishes it
-        origins=origins,
+        chosen_from=origins,
         software=_versions(settings.software),
         privacy=privacy.only("unit", "relation", "records_per_user_from", "split_delta", *users),
         batching=_batching(settings),
-        clustering=settings.clustering.only("method", "least_batches"),
+        clustering=settings.clustering.only("method"),
         model=settings.model.only("trained_on_records"),
         sampling=settings.sampling.only("generator"),
         stopped_after=settings.stopped_after if origins.batching == "public" else None,
@@ -73,10 +75,8 @@ def public_settings(settings: Settings) -> Settings:
     mechanism, record, decoding = settings.mechanism or {}, settings.record, settings.decoding
     said = {
         "mechanism": {name: value for name, value in mechanism.items() if not (counted and name == "budget")},
-        "stopping": settings.stopping,
         "record": record and record.only("dtype", "vocabulary", "contexts", *["width"] * (not counted)),
-        # A list of banned words is the user's own, and the public prompts' tokens spell the template.
-        "decoding": decoding and decoding.only("least_tokens", "no_line_breaks", "no_repeated_ngram"),
+        "decoding": decoding and decoding.only(*_DECODING),
         "prompt": settings.prompt and _prompt(settings.prompt),
         "model": _model(settings.model),
     }
@@ -94,10 +94,10 @@ def _versions(software: Mapping[str, str]) -> dict[str, str]:
 
 def _batching(settings: Settings) -> BatchingSettings:
     batching = settings.batching
-    if settings.origins.batching != "public":
-        return batching.only("rule", "labels")
-    counted = settings.clustering.records_per_batch is not None  # and the number follows from noisy counts
-    return batching.only("rule", "labels", *_BATCHING, *["batches"] * (not counted))
+    if settings.chosen_from.batching != "public":
+        return batching.only("rule", "labels", "least_batches")
+    counted = batching.records_per_batch is not None  # and the number follows from noisy counts
+    return batching.only("rule", "labels", "least_batches", *_BATCHING, *["batches"] * (not counted))
 
 
 def _model(model: ModelSettings) -> ModelSettings:
@@ -118,7 +118,8 @@ def _prompt(prompt: PromptSettings) -> PromptSettings:
     A template of the user's own stays inside, and so does its digest, which would confirm a guess
     of it.
 
-    Nobody checks that no private example stands in it. Its end mark can be read off the sequences that stop a text.
+    Nobody checks that no private example stands in it. Its end mark can be read off the sequences
+    that stop a text. The token ids of public prompts stay inside, too: they spell the template.
     """
     own = prompt.text is not None
     return prompt.only("template", "max_example_tokens", "end", "one_line", *["digest"] * (not own))
@@ -157,7 +158,7 @@ class _Told:
 
 
 def _settings_problem(run: AuditedRun, told: _Told | None = None) -> Outcome | None:
-    """Return what is wrong without a look at the assignment; None where nothing is."""
+    """Return what is wrong without a look at the assignment, or None."""
     manifest, told = run.manifest, told or _Told.of(run.manifest)
     for field, text in told.published:
         # Labels are released with the texts; one such as /home/garden is no place on a disk.
@@ -271,7 +272,7 @@ def _values(value: Any, field: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _spellings(value: Any) -> Iterator[str]:
-    """The hexadecimal digits that a reader could take a text, a number or a list of numbers for."""
+    """Yield the hexadecimal digits that a reader could take a value for."""
     if isinstance(value, str):
         yield value.lower()
         yield from (_hexadecimal(int(digits)) for digits in _DECIMAL.findall(value) if len(digits) <= MOST_DIGITS)

@@ -1,9 +1,10 @@
 """Knowledge of a run: its declarations, the question, and the evidence that one pass gathers.
 
-A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each class for the run.
-Each batch is read once, perhaps in another process: what `Evidence.open` returns looks at its steps in order, and
-what it found is merged into the run's evidence, batches in ascending order. So a run's figures are the same to the last
-bit wherever its batches were read.
+A check owns its evidence: a class beside it, derived from `Evidence`. The audit makes one of each
+class for the run. Each batch is read once, perhaps in another process: the result of
+`Evidence.open` looks at its steps in order, and its findings are merged into the run's evidence,
+batches in ascending order. So a run's figures are the same to the last bit wherever its batches
+were read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.claims import CLAIM_KINDS, KindOfClaim
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Finding, Value
@@ -38,10 +39,18 @@ from dpaudit.runs import (
 
 
 class BatchEvidence:
-    """What looks at one batch. Its memory grows with the batch's tokens and contexts at most."""
+    """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
+
+    def look(self, view: StepsView) -> None:
+        """Look at some steps of the batch. Steps come in order, as many at a time as is worth it.
+
+        What does not look at them together has a `step`.
+        """
+        for one in view.each:
+            self.step(one)
 
     def step(self, view: StepView) -> None:
-        """Look at one step. Steps come in order."""
+        """Look at one step."""
 
     def result(self) -> Any:
         """Return what was found, or None for nothing.
@@ -71,7 +80,7 @@ class Evidence:
 
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
-        """Return what looks at a batch; None where there is nothing to look at."""
+        """Return what looks at a batch; None if there is nothing to look at."""
         return None
 
     def merge(self, batch: int, found: Any) -> None:
@@ -96,7 +105,7 @@ class AuditedRun:
         reruns: what running a recorded generator's script again without records found; none where nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
-        seed: the secret seed that the run commits to; None where none was given.
+        seed: the secret seed that the run commits to; None if none was given.
         headers: the batches that could be opened.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
@@ -137,14 +146,14 @@ class AuditedRun:
 
     @property
     def manifest(self) -> Manifest:
-        """What the run declares."""
+        """The run's declarations."""
         return self.reader.manifest
 
     @cached_property
     def change(self) -> ContextChange | None:
         """The change of contexts by one unit.
 
-        None where nothing bounds it, or it is beyond the record.
+        None if nothing bounds it, or it is beyond the record.
         """
         manifest, claim = self.manifest, self.claim
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
@@ -159,18 +168,22 @@ class AuditedRun:
 
     @cached_property
     def canaries(self) -> Canaries | None:
-        """What the file `canaries` says; None where the run has none, and likewise."""
+        """The file `canaries`; None if the run has none, or it cannot be read."""
         with suppress(InputError):
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
     @property
     def replay(self) -> Replay | None:
-        """What recomputing with the model and the data found; None where nobody did."""
+        """The result of recomputing with the model and the data; None if that was not done."""
         return self.replayed if isinstance(self.replayed, Replay) else None
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a file that can be read, in hexadecimal. Raises InputError where it cannot."""
+        """Return the SHA-256 of a file, in hexadecimal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]
@@ -208,7 +221,7 @@ def input_problem(error: InputError, file: str = "") -> Finding:
 
     Args:
         error: what was raised.
-        file: which file of the run it is about, relative to the run directory; empty where it is none of them.
+        file: which file of the run it is about, relative to the run directory; empty if it is none of them.
     """
     values: dict[str, Value] = {"where": error.where, "problem": error.problem}
     if file:

@@ -1,4 +1,4 @@
-"""What grouping records by clusters costs one unit of the claim, before any token is drawn."""
+"""The cost of grouping records by clusters for one unit of the claim, before any token."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from dpaudit.runs import Claim, Clustering, Manifest
 
 @dataclass(frozen=True)
 class GroupingCost:
-    """What is spent before any token is drawn; 0 throughout for a run without a clustering.
+    """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:
-        counts: pure epsilon of the noisy counts, in nats; infinite where counts were used without noise.
-        centers: epsilon of the centres, in nats, from the scales of their noise; infinite where nothing bounds it.
+        counts: pure epsilon of the noisy counts, in nats; infinite if counts were used without
+            noise.
+        centers: epsilon of the centres, in nats, from the scales of their noise; infinite if
+            nothing bounds it.
         delta: of the centres.
-        events: the counts' cost as events for joint composition (`rebalancing_events`); empty where it is infinite.
-        unbounded: why one of them is infinite; empty where none is.
+        events: the counts' cost as events for joint composition (`rebalancing_events`); empty if
+            it is infinite.
+        unbounded: why one of them is infinite; empty if none is.
     """
 
     counts: float = 0.0
@@ -65,13 +68,14 @@ class GroupingCost:
         return None if accountant is None else replace(accountant, rounds=manifest.batching.rounds)
 
 
-def rests_on_counts(clustering: Clustering) -> bool:
+def rests_on_counts(manifest: Manifest) -> bool:
     """Return whether private counts decided on kept centres or on clusters' numbers of batches."""
-    return clustering.keep != clustering.centers or clustering.records_per_batch is not None
+    clustering = manifest.clustering
+    return clustering.keep != clustering.centers or manifest.batching.records_per_batch is not None
 
 
 def counts_are_noised(clustering: Clustering) -> bool:
-    """Whether every count is declared to have had its noise before anything was chosen by it."""
+    """Return whether every count is declared to be noised before anything was chosen by it."""
     return clustering.counts is not None and clustering.counts.noised == "before-selection"
 
 
@@ -81,7 +85,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if clustering.method == "none":
         return GroupingCost()
     records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
-    counts = math.inf if noise is not None or rests_on_counts(clustering) else 0.0
+    counts = math.inf if noise is not None or rests_on_counts(manifest) else 0.0
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
@@ -105,7 +109,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
 
 
 def unit_records(manifest: Manifest, unit: Unit) -> int | None:
-    """How many records one unit of a claim has at most; None where nothing bounds it."""
+    """Return the most records of one unit of a claim; None if unbounded."""
     if unit == "user":
         return manifest.privacy.records_per_user
     return manifest.batching.examples_per_context if unit == "context" else 1
@@ -126,9 +130,9 @@ def _centers_epsilon(method: str, settings: tuple[tuple[str, Any], ...], delta: 
 
 
 def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
-    """What noised centres cost one record, from the scales of noise that the run states, in nats.
+    """Return the cost of noised centres for one record, by the stated scales of noise, in nats.
 
     Raises:
-        ValueError: it states none that bound anything.
+        ValueError: the run states none that bound anything.
     """
     return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)

@@ -33,11 +33,11 @@ class Levels:
     amplification: Amplification
 
     def at(self, level: Level) -> float:
-        """The figure of a level."""
+        """Return the figure of a level."""
         return self.release if level == "release" else self.batch
 
     def beside(self, spent: float) -> Levels:
-        """With what was spent beside, which nothing amplifies."""
+        """Return the levels plus another cost, which nothing amplifies."""
         return replace(self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent))
 
     @property
@@ -62,13 +62,14 @@ def release_accountant(
 
     Args:
         manifest: the run's.
-        claim: what unit and relation it is for, and the delta.
-        grouping: what its clusters cost such a unit.
-        change: of contexts, which that unit's difference makes; None where nothing bounds it.
-        secret: what readers cannot know of a record's batch; None where both levels are equal.
+        claim: gives unit, relation and delta.
+        grouping: the cost of its clusters for such a unit.
+        change: of contexts, which that unit's difference makes; None if nothing bounds it.
+        secret: what readers cannot know of a record's batch; None if both levels are equal.
 
     Returns:
-        None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
+        None for a mechanism whose cost only the data shows, and where the claim has no delta to
+            work it out at.
     """
     batch = grouping.accountant(manifest.mechanism, change)
     if batch is None or not 0 < claim.delta < 1:
@@ -85,7 +86,7 @@ def approximate_levels(
     accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | NotSecret
 ) -> Levels:
     """Return (epsilon, delta) at both levels, as settings alone give it."""
-    tokens = manifest.stopping.most_tokens
+    tokens = manifest.decoding.most_tokens
     batch = accountant.batch_level(tokens, delta).epsilon
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
     gains_nothing = None if release < batch else accountant.gains_nothing(tokens, delta)
@@ -98,7 +99,7 @@ def amplification_of(
 ) -> Amplification:
     """Return what lies between the levels.
 
-    `reason` is why secret batches make no difference, or None where they do.
+    `reason` is why secret batches make no difference, or None if they do.
     """
     if isinstance(secrecy, NotSecret):
         return Amplification(rounds=rounds, reason=Amplification.why_equal(secrecy))

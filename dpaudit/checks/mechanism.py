@@ -15,7 +15,7 @@ from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
 from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, StepCheck, inapplicable, replay_remedy
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ANCHOR, COME_AND_GO
 from dpaudit.results import Finding, Place, Quantity, Value, finding_of
 from dpaudit.results.shell import argument
@@ -52,14 +52,17 @@ def randomness_is_secret(run: AuditedRun) -> Outcome:
         manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.over_support)
     ),
     otherwise="mechanism.no-whole-contexts",
+    together=True,
 )
-def contexts_are_clipped(view: StepView) -> Finding | None:
+def contexts_are_clipped(view: StepsView) -> Finding | None:
     """Compare each context's largest logit with the clip.
 
     Differences must make the anchor add up to 1.
     """
-    contexts = view.step.contexts  # None of a batch without contexts
-    return None if contexts is None else finding_of(view.mechanism.contribution.clip_problem(view.arrays, contexts))
+    if view.contexts is None:  # a batch without contexts
+        return None
+    contribution = view.mechanism.contribution
+    return finding_of(contribution.clip_problem_of_steps(view.arrays, view.contexts, view.spans))
 
 
 def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:
@@ -86,9 +89,10 @@ def _left_unrecorded(run: AuditedRun) -> Outcome | None:
     id="mechanism.divisor",
     shown=lambda view: view.contributions is not None,
     unshown=_from_replayed_steps,
+    together=True,
     foresee=_left_unrecorded,
 )
-def divisor_is_the_declared_one(view: StepView) -> Finding | None:
+def divisor_is_the_declared_one(view: StepsView) -> Finding | None:
     """Compare each aggregate with the recorded contexts' sum over the declared divisor."""
     mechanism, contributions = view.mechanism, view.contributions
     assert contributions is not None, "else nothing is shown"
@@ -127,30 +131,32 @@ class SeenPublic:
     digest: bytes
 
     @classmethod
-    def of(cls, view: StepView) -> SeenPublic:
-        """Return the support and the anchor of a step, after the tokens of its text before it."""
-        support, anchor = view.step.support, view.step.arrays.get(ANCHOR)
+    def of(cls, view: StepsView, place: int) -> SeenPublic:
+        """Return the support and the anchor of one of some steps, after the tokens of its text before it."""
+        step, before = view.steps[place], view.earlier[place]
+        support, anchor = step.support, step.arrays.get(ANCHOR)
         taken = [] if support is None else [support.astype("<i8")]
         taken += [] if anchor is None else [anchor.astype("<f4")]
         digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
-        return cls(view.position, (view.header.label, view.before.astype("<i8").tobytes()), digest)
+        return cls(view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest)
 
 
 class _BatchParts(BatchEvidence):
-    """What one batch's first steps took from the public prompt."""
+    """The public parts of one batch's first steps."""
 
     def __init__(self) -> None:
         self.seen: list[SeenPublic] = []
 
     @override
-    def step(self, view: StepView) -> None:
-        if len(view.before) <= LONGEST_PREFIX:
-            self.seen.append(SeenPublic.of(view))
+    def look(self, view: StepsView) -> None:
+        for place, before in enumerate(view.earlier):
+            if len(before) <= LONGEST_PREFIX:
+                self.seen.append(SeenPublic.of(view, place))
 
 
 @dataclass
 class TakenPublic:
-    """What steps after the same label and tokens took from the public prompt.
+    """The public parts of steps after the same label and tokens.
 
     Attributes:
         batch, digest: of the first of them.

@@ -18,7 +18,7 @@ from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, not_replayed, replay_remedy
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, added
 from dpaudit.results import ContextLoss, Finding, Place, Quantity, Value
 from dpaudit.results.replay import LeftOut
 
@@ -41,7 +41,7 @@ def _nats(value: float) -> Quantity:
 
 @dataclass(frozen=True)
 class BatchLosses:
-    """What one batch's tokens cost its contexts.
+    """The losses of one batch's contexts.
 
     Attributes:
         contexts: how many contexts have a loss.
@@ -53,7 +53,7 @@ class BatchLosses:
 
 
 class ContextSums(BatchEvidence):
-    """Sums of a batch's contexts' losses, step by step.
+    """Sums of a batch's contexts' losses.
 
     A step without exact losses leaves it none.
     """
@@ -64,20 +64,17 @@ class ContextSums(BatchEvidence):
         self._losses: NDArray[np.float64] | None = np.zeros(contexts)
 
     @override
-    def step(self, view: StepView) -> None:
-        losses = None
-        if self._losses is not None and view.reduced is not None:
-            losses = view.mechanism.losses(view.reduced, view.contributions, len(self._losses))
-            if losses is not None and (np.shape(losses) != self._losses.shape or not np.isfinite(losses).all()):
-                losses = None
-        if self._losses is None or losses is None:
-            self._losses = None
-        else:
-            self._losses += losses
+    def look(self, view: StepsView) -> None:
+        before, self._losses = self._losses, None
+        if before is None or view.reduced is None:
+            return
+        losses = view.mechanism.losses_of_steps(view.reduced, view.contributions, len(before))
+        if losses is not None and np.shape(losses) == (len(before), len(view)) and np.isfinite(losses).all():
+            self._losses = added(before, losses)
 
     @override
     def result(self) -> BatchLosses | None:
-        """Return the losses of the finished batch; None where its record gives none."""
+        """Return the losses of the finished batch; None if its record gives none."""
         if self._losses is None or not len(self._losses):
             return None
         order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]
@@ -152,7 +149,7 @@ def _tells(run: AuditedRun, left: LeftOut) -> bool:
     return left.tolerance <= FINE * bound or not bound < loss <= bound + left.tolerance
 
 
-def _is_bounded(view: StepView) -> bool:
+def _is_bounded(view: StepsView) -> bool:
     # Without a place or a range, sampling.support or record.range objects.
     return view.reduced is None or bool(view.range_problem) or view.additions is not None
 
@@ -161,16 +158,17 @@ def _without_additions(_: AuditedRun, shown: int) -> Outcome:
     return Outcome("skip", "no-addition", {"steps": shown})
 
 
-@StepCheck(id="neighbors.addition", shown=_is_bounded, unshown=_without_additions)
-def additions_reach_the_bound(view: StepView) -> Finding | None:
+@StepCheck(id="neighbors.addition", shown=_is_bounded, unshown=_without_additions, together=True)
+def additions_reach_the_bound(view: StepsView) -> Finding | None:
     """Compare aggregates with an added context, for and against the token, with rise and fall."""
     if view.reduced is None or view.range_problem or view.additions is None:
         return None
     # Aggregates are rounded in the record's precision.
     slack = _SLACK + 8 * view.mechanism.clip / view.mechanism.temperature * view.additions.eps
     for side, bound, found in zip(("rise", "fall"), view.additions.bounds, view.additions.reached, strict=True):
-        if not abs(bound - found) <= slack:
-            figures: dict[str, Value] = {"side": side, "reached": _nats(found), "bound": _nats(bound)}
+        for step in np.flatnonzero(~(np.abs(bound - found) <= slack)):
+            worst = {"reached": _nats(float(found[step])), "bound": _nats(float(bound[step]))}
+            figures: dict[str, Value] = {"side": side, **worst}
             return Finding(code="neighbors.beside-bound", values=figures)
     return None
 

@@ -42,7 +42,7 @@ _EDGE = 2.0**-52
 
 @dataclass
 class NoiseTally:
-    """What is known of one kind of noise.
+    """The facts about one kind of noise.
 
     Attributes:
         counts: [BINS] of its quantiles in its declared distribution.
@@ -65,18 +65,18 @@ class NoiseTally:
 
     @property
     def number(self) -> int:
-        """Of values that were taken in."""
+        """The number of values that were added."""
         return int(self.counts.sum())
 
     @property
     def apart(self) -> float:
-        """How far their distribution function is from the declared one at most."""
+        """The largest distance of their distribution function from the declared one."""
         reached = np.cumsum(self.counts) / self.number
         return float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this is not the declared noise; None where it may be.
+        """Why this is not the declared noise; None if it may be.
 
         How many numbers there are may itself depend on them, as where a test decides whether another is made. By
         Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
@@ -130,7 +130,7 @@ class Repeats:
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this noise is not new; None where it may be.
+        """Why this noise is not new; None if it may be.
 
         One of the numbers in the sample is one of those before it with probability (how many there are) /
         2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k
@@ -155,13 +155,13 @@ def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass
 class NoiseEvidence(Evidence):
-    """What the draws of a run, or of some of its steps, show of their noise.
+    """The evidence about noise in the draws of a run, or of some of its steps.
 
     Attributes:
         tallies: of each kind of noise, and of OWN, TURNED and ALONG.
         repeats: by width.
-        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those that are likelier to
-            ask for a public token or for a private one.
+        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those
+            that are likelier to ask for a public token or for a private one.
         finite: whether all of it is numbers.
         early: quantiles of the run's first noise, MOST_NOISE of them at most.
     """
@@ -216,7 +216,7 @@ class NoiseEvidence(Evidence):
 
 
 class _BatchNoise(BatchEvidence):
-    """What looks at one batch's noise."""
+    """The evidence about one batch's noise."""
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._found, self._mechanism = NoiseEvidence(), mechanism

@@ -32,10 +32,10 @@ from dpaudit.runs.layout import ASSIGNMENT
 
 @dataclass
 class Placement(Evidence):
-    """Where the records went.
+    """The places of records.
 
     Attributes:
-        unreadable: why the file cannot be read to its end; None where it can. The rest is then of the lines before.
+        unreadable: why the file cannot be read to its end; None if it can. The rest is then of the lines before.
         records: how many lines it has.
         digest: what `data.digest` of these records would be.
         problem: the first line that cannot be right, whatever the rule.
@@ -131,12 +131,13 @@ def batching_is_public(run: AuditedRun) -> Outcome:
 
     With clusters, judge what the numbers of batches rest on, too.
     """
-    clustering, batches = run.manifest.clustering, run.clusters.batches if run.clusters else ()
-    if clustering.records_per_batch is not None and not counts_are_noised(clustering):
+    batches = run.clusters.batches if run.clusters else ()
+    by_counts = run.manifest.batching.records_per_batch is not None
+    if by_counts and not counts_are_noised(run.manifest.clustering):
         return Outcome("fail", "exact-counts")
-    if clustering.records_per_batch is None and len({count for row in batches for count in row}) > 1:
+    if not by_counts and len({count for row in batches for count in row}) > 1:
         return Outcome("fail", "uneven")
-    return judge_origin(run.manifest.origins.batching, "batching")
+    return judge_origin(run.manifest.chosen_from.batching, "batching")
 
 
 @RunCheck(id="partition.users")
@@ -172,7 +173,7 @@ def _counted_rounds(manifest: Manifest) -> dict[str, Value]:
 
 
 def _seen_to_move(run: AuditedRun) -> dict[str, Value]:
-    """Return what a recorder saw when it emptied records; nothing where none did."""
+    """Return what a recorder saw when it emptied records; nothing if none did."""
     seen = None if run.manifest.recorded is None else run.manifest.recorded.batches
     return {} if seen is None else {"moved": seen.moved, "batches": run.manifest.batches, "tried": seen.tried}
 
@@ -186,7 +187,7 @@ def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
 
 
 def _missing_for_the_rule(run: AuditedRun) -> str | Finding | None:
-    """Return what the run lacks for its hashed rule to be run again; None where nothing."""
+    """Return what the run lacks for its hashed rule to be run again; None if there is nothing."""
     placement, missing = run[Placement], lacking(run.manifest)
     if missing is not None:
         return missing
@@ -229,7 +230,7 @@ def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None,
 
     Memory grows with contexts and cells in use, not with the records. With several rounds it grows
     with the records, and not with rounds but for the number of contexts of each batch. `places` is
-    None where records are not clustered, or where the batches' places are not known. `watched`:
+    None if records are not clustered, or where the batches' places are not known. `watched`:
     digests.
     """
     manifest = reader.manifest
@@ -280,10 +281,10 @@ def _line(number: int, problem: Finding) -> Finding:
 
 
 class _Lines(Protocol):
-    """What reads the lines of an assignment."""
+    """A reader of an assignment's lines."""
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """Take in a line, and return why it cannot be right; None where it may be."""
+        """Take in a line, and return why it cannot be right; None if it may be."""
         ...
 
 
@@ -306,7 +307,7 @@ class _Grouped:
             self._groups = []
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """See `_Lines`."""
+        """Return what is wrong with a line, or None."""
         if assigned.slot is not None:
             return Finding(code="partition.slot-in-rounds")
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
@@ -338,7 +339,7 @@ class _Grouped:
 
 
 class _Places:
-    """Counts contexts, and the records in each."""
+    """The contexts of batches, and the records in each, counted."""
 
     def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
         self._batching, self._contexts = batching, contexts
@@ -392,7 +393,7 @@ class _Rule:
         self._full: set[tuple[int, int, int]] = set()
 
     def problem(self, assigned: Assigned) -> Finding | None:
-        """Return why the rule does not give this line; None where it does."""
+        """Return why the rule does not give this line, or None."""
         slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
         if assigned.batch is None:
             left_out = not any(self._leaves_out(assigned.digest, count, slot) for count in self._counts)
@@ -421,7 +422,7 @@ class _Rule:
     def _leaves_out(self, digest: str, count: int, slot: int | None) -> bool:
         """Return whether a record of a group of `count` batches may be in no generated one.
 
-        It is where its own is not, and may be where its slot shows as many of smaller digest as it can.
+        It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """
         number = self._hash.batch(digest, count)
         return number >= self._generated or (slot is not None and (count, number, slot) in self._full)

@@ -79,7 +79,7 @@ def obstacles(planned: PlannedRun) -> tuple[Obstacle, ...]:
 
 
 def refuse(found: Sequence[Obstacle], otherwise: str = "") -> None:
-    """Refuse settings with any obstacle that is not meant; `otherwise` is what else can be done, as a sentence.
+    """Refuse settings with an unintended obstacle; `otherwise` is another remedy, a sentence.
 
     Raises:
         InputError: names the setting of the first of them.

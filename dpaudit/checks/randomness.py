@@ -15,16 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.draws import ORDERS, Doubles, Draw, Draws
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.sampling import SHARE, RunSampling
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
 
 #: In these places the same u may show: as it is and as 1 - u in each order; and as the same token.
@@ -54,8 +55,8 @@ class _Intervals(NamedTuple):
     token: Doubles
 
     @classmethod
-    def of(cls, draws: Sequence[Draw]) -> _Intervals:
-        """Of some draws in a row."""
+    def of(cls, draws: Draws) -> _Intervals:
+        """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
         chance = table[4]
         inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
@@ -63,15 +64,15 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
-        """Places without a draw."""
+        """Return places without a draw."""
         return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
 
     def at(self, place: slice) -> _Intervals:
-        """Some of a row of draws."""
+        """Return some of a row of draws."""
         return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
 
     def then(self, other: _Intervals) -> _Intervals:
-        """This row of draws and another behind it."""
+        """Return this row of draws followed by another."""
         low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
         return _Intervals(low, high, inverse, token)
 
@@ -126,18 +127,23 @@ class BatchDraws(BatchEvidence):
     """The draws of one batch, in order.
 
     Attributes:
-        draws: of those steps whose aggregate is of numbers.
+        draws: [steps, 5] a row (`Draw`) for each of those steps whose aggregate is of numbers.
         lengths: how many tokens each of its texts has.
     """
 
     def __init__(self, batch: BatchView) -> None:
-        self.draws: list[Draw] = []
+        self._blocks = [np.empty((0, len(Draw._fields)))]
         self.lengths = [len(span) for span in batch.record.spans]
 
     @override
-    def step(self, view: StepView) -> None:
-        if view.draw is not None:
-            self.draws.append(view.draw)
+    def look(self, view: StepsView) -> None:
+        if view.drawn is not None:
+            self._blocks.append(view.drawn.draws(view.tokens))
+
+    @cached_property
+    def draws(self) -> Doubles:
+        """The rows of all blocks."""
+        return np.concatenate(self._blocks)
 
 
 class IndependenceTest(Evidence):
@@ -169,7 +175,7 @@ class IndependenceTest(Evidence):
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        return cls(run.manifest.batches, run.manifest.stopping.max_tokens)
+        return cls(run.manifest.batches, run.manifest.decoding.max_tokens)
 
     @override
     @classmethod
@@ -180,11 +186,11 @@ class IndependenceTest(Evidence):
     def merge(self, batch: int, found: BatchDraws) -> None:
         self.take(batch, found.draws, found.lengths)
 
-    def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
+    def take(self, batch: int, draws: Draws, lengths: Sequence[int]) -> None:
         """Take in one batch: its draws, and how many of them each of its texts has."""
         first = 0
         for length in lengths:
-            if text := draws[first : first + length]:
+            if len(text := draws[first : first + length]):
                 self._take_text(batch, _Intervals.of(text))
             first += length
 
@@ -235,7 +241,7 @@ class IndependenceTest(Evidence):
         self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
 
     def _bets_across(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last texts had one at the same place."""
+        """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
         found, places = [], len(text.token)
         for strata, filled in self._filled.items():
             if self.texts % strata == 0:
@@ -246,7 +252,7 @@ class IndependenceTest(Evidence):
         return np.concatenate(found)
 
     def _bets_along(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last ones of its text had one."""
+        """Return [hypotheses] the bets that a draw avoids the last ones of its text."""
         found = np.zeros((len(self._along), len(ORDERS)))
         for first in range(0, len(text.token), _MOST_STRATA):
             part = text.at(slice(first, first + _MOST_STRATA))
@@ -294,7 +300,7 @@ def _in_order(code: str, number: int, order: str) -> Finding:
 
 
 def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
-    """Those of STRATA that go into `at_most` draws, and one for each of `number` draws."""
+    """Return the STRATA that go into `at_most` draws, and one for each of `number` draws."""
     own = [number] if 2 <= number <= _MOST_STRATA else []
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
@@ -329,7 +335,7 @@ def _log_product(factors: Doubles, axis: int) -> Doubles:
 
 
 def _averaged(products: Iterator[Doubles]) -> Doubles:
-    """[views] log of the mean of exp(x) over all x of each."""
+    """Return [views] the log of the mean of exp(x) over all x of each."""
     found = []
     for each in products:
         largest = float(each.max())
@@ -338,7 +344,7 @@ def _averaged(products: Iterator[Doubles]) -> Doubles:
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
-    """[3, T, strata] which share of each interval lies in each of the equal strata of [0, 1)."""
+    """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
     shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
     shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
@@ -347,7 +353,7 @@ def _shares(text: _Intervals, strata: int) -> Doubles:
 
 
 def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
-    """Log-ratios of bets on what is not filled, along the last axis of both."""
+    """Return log-ratios of bets on what is not filled, along the last axis of both."""
     free = np.maximum(1.0 - filled, _FLOOR)
     ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))

@@ -31,7 +31,7 @@ _RARELY = 1e-6
 
 
 def _unpaid_centers(run: AuditedRun) -> Outcome | None:
-    """Return why the declared centres cannot be relied on; None where they can, and where there are none."""
+    """Return why the declared centres cannot be relied on, or None, as without centres."""
     return None if run.manifest.clustering.method == "none" else _centers_problem(run.manifest)
 
 
@@ -60,7 +60,7 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
     noise = run.replay.noise if run.replay is not None else None
     if clustering.counts is None:
         return Outcome("pass", "without-counts", values)
-    code = "with-counts" if rests_on_counts(clustering) else "with-spare-counts"
+    code = "with-counts" if rests_on_counts(run.manifest) else "with-spare-counts"
     if noise is None:
         return Outcome("pass", code, values)
     # With the data: is there as much noise on the counts as is declared?
@@ -71,7 +71,7 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
 
 
 def _centers_problem(manifest: Manifest) -> Outcome | None:
-    """Return why the centres, as declared, cannot be relied on, or None where they can."""
+    """Return why the centres, as declared, cannot be relied on, or None if they can."""
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
@@ -102,7 +102,7 @@ def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
     noise = clustering.counts
     if noise is None:
         listed = run.clusters is not None and run.clusters.noisy_counts
-        if listed or rests_on_counts(clustering) or clustering.method == "public-centers-rebalanced":
+        if listed or rests_on_counts(run.manifest) or clustering.method == "public-centers-rebalanced":
             return Outcome("fail", "counts-without-noise")
         return None
     if noise.noised == "after-selection":
@@ -133,10 +133,11 @@ def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters)
     noisy = np.array(clusters.noisy_counts, dtype=np.int64)
     if where := _differs(run, kept_by_counts(noisy, clustering.keep), kept):
         return Outcome("fail", "other-centers-kept", {"where": where, "keep": clustering.keep})
-    if clustering.records_per_batch is None or clustering.most_batches is None:
+    batching = run.manifest.batching
+    if batching.records_per_batch is None or batching.most_batches is None:
         return None
-    least = clustering.least_batches or 1
-    batches = batches_by_counts(noisy, kept, clustering.records_per_batch, clustering.most_batches, least)
+    least = batching.least_batches or 1
+    batches = batches_by_counts(noisy, kept, batching.records_per_batch, batching.most_batches, least)
     if where := _differs(run, batches, np.array(clusters.batches, dtype=np.int64)):
         return Outcome("fail", "other-numbers-of-batches", {"where": where})
     return None
@@ -175,7 +176,8 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
 def _placed(run: AuditedRun) -> Counter[int]:
     """Count the records of each label, by index, that the assignment surely has in its batches.
 
-    Nothing where the assignment is not one of all records: partition.disjoint objects.
+    They are surely there. It is empty if the assignment is not one of all records:
+    partition.disjoint objects.
     """
     placement, found = run[Placement], Counter[int]()
     if run.places is None or placement.records != run.manifest.data.records or placement.problem is not None:
@@ -187,12 +189,12 @@ def _placed(run: AuditedRun) -> Counter[int]:
 
 
 def _outside(count: int, least: int, most: int) -> int:
-    """How far a noisy count lies from any that there can be without noise."""
+    """Return how far a noisy count lies from all that are possible without noise."""
     return max(least - count, count - most, 0)
 
 
 def _differs(run: AuditedRun, due: NDArray[np.int64], found: NDArray[np.int64]) -> Finding | None:
-    """Return the first label whose rows differ; None where none do."""
+    """Return the first label whose rows differ; None if none do."""
     rows = np.flatnonzero((due != found).any(axis=1))
     if not len(rows):
         return None

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.mechanisms import ANCHOR, TELLING
 from dpaudit.results import Finding, Place, Value, finding_of
 from dpaudit.runs import aggregate_digest
@@ -18,46 +18,47 @@ from dpaudit.runs import aggregate_digest
 _LOG_TOLERANCE = 1e-9
 
 
-@StepCheck(id="record.range")
-def values_in_range(view: StepView) -> Finding | None:
-    """Hold every array of the step against the range that clipping gives it."""
+@StepCheck(id="record.range", together=True)
+def values_in_range(view: StepsView) -> Finding | None:
+    """Hold every array of a step against the range that clipping gives it."""
     return view.range_problem
 
 
-@StepCheck(id="record.aggregate")
-def aggregate_is_defined(view: StepView) -> Finding | None:
+@StepCheck(id="record.aggregate", together=True)
+def aggregate_is_defined(view: StepsView) -> Finding | None:
     """Compare recorded digest and log-probability with the aggregate recomputed from the record."""
-    step, mechanism = view.step, view.mechanism
+    mechanism = view.mechanism
     if view.contributions is not None:
         problem = mechanism.aggregator.definition_problem(
             view.arrays, view.contributions, view.manifest.record.width, mechanism.contribution
         )
         if problem:
             return finding_of(problem)
-    if aggregate_digest(view.aggregate) != step.aggregate_digest:
-        return Finding(code="record.other-vector")
-    right = view.log_probability
-    if right is None or view.index is None:
+    for span, step in zip(view.spans.slices, view.steps, strict=True):
+        if aggregate_digest(view.aggregate[span]) != step.aggregate_digest:
+            return Finding(code="record.other-vector")
+    if view.log_probabilities is None:
         return None  # sampling.support objects
-    if _agree(right, step.log_probability):
-        return None
-    # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
-    right = mechanism.log_probability(view.aggregate, view.index)
-    if _agree(right, step.log_probability):
-        return None
-    values: dict[str, Value] = {"recorded": step.log_probability, "recomputed": right}
-    return Finding(code="record.other-probability" if mechanism.draw.likely else "record.other-maximum", values=values)
+    code = "record.other-probability" if mechanism.draw.likely else "record.other-maximum"
+    for place, (right, step) in enumerate(zip(view.log_probabilities.tolist(), view.steps, strict=True)):
+        if not _agree(right, step.log_probability):
+            # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
+            span = view.spans.slices[place]
+            right = mechanism.log_probability(view.aggregate[span], int(view.columns[place]) - span.start)
+            if not _agree(right, step.log_probability):
+                return Finding(code=code, values={"recorded": step.log_probability, "recomputed": right})
+    return None
 
 
 def _agree(right: float, recorded: float) -> bool:
     return math.isfinite(right) and abs(right - recorded) <= _LOG_TOLERANCE * max(1.0, abs(right))
 
 
-@StepCheck(id="record.sides")
-def sides_are_consistent(view: StepView) -> Finding | None:
+@StepCheck(id="record.sides", together=True)
+def sides_are_consistent(view: StepsView) -> Finding | None:
     """Compare medians' side bits and holders with the number of contexts and the central values."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
-    return finding_of(aggregator.sides_problem(view.arrays, view.step.contexts, view.header.contexts, clip))
+    return finding_of(aggregator.sides_problem(view.arrays, view.contexts, view.header.contexts, clip))
 
 
 class UniformRows(BatchEvidence):
@@ -70,24 +71,28 @@ class UniformRows(BatchEvidence):
 
     def __init__(self, batch: int, contexts: int) -> None:
         """`contexts`: how many contexts the batch has."""
-        self._batch, self._steps = batch, 0
+        self._batch, self._looked = batch, False
         self.contexts, self.public = np.ones(contexts, dtype=np.bool_), True
 
     @override
-    def step(self, view: StepView) -> None:  # what a step does not record tells nothing
-        contexts, anchor = view.step.contexts, view.arrays.get(ANCHOR)
-        self.public &= anchor is not None and len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
-        if contexts is None:
-            self.contexts[:] = False
-        else:
-            self.contexts &= view.mechanism.contribution.uniform(view.arrays, contexts)
-        self._steps += 1
+    def look(self, view: StepsView) -> None:
+        self._looked = True
+        uniform, arrays = view.mechanism.contribution.uniform, view.arrays
+        for span in view.spans.slices:  # what a step does not record tells nothing
+            if self.public:
+                anchor = arrays[ANCHOR][span] if ANCHOR in arrays else np.empty(0)
+                self.public = len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
+            if view.contexts is None:
+                self.contexts[:] = False
+            elif self.contexts.any():
+                of_step = arrays if len(view) == 1 else {name: array[..., span] for name, array in arrays.items()}
+                self.contexts &= uniform(of_step, view.contexts[:, span])
 
     @override
     def result(self) -> Finding | None:
-        """Return which rows of the finished batch nobody scored; None where all were scored."""
+        """Return which rows of the finished batch nobody scored; None if all were scored."""
         count = int(self.contexts.sum())
-        if not self._steps or not (count or self.public):
+        if not self._looked or not (count or self.public):
             return None
         values: dict[str, Value] = {"place": Place(batch=self._batch)}
         if not count:
@@ -97,7 +102,7 @@ class UniformRows(BatchEvidence):
 
 
 class Unscored(Evidence):
-    """Which rows no model scored, by batch, of those batches that have some."""
+    """The rows that no model scored, by batch, of those batches that have some."""
 
     @override
     @classmethod
@@ -118,11 +123,12 @@ def rows_are_scored(run: AuditedRun) -> Outcome:
     return Outcome("pass", "scored", {"contexts": sum(header.contexts for header in run.headers.values())})
 
 
-@StepCheck(id="sampling.support")
-def token_in_support(view: StepView) -> Finding | None:
+@StepCheck(id="sampling.support", together=True)
+def token_in_support(view: StepsView) -> Finding | None:
     """Hold the sampled token against the recorded support."""
-    if view.index is None:
-        return Finding(code="record.token-outside-support", values={"token": view.step.token})
-    if not math.isfinite(view.step.log_probability):
-        return Finding(code="record.token-impossible", values={"token": view.step.token})
+    for step, column in zip(view.steps, view.columns.tolist(), strict=True):
+        if column < 0:
+            return Finding(code="record.token-outside-support", values={"token": step.token})
+        if not math.isfinite(step.log_probability):
+            return Finding(code="record.token-impossible", values={"token": step.token})
     return None

@@ -1,17 +1,17 @@
-"""What a check is, and the one place where checks are registered.
+"""Checks, and the one place where they are registered.
 
-A step check looks at one step and names a problem, or returns None. A run check looks at the run and the evidence that
-it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both are small functions in their family's
-file, declared by a decorator. Those of plug-ins are declared likewise, and named by entry points. They are held apart:
-what goes wrong in one, or in its evidence, is told of that check alone, which then counts as not made, and a run does
-not pass without it.
+A step check looks at one step and names a problem, or returns None. A run check looks at the run
+and the evidence that it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both
+are small functions in their family's file, declared by a decorator. Those of plug-ins are declared
+likewise, and named by entry points. They are kept apart: an error in one, or in its evidence, is
+reported for that check alone, which then counts as not made, and a run does not pass without it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,7 +22,7 @@ from typing_extensions import override
 from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.plugins import FAILURES, PlugIn
 from dpaudit.results import CheckResult, Finding, Place, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
@@ -38,9 +38,10 @@ class Outcome:
     Attributes:
         code: of the outcome.
         values: what the outcome's templates show.
-        notes: where, and what to do, where that hangs on more than the code. A failure without a detail gets the
-            check's remedy.
-        applicable: False for a skip that hides nothing: the run has no part that the check is about.
+        notes: where, and what to do, where that depends on more than the code. A failure without a
+            detail gets the check's remedy.
+        applicable: False for a skip that hides nothing: the run has no part that the check is
+            about.
         evidence: what this very outcome rests on, where that is not the check's own level.
     """
 
@@ -78,7 +79,7 @@ def replay_remedy(manifest: Manifest) -> Finding:
 
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
-StepFunction: TypeAlias = Callable[[StepView], Finding | None]
+StepFunction: TypeAlias = Callable[[Any], Finding | None]
 RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
 Foresee: TypeAlias = Callable[[AuditedRun], Outcome | None]
 Function = TypeVar("Function", StepFunction, RunFunction)
@@ -93,7 +94,7 @@ class Check(ABC, Generic[Function]):
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
-        foresee: makes the part of the check that settings decide, before the run; None where they decide nothing.
+        foresee: makes the part of the check that settings decide, before the run; None if they decide nothing.
     """
 
     id: str
@@ -119,7 +120,7 @@ class Check(ABC, Generic[Function]):
         """Make the check."""
 
     def before(self, run: AuditedRun) -> Outcome | None:
-        """Return the outcome that is certain of a planned run, of which nothing is written; None where none is."""
+        """Return the outcome that is certain of a planned, unwritten run, or None."""
         if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
             return None
         return self.foresee(run)
@@ -174,16 +175,26 @@ class StepCheck(Check[StepFunction]):
         otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
         shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
         unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
+        together: whether the function, and `shown`, take several steps at once, where nothing is wrong with any range
+            (`StepsView`). They object where they would to any of these, which are then looked at one by one. Otherwise
+            they take a `StepView`.
     """
 
     applies: Callable[[Manifest], bool] = _always
     otherwise: str = ""
-    shown: Callable[[StepView], bool] = _always
+    shown: Callable[[Any], bool] = _always
     unshown: Callable[[AuditedRun, int], Outcome] | None = None
+    together: bool = False
 
     def __post_init__(self) -> None:
         if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (self.unshown is None):
             raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
+
+    def clears(self, view: StepsView) -> bool:
+        """Whether no step is objected to, by a look at all of them together."""
+        if not self.together or self.plug_in is not None:
+            return False
+        return self.shown(view) and self.function(view) is None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check does not apply to a run, as a code of the catalogue, or ""."""
@@ -232,7 +243,7 @@ class SettingsCheck(RunCheck):
 
 
 class Objections(BatchEvidence, Evidence):
-    """What step checks object to: at the steps of one batch, or of a run.
+    """The objections of step checks at the steps of one batch, or of a run.
 
     Attributes:
         problems: how many steps each check objected to, by its id.
@@ -263,17 +274,22 @@ class Objections(BatchEvidence, Evidence):
         return found
 
     @override
-    def step(self, view: StepView) -> None:
-        for check, problem in self.at(view):
-            self.problems[check] += 1
-            self.first.setdefault(check, (Place(batch=view.header.id, step=view.position), problem))
+    def look(self, view: StepsView) -> None:
+        left = [check for check in self._checks if len(view) == 1 or not check.clears(view)]
+        for one in view.each if left else ():
+            for check, problem in self._objecting(left, one):
+                self.problems[check] += 1
+                self.first.setdefault(check, (Place(batch=one.header.id, step=one.position), problem))
 
     def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
         """Yield objections to a step, by check id.
 
         A check that fails is noted, and the others go on.
         """
-        for check in self._checks:
+        return self._objecting(self._checks, view)
+
+    def _objecting(self, checks: Iterable[StepCheck], view: StepView) -> Iterator[tuple[str, Finding]]:
+        for check in checks:
             try:
                 if not check.shown(view):
                     self.unshown[check.id] += 1
@@ -488,7 +504,7 @@ def require_loaded() -> None:
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
-    """Return the outcome for a declared origin of settings; `name` is its field under `origins`."""
+    """Return the outcome for a declared origin of settings; `name` is its field under `chosen_from`."""
     if origin == "public":
         return Outcome("pass", "origin-public")
     if origin == "private":
@@ -497,6 +513,6 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 
 def listed() -> list[dict[str, str | int]]:
-    """Every check, in the order of `registered`."""
+    """Return every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
     return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]

@@ -12,7 +12,7 @@ from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_p
 from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.steps import BatchView
 from dpaudit.results import VERY_SHORT, Finding, Place, Value
-from dpaudit.runs import InputError, Manifest, Sample, Stopping, without_stop
+from dpaudit.runs import Decoding, InputError, Manifest, Sample, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
@@ -40,18 +40,18 @@ class Texts(BatchEvidence, Evidence):
     @override
     @classmethod
     def open(cls, batch: BatchView) -> Texts:
-        found, stopping, decode = cls(), batch.manifest.stopping, batch.run.decode
+        found, decoding, decode = cls(), batch.manifest.decoding, batch.run.decode
         digests = found.digests[batch.header.id] = []
         for sample in batch.samples:
             digests.append(hashlib.sha256(sample.line().encode()).digest())
-            tokens = without_stop(sample.tokens, stopping.sequences)
+            tokens = without_stop(sample.tokens, decoding.sequences)
             short = shortness(sample.text, tokens)
             found.empty += short == "empty"
             found.very_short += short == "very short"
             decoded = decode(tokens) if decode and sample.text is not None else None
             found.problems += text_problems(sample, decoded, batch.manifest)
             found.said.add(sample.text is not None)
-        found.stops += stop_problems(batch.samples, stopping)
+        found.stops += stop_problems(batch.samples, decoding)
         return found
 
     @override
@@ -65,7 +65,7 @@ class Texts(BatchEvidence, Evidence):
 
     @property
     def number(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return sum(map(len, self.digests.values()))
 
 
@@ -73,7 +73,7 @@ def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very
     """Return what a text is called that says nothing or next to it.
 
     Args:
-        text: what it says; None where that is not recorded.
+        text: what it says; None if that is not recorded.
         tokens: its ids, without what ends it.
     """
     if not tokens if text is None else not text.strip():
@@ -167,7 +167,7 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
 
     The stop sequences are held against the mark that is said to end a text, where there is one.
     """
-    budget = run.manifest.stopping.tokens_per_batch
+    budget = run.manifest.decoding.tokens_per_batch
     of_batch = (
         Finding(code="release.one-text")
         if budget is None
@@ -184,13 +184,13 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
 
 
 def _lacks_mark(run: AuditedRun) -> bool:
-    """Whether no stop sequence is the end mark of the run's prompt; False where nobody can tell."""
+    """Return whether no stop sequence is the prompt's end mark; False if nobody can tell."""
     mark, decode = run.manifest.prompt.end, run.reader.decoder(special=True)
     if mark is None or decode is None:
         return False
     # Blanks at the edge of a mark may belong to a token before it.
     bare = "".join(mark.split())
-    written = (decode(sequence) or "" for sequence in run.manifest.stopping.sequences)
+    written = (decode(sequence) or "" for sequence in run.manifest.decoding.sequences)
     return not any(bare in "".join(text.split()) if bare else mark in text for text in written)
 
 
@@ -199,12 +199,12 @@ def text_place(sample: Sample) -> Place:
     return Place(batch=sample.id, text=sample.number)
 
 
-def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[Finding]:
+def stop_problems(samples: Sequence[Sample], decoding: Decoding) -> Iterator[Finding]:
     """Yield what is wrong with the ends of a batch and its texts, or with the reasons given."""
-    batch, spent, budget = Place(batch=samples[0].id), 0, stopping.tokens_per_batch
+    batch, spent, budget = Place(batch=samples[0].id), 0, decoding.tokens_per_batch
     for sample in samples:
         spent += len(sample.tokens)
-        if problem := _stop_problem(sample, stopping, cut=spent == budget):
+        if problem := _stop_problem(sample, decoding, cut=spent == budget):
             yield problem
     if budget is None and len(samples) > 1:
         yield Finding(code="release.several-texts", values={"batch": batch, "texts": len(samples)})
@@ -212,15 +212,15 @@ def stop_problems(samples: Sequence[Sample], stopping: Stopping) -> Iterator[Fin
         yield Finding(code="release.other-length", values={"batch": batch, "tokens": spent, "due": budget})
 
 
-def _stop_problem(sample: Sample, stopping: Stopping, *, cut: bool) -> Finding | None:
+def _stop_problem(sample: Sample, decoding: Decoding, *, cut: bool) -> Finding | None:
     """Return the problem with a text's end, or None.
 
     With `cut`, its batch's number of tokens ends it there at the latest.
     """
-    length, most = len(sample.tokens), stopping.max_tokens
+    length, most = len(sample.tokens), decoding.max_tokens
     ends = [
         position + len(sequence)
-        for sequence in filter(None, stopping.sequences)
+        for sequence in filter(None, decoding.sequences)
         for position in range(length - len(sequence) + 1)
         if sample.tokens[position : position + len(sequence)] == sequence
     ]

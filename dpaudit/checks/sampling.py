@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.checks.alternatives import FAMILIES, TEMPERATURES, TOP_K
-from dpaudit.checks.draws import Doubles, DrawnStep
+from dpaudit.checks.draws import Doubles, DrawnSteps
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.checks.steps import BatchView, StepsView, added
 from dpaudit.results import Finding, Place, Quantity, Value
 
 #: Probability of an alarm on an honest run, all tests of its tokens together.
@@ -75,11 +76,12 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Detectable:
-    """Which other samplers would have been shown with probability POWER.
+    """The other samplers that would have been shown with probability POWER.
 
     Attributes:
-        lower, higher: the temperatures nearest to the declared one that would have been; None where none.
-        top_k: the most tokens that a truncation keeps that would have been; None where none.
+        lower, higher: the temperatures nearest to the declared one that would have been; None if
+            none.
+        top_k: the most tokens that a truncation keeps that would have been; None if there is none.
         tenth_greedy: whether a tenth of the steps greedy would have been.
     """
 
@@ -90,7 +92,7 @@ class Detectable:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What would have been shown, one after another."""
+        """The samplers that would have been shown, one after another."""
         settings = {"lower-temperature": self.lower, "higher-temperature": self.higher, "truncation": self.top_k}
         found = [
             Finding(code=f"sampling.no-{name}")
@@ -102,7 +104,7 @@ class Detectable:
 
 
 class SamplingTest(BatchEvidence):
-    """Gathers the evidence of some steps, one at a time; memory does not grow with their number."""
+    """Gathers the evidence of some steps; memory does not grow with their number."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -114,30 +116,32 @@ class SamplingTest(BatchEvidence):
         self._counts = np.zeros(BINS, dtype=np.int64)
 
     @override
-    def step(self, view: StepView) -> None:
+    def look(self, view: StepsView) -> None:
         if view.drawn is not None:
-            salt = view.header.id.to_bytes(8, "big") + view.position.to_bytes(8, "big")
-            self.add(view.drawn, view.step.aggregate_digest + salt)
+            batch = view.header.id.to_bytes(8, "big")
+            places = (batch + position.to_bytes(8, "big") for position in view.positions)
+            digests = (step.aggregate_digest for step in view.steps)
+            self.add(view.drawn, [digest + place for digest, place in zip(digests, places, strict=True)])
 
-    def add(self, step: DrawnStep, salt: bytes) -> None:
-        """Take in one step.
+    def add(self, steps: DrawnSteps, salts: Sequence[bytes]) -> None:
+        """Take in some steps.
 
-        `salt` tells it from all others of the run: it randomises the transform, repeatably.
+        Salts tell each from all others of the run: they randomise the transform, repeatably.
         """
-        self.steps += 1
-        parts = [family.ratios(step) for family in FAMILIES]
+        self.steps += len(steps)
+        parts = [family.ratios(steps) for family in FAMILIES]
         found = np.concatenate([part.found for part in parts])
         # Evidence of inf is no evidence: beyond 700 nats it is cut, which lowers it.
         mixed = np.log1p(MIXED * np.expm1(np.minimum(found, 700.0)))
-        self._ratio += [found, mixed]
-        self._expected += np.concatenate([part.mean for part in parts])
-        self._variance += np.concatenate([part.variance for part in parts])
-        self._greedy += _tenth(float(parts[1].mean[0]))
-        above = float(step.mass_of(np.array([float(step.rank)]))[0]) if step.rank else 0.0
-        digest = hashlib.sha256(b"dpaudit.transform" + salt).digest()
-        uniform = int.from_bytes(digest[:7], "big") / 2**56
-        place = above + uniform * float(step.each[step.level])
-        self._counts[min(int(place * BINS), BINS - 1)] += 1
+        self._ratio = added(self._ratio, np.stack([found, mixed]))
+        self._expected = added(self._expected, np.concatenate([part.mean for part in parts]))
+        self._variance = added(self._variance, np.concatenate([part.variance for part in parts]))
+        self._greedy = added(self._greedy, np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T)
+        digests = (hashlib.sha256(b"dpaudit.transform" + salt).digest() for salt in salts)
+        uniforms = np.array([int.from_bytes(digest[:7], "big") / 2**56 for digest in digests])
+        places = steps.masses_before + uniforms * steps.each[steps.level]
+        bins = np.minimum((places * BINS).astype(np.int64), BINS - 1)
+        self._counts += np.bincount(bins, minlength=BINS)
 
     def merge(self, other: SamplingTest) -> None:
         """Take in all steps of another test of the same run."""
@@ -209,7 +213,7 @@ class RunSampling(Evidence):
 
     @property
     def steps(self) -> int:
-        """How many steps could be evaluated."""
+        """The number of steps that could be evaluated."""
         return self._pooled.steps
 
     @override
@@ -255,12 +259,12 @@ class RunSampling(Evidence):
 
     @property
     def detectable(self) -> Detectable:
-        """What a run of this length and these aggregates would betray with probability POWER."""
+        """The samplers that a run of this length would betray with probability POWER."""
         return self._detectable(self._pooled.shows(THRESHOLD))
 
     @property
     def detectable_in_each(self) -> Detectable | None:
-        """The same of every single batch; None where there is one batch."""
+        """The same of every single batch; None if there is one batch."""
         return self._detectable(self._shown) if self._batches > 1 else None
 
     def _detectable(self, shown: NDArray[np.bool_]) -> Detectable:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.draws import ORDERS, Doubles, Draw
+from dpaudit.checks.draws import ORDERS, Doubles, Draw, Draws
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.noise import MOST_NOISE, NoiseEvidence
 from dpaudit.checks.randomness import BatchDraws
@@ -73,7 +73,7 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 # A process audits many runs, and most of them are held against the same streams.
 @lru_cache(maxsize=2)
 def _streams(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_DRAWS] the numbers that each seed gives."""
+    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
     return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
 
 
@@ -95,7 +95,7 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 
 @lru_cache(maxsize=2)
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
-    """[seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
     return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
 
@@ -131,7 +131,7 @@ class SeedTest(Evidence):
         self._batches = 0
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
-        """[..., tried, n] what seeds give, of all that are tried."""
+        """Return [..., tried, n] the numbers of all seeds that are tried."""
         known = numbers(KNOWN)
         if not self._declared:
             return known
@@ -155,28 +155,29 @@ class SeedTest(Evidence):
     def merge(self, batch: int, found: Any) -> None:
         self.take(batch, found.draws)
 
-    def take(self, batch: int, draws: Sequence[Draw]) -> None:
+    def take(self, batch: int, draws: Draws) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
         looked_at = draws[: MOST_DRAWS - self.draws]
-        if not looked_at:
+        if not len(looked_at):
             return
         table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
-        low, chance = table[1:4], np.maximum(table[4], _LEAST)
-        gain = np.where(table[4] >= _LEAST, (1 - _IDLE) / chance, 0.0)
-        idle = np.where(table[4] >= _LEAST, _IDLE, 1.0)
+        low, chance = np.ascontiguousarray(table[1:4])[..., None], np.maximum(table[4], _LEAST)[:, None]
+        tells = table[4][:, None] >= _LEAST
+        gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
+        high, hit, miss = low + chance, np.log(idle + gain), np.log(idle)
         for place, numbers in self._numbers(batch, len(looked_at)):
-            seen = numbers.shape[1]
-            inside: NDArray[np.bool_] = (low[:, :seen] <= numbers[:, None]) & (
-                numbers[:, None] < (low + chance)[:, :seen]
-            )
-            self._evidence[:, :, place] += np.log(idle[:seen] + gain[:seen] * inside).sum(axis=-1)
-            self._told[:, :, place] += inside.sum(axis=-1)
+            # [orders, draws, seeds]: sums run over whole rows.
+            seen, rows = numbers.shape[1], np.ascontiguousarray(numbers.T)
+            inside: NDArray[np.bool_] = low[:, :seen] <= rows
+            inside &= rows < high[:, :seen]
+            self._evidence[:, :, place] += np.where(inside, hit[:seen], miss[:seen]).sum(axis=1).T
+            self._told[:, :, place] += inside.sum(axis=1).T
             self._seen[place] += seen
         self.draws += len(looked_at)
         self._batches += 1
 
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """By place, what each seed gives for a batch's first draws, [seeds, size or less]."""
+        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
         for place, first in enumerate((self.draws, 0)):
             yield place, self._streams[:, first : first + size]
         if self._batches < MOST_BATCHES:
@@ -188,11 +189,11 @@ class SeedTest(Evidence):
 
     @property
     def shown(self) -> Finding:
-        """How much was looked at."""
+        """The amount that was looked at."""
         return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
 
     def found(self) -> Outcome | None:
-        """Return the seed that tells what was drawn, as a failure; None where none does."""
+        """Return the seed that tells what was drawn, as a failure; None if none does."""
         weighed = self._evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
@@ -241,14 +242,14 @@ class CoinTest(SeedTest):
 
 @lru_cache(maxsize=2 * len(KNOWN))
 def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
-    """Return [MOST_DRAWS] a stream's numbers and the quantiles of its normal noise, each in ascending order."""
+    """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
     return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
 
 
 def _met(numbers: Doubles, stream: Doubles) -> int:
-    """Return how many of some numbers a stream, which ascends, has to within what rounding moves them by."""
+    """Return how many of some numbers an ascending stream has, up to rounding."""
     above = np.searchsorted(stream, numbers)
     below, above = np.maximum(above - 1, 0), np.minimum(above, len(stream) - 1)
     nearest = np.minimum(np.abs(numbers - stream[below]), np.abs(numbers - stream[above]))
@@ -256,7 +257,7 @@ def _met(numbers: Doubles, stream: Doubles) -> int:
 
 
 def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
-    """Return the seed that tells a run's first noise, as a failure; None where none does.
+    """Return the seed that tells a run's first noise, as a failure; None if none does.
 
     Args:
         quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.

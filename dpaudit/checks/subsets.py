@@ -27,14 +27,17 @@ ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
 
 @dataclass
 class SubsetEvidence(Evidence):
-    """What a run, or some of its steps, shows of who was in its draws.
+    """The evidence about who was in the draws of a run, or of some of its steps.
 
     Attributes:
         trials, drawn: contexts over all steps, and how many of them were in the draw.
-        pairs, both: contexts over every second step, and how many were in this draw and in the one before.
+        pairs, both: contexts over every second step, and how many were in this draw and in the one
+            before.
         sizes: [TILTS] log-likelihood ratios of how many contexts draws had.
-        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would have.
-        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
+        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would
+            have.
+        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest,
+            times contexts.
         batches: how many there are.
     """
 
@@ -61,13 +64,13 @@ class SubsetEvidence(Evidence):
 
 
 def contexts_in_draw(view: StepView) -> NDArray[np.bool_] | None:
-    """Return which contexts were in a step's draw, [n]; None where the record does not show it."""
+    """Return which contexts were in a step's draw, [n]; None if the record does not show it."""
     given = view.contributions
     return None if given is None or len(given) != view.header.contexts else (given != 0).any(axis=1)
 
 
 class _BatchSubsets(BatchEvidence):
-    """What looks at who is in one batch's draws."""
+    """The evidence about who was in one batch's draws."""
 
     def __init__(self, rate: float, contexts: int) -> None:
         """`rate`: with which each of so many contexts is in a draw."""

@@ -1,4 +1,4 @@
-"""Kinds of claims: what each states, how it is held against recomputed figures, and what follows from it."""
+"""Kinds of claims: their statements, their tests, and their consequences."""
 
 from dpaudit.claims.approximate import ApproximateClaim as ApproximateClaim
 from dpaudit.claims.ex_post import ExPostClaim as ExPostClaim

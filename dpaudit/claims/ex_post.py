@@ -8,7 +8,7 @@ from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 
 
 class ExPostClaim(KindOfClaim):
-    """Data-dependent epsilon(D, X): how much more or less probable a neighbour makes the texts that did come out."""
+    """Data-dependent epsilon(D, X): how far a neighbour changes the probability of these texts."""
 
     id: ClassVar[ClaimKind] = "ex-post"
     name: ClassVar[str] = "ex-post"

@@ -17,7 +17,7 @@ Guarantee: TypeAlias = Literal["ex_post", "approximate", "zcdp"]
 
 
 class Figures(Protocol):
-    """The figures of a claim, in nats; None where it does not state one."""
+    """The figures of a claim, in nats; None if it does not state one."""
 
     @property
     def epsilon(self) -> float | None:
@@ -68,7 +68,7 @@ class KindOfClaim(ABC):
 
     @classmethod
     def misfit(cls, claim: Figures) -> tuple[str, str] | None:
-        """Return a figure that a claim of this kind lacks or cannot state, and what is allowed; None where all fit."""
+        """Return a figure that a claim lacks or cannot state, and what is allowed; or None."""
         promised = cls.figures[0]
         if getattr(claim, promised) is None:
             return promised, f"a number of at least 0 for the kind {cls.id}"

@@ -1,4 +1,4 @@
-"""All kinds of claims, and what figures are called that are no claim."""
+"""All kinds of claims, and the names of figures that are no claim."""
 
 from __future__ import annotations
 

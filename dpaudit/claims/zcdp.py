@@ -8,7 +8,7 @@ from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 
 
 class ZcdpClaim(KindOfClaim):
-    """rho-zCDP: a Renyi divergence of at most rho times its order, at every order above 1, between neighbours.
+    """rho-zCDP: between neighbours, a Renyi divergence of at most rho times its order, at each.
 
     It is what contexts with budgets of their own promise, however long texts are. It holds against everybody, even
     whoever knows a record's batch. For readers who do not, an (epsilon, delta) follows from the run's profile, and
@@ -30,5 +30,8 @@ class ZcdpClaim(KindOfClaim):
 
     @classmethod
     def tested_delta(cls, delta: float) -> float:
-        """Return the claim's delta, or one in ten million: rho gives an epsilon at every delta but 0."""
+        """Return the claim's delta, or one in ten million.
+
+        rho gives an epsilon at every delta but 0.
+        """
         return delta or 1e-7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,16 +12,13 @@ from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
     TitledCommand,
-    engine_options,
     output_options,
-    public_model_option,
-    tokenizer_option,
+    several_runs_options,
 )
 from dpaudit.commands.terminal import TERMINAL, note, print_line, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
     from dpaudit.reports.figures import Format
 
 
@@ -44,9 +41,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Name of a run on figures. Repeat it, in the runs' order [default: their folders' names].",
 )
-@public_model_option
-@tokenizer_option
-@engine_options
+@several_runs_options
 @output_options
 def compare(
     run_dirs: tuple[Location, ...],
@@ -54,10 +49,8 @@ def compare(
     figures: Path | None,
     formats: tuple[Format, ...],
     names: tuple[str, ...],
-    model: str | None,
-    tokenizers: tuple[Path, ...],
-    engine: Engine | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Put the audits of two or more runs side by side.
 
@@ -82,7 +75,7 @@ def compare(
         comparing.require_page(out, run_dirs)
     if figures is not None:
         comparing.require_drawable(run_dirs, names, figures)
-    audits = audits_of(run_dirs, model=model, tokenizers=tokenizers, engine=engine, monitor=TERMINAL)
+    audits = audits_of(run_dirs, monitor=TERMINAL, **asked)
     unread = [str(run) for run, audit in audits.items() if audit.verdict == "error"]
     drawn: list[Path] = []
     if figures is not None and not unread:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,16 +13,13 @@ from dpaudit.commands.options import (
     FiniteRange,
     NamedPath,
     TitledCommand,
-    engine_options,
     output_options,
-    public_model_option,
-    tokenizer_option,
+    several_runs_options,
 )
 from dpaudit.commands.terminal import TERMINAL, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
 
 
 @click.command(cls=TitledCommand)
@@ -35,18 +32,14 @@ if TYPE_CHECKING:
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
 @click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total.")
-@public_model_option
-@tokenizer_option
-@engine_options
+@several_runs_options
 @output_options
 def compose(
     run_dirs: tuple[Location, ...],
     stated: Path | None,
     delta: float | None,
-    model: str | None,
-    tokenizers: tuple[Path, ...],
-    engine: Engine | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Add up what releases of the same records cost together.
 
@@ -64,17 +57,9 @@ def compose(
     from dpaudit.results.shell import argument
 
     try:
-        found = compose_releases(
-            *run_dirs,
-            guarantees=stated,
-            delta=delta,
-            model=model,
-            tokenizers=tokenizers,
-            engine=engine,
-            monitor=TERMINAL,
-        )
+        found = compose_releases(*run_dirs, guarantees=stated, delta=delta, monitor=TERMINAL, **asked)
     except AuditError as refused:
-        by_model = "" if model is None else f" --model {argument(model, 'NAME')}"
+        by_model = "" if asked["model"] is None else f" --model {argument(asked['model'], 'NAME')}"
         for run in (audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")):
             tell(
                 f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so nothing is known of what it "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +23,6 @@ from dpaudit.commands.terminal import TERMINAL, note, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
 
 
 @click.command(cls=TitledCommand)
@@ -123,14 +121,8 @@ if TYPE_CHECKING:
 def evaluate(
     run_dir: Location,
     reference: str,
-    test: str | None,
-    baseline: Location | None,
-    text: str | None,
-    label: str | None,
-    private_cache: Path | None,
-    engine: Engine | None,
     as_json: bool,
-    **settings: Any,
+    **asked: Any,
 ) -> None:
     """Measure the texts: MAUVE, accuracy, held-out likelihood.
 
@@ -150,22 +142,11 @@ def evaluate(
     from dpaudit.api.evaluating import evaluate as measure
     from dpaudit.reports.quality import build
 
-    if test is not None and settings["test_share"] is not None:
+    if asked["test"] is not None and asked["test_share"] is not None:
         raise click.UsageError("--test-share does not go with --test, which gives the test texts.")
-    if test is None and settings["likelihood"] is not None:
+    if asked["test"] is None and asked["likelihood"] is not None:
         raise click.UsageError("--likelihood needs texts that were held out from the run: give them with --test.")
-    found = measure(
-        run_dir,
-        reference,
-        test=test,
-        baseline=baseline,
-        text=text,
-        label=label,
-        private_cache=private_cache,
-        engine=engine,
-        monitor=TERMINAL,
-        **settings,
-    )
+    found = measure(run_dir, reference, monitor=TERMINAL, **asked)
     show_document(found.result, as_json, build)
     if not as_json:
         note(f"Written: {found.file}. `dpaudit report` and `dpaudit compare` show it.")

@@ -115,7 +115,7 @@ def generate(
         config, out=out, spent=spent, stop_after=stop_after, unverified=unverified, engine=engine, monitor=monitor
     )
     settings = generating.read_config(config)
-    _tell_run(out, run, settings.model.name, settings.decoding.randomness.seed_files or (), as_json)
+    _tell_run(out, run, settings.model.name, settings.sampling.seed_files or (), as_json)
 
 
 def _require_config(config: Path) -> None:

@@ -23,7 +23,7 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
     FILE is the private key: only you can read it, and it belongs where releases are signed. Give FILE.pub to everybody
     who verifies releases. A policy names by the key's id who may sign.
 
-    With --seed, FILE is a part of a seed instead (decoding.randomness in a config). It is as secret as the records; its
+    With --seed, FILE is a part of a seed instead (sampling.seed_files in a config). It is as secret as the records; its
     hash, which is printed, is not.
 
     \b

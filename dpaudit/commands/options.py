@@ -1,4 +1,4 @@
-"""What several commands ask for: types of arguments, options, and sets of options."""
+"""Options that several commands share: types of arguments, options, and sets of options."""
 
 from __future__ import annotations
 
@@ -137,17 +137,8 @@ model_option = click.option(
 )
 
 
-#: Of several runs at once.
-public_model_option = click.option(
-    "--model",
-    type=NamedPath(path_type=str),
-    metavar="NAME",
-    help="Recompute what is public in the runs, all with this model.",
-)
-
-
 def private_cache_option(of: str) -> Callable[[Command], Command]:
-    """The folder that keeps embeddings, and which embeddings these are."""
+    """Return the option for a folder that keeps embeddings; `of` says of what."""
     return click.option(
         "--private-cache",
         type=NamedPath(path_type=Path, file_okay=False),
@@ -252,6 +243,17 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
 
     return spread
+
+
+def several_runs_options(command: Command) -> Command:
+    """Give a command the options of the audits of several runs: a model, tokenizers and workers."""
+    model = click.option(
+        "--model",
+        type=NamedPath(path_type=str),
+        metavar="NAME",
+        help="Recompute what is public in the runs, all with this model.",
+    )
+    return model(tokenizer_option(engine_options(command)))
 
 
 model_engine_options = partial(engine_options, models=True)

@@ -31,7 +31,6 @@ from dpaudit.commands.terminal import TERMINAL, note, print_document, print_json
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
     from dpaudit.reports.document import Document
     from dpaudit.results import AuditResult
 
@@ -256,11 +255,8 @@ def replay(
     chosen: tuple[tuple[int, int], ...],
     without: tuple[int, ...],
     command: tuple[str, ...],
-    engine: Engine | None,
-    tokenizers: tuple[Path, ...],
-    seed_files: tuple[Path, ...],
     as_json: bool,
-    **amounts: Any,
+    **asked: Any,
 ) -> None:
     """Recompute a run with its model and its data.
 
@@ -284,12 +280,8 @@ def replay(
     from dpaudit.api.audits import audit
     from dpaudit.results.shell import argument
 
-    known: dict[str, Any] = {
-        "engine": engine,
-        "tokenizers": tokenizers,
-        "seed_files": seed_files,
-        "monitor": TERMINAL,
-    }
+    amounts = {name: asked.pop(name) for name in ("steps", "left_out", "trials")}
+    known: dict[str, Any] = {**asked, "monitor": TERMINAL}
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
     if without or command:

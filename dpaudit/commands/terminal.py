@@ -1,4 +1,4 @@
-"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+"""Output of commands: its destination, progress, and closed pipes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-import select
+import stat
 import sys
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -42,35 +42,71 @@ class Session:
 
     Attributes:
         quiet: neither progress nor notes.
-        reader_left: what reads standard output went away, so what was printed is not whole.
     """
 
     quiet: bool = False
-    reader_left: bool = False
+
+
+class _Pipe(io.FileIO):
+    """A standard stream whose reader may leave: what is written after that goes nowhere.
+
+    Attributes:
+        reader_left: whether something was written that nobody reads.
+    """
+
+    def __init__(self, number: int, *, closed: bool = False) -> None:
+        """Args: the descriptor's number; whether nobody reads it from the start."""
+        super().__init__(number, "wb", closefd=False)
+        self._is_closed, self.reader_left = closed, False
+
+    def write(self, data: Any) -> int:
+        """Write bytes, and return how many there are. Raises OSError where the disk is full."""
+        try:
+            if not self._is_closed:
+                return super().write(data)
+        except BrokenPipeError:
+            self._is_closed = True
+        self.reader_left = True
+        return len(data)
 
 
 def prepare_streams() -> None:
     """Make standard streams of any encoding, or none, take all that commands say.
 
     A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
-    device's: no file that is opened later may get its number, for libraries write there unasked. Standard output stays
-    None then, by which `_output` knows that nobody reads it.
+    device's: no file that is opened later may get its number, for libraries write there unasked.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream, closed = getattr(sys, name), getattr(sys, name) is None
+        if closed or _is_pipe(stream):
+            raw = _Pipe(number if closed else stream.fileno(), closed=closed)
+            encoding = "utf-8" if closed else stream.encoding
+            setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace"))
+        elif isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # of a file that became a pipe, whose place is asked for afterwards
                 stream.reconfigure(errors="backslashreplace")
 
 
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # a stream of a test, which has no descriptor
+        return False
+
+
+def reader_left() -> bool:
+    """Return whether standard output has something that nobody read, with all of it written."""
+    sys.stdout.flush()
+    return bool(getattr(getattr(sys.stdout.buffer, "raw", None), "reader_left", False))
+
+
 def session() -> Session:
-    """The session of the command that runs; a fresh one outside of commands."""
+    """Return the session of the running command; a fresh one outside of commands."""
     context = click.get_current_context(silent=True)
     return Session() if context is None else context.find_root().ensure_object(Session)
 
@@ -86,7 +122,7 @@ def progress_bars(unit: str) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done in a second."""
+        """The number done in a second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
@@ -132,50 +168,18 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """One bar, as a function of what is done, how much of it, and the total."""
+    """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
-
-
-@contextmanager
-def _output() -> Iterator[None]:
-    """End the output, not the command, where what is printed inside has lost its reader (`| head`).
-
-    Where standard output is closed nobody reads it from the start.
-    """
-    if sys.stdout is None:
-        session().reader_left = True
-    try:
-        yield
-    except BrokenPipeError:
-        session().reader_left = True
-        discard_rest(sys.stdout)
-
-
-def discard_rest(stream: TextIO) -> None:
-    """Send what is left in the buffer of a stream that nobody reads to nowhere."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def is_closed_pipe(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that nobody reads any more."""
-    poll = select.poll()
-    poll.register(stream, select.POLLOUT)
-    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def tell(message: str) -> None:
     """Say an error or a warning on stderr; what a run says in it must not drive the terminal."""
     from dpaudit.reports.text import printable
 
-    try:
+    with suppress(OSError):  # it has no room: what a command finds stands nevertheless
         click.echo(printable(message), err=True)
-    except OSError:  # nobody reads it, or it has no room: what a command finds stands nevertheless
-        discard_rest(sys.stderr)
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
@@ -199,7 +203,7 @@ def note_in_log(message: str) -> None:
 
 
 class TerminalMonitor(Monitor):
-    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -259,7 +263,7 @@ def print_json(text: str) -> None:
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    """Return a character as JSON's escape, which is two of them beyond 16 bits."""
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
@@ -278,26 +282,15 @@ def print_document(document: Document) -> None:
     """
     from dpaudit.reports.writers import terminal
 
-    with _output():
-        terminal.print_document(document, _console(stderr=False))
+    terminal.print_document(document, _console(stderr=False))
 
 
 def print_line(text: str) -> None:
     """Print text on standard output, and a line break."""
-    with _output():
-        click.echo(text)
+    click.echo(text)
 
 
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    class PipeConsole(Console):
-        """A console that leaves a closed pipe to `_output`.
-
-        rich's own exits with 1, which is a verdict here.
-        """
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return PipeConsole(stderr=stderr)
+    return Console(stderr=stderr)

@@ -46,6 +46,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -55,7 +56,6 @@ from dpaudit.runs import (
     Record,
     Recorded,
     Sampling,
-    Stopping,
     data_digest,
 )
 from dpaudit.runs.manifest import SOFTWARE, Moved, Rows
@@ -138,7 +138,9 @@ class _Session:
     @property
     def progress(self) -> str:
         """The progress, for messages."""
-        return f"{len(self._spent)} of {self._batching.batches} texts" if self._recorder else "no token was drawn"
+        if self._recorder:
+            return f"{len(self._spent)} of {self._batching.batches} texts"
+        return "no token was drawn"
 
     def wrapped(self) -> dict[str, Any]:
         """Return the replacements of the module's names."""
@@ -183,7 +185,11 @@ class _Session:
     def _batchify(self, lst: Sequence[str], s: int, n: int) -> list[list[str]]:
         self._texts, self._size, key = list(lst), s, batching_key()
         hashed = "batches" in self._asked.mend
-        place = (lambda texts, number: _celled(key, texts, s, number)) if hashed else self._sliced
+
+        def celled(texts: list[str], number: int) -> tuple[list[list[str]], list[list[int]]]:
+            return _celled(key, texts, s, number)
+
+        place = celled if hashed else self._sliced
         batches, self._absent = place(self._texts, n)
         self._batching = Batching(
             rule="hashed-cells" if hashed else "paper-slices",
@@ -239,11 +245,11 @@ class _Session:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             mechanism=self._mechanism(vocabulary),
             batching=self._batching,
-            origins=Origins(
+            chosen_from=Origins(
                 batching="private" if given["num"] == _AUTO else "public",
                 settings="private" if given["max_toks"] == _AUTO else "public",
             ),
-            stopping=Stopping(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
+            decoding=Decoding(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
             sampling=Sampling()
             if "randomness" in mend
             else Sampling(generator="mt19937", seed=int(given["random_seed"])),
@@ -273,11 +279,9 @@ class _Session:
         if top < vocabulary:
             support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
         fields = {
-            "contribution": "raw-differences",
-            "aggregator": "mean",
-            "clip": self._clip,
+            "contribution": {"kind": "raw-differences", "clip": self._clip},
+            "aggregator": {"kind": "mean", "divisor": float(size - 1)},
             "temperature": float(self._limits["temp"]),
-            "divisor": float(size - 1),
             "support": support,
         }
         try:
@@ -350,7 +354,9 @@ class _Session:
     def _choice(self, values: Any, p: NDArray[np.float64]) -> np.int64:
         """Draw by the generator's own random numbers, or by the operating system's."""
         assert self._batch is not None
-        ids = self._support if not p[np.setdiff1d(values, self._support)].any() else np.flatnonzero(p)
+        ids = self._support
+        if p[np.setdiff1d(values, self._support)].any():
+            ids = np.flatnonzero(p)
         aggregate, temperature = self._aggregate[ids], float(self._limits["temp"])
         expected = np.exp((aggregate - aggregate.max()) / temperature)
         if np.abs(expected / expected.sum() - p[ids]).max() > _ROUNDING:

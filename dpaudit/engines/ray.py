@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -64,7 +64,7 @@ class RayEngine:
         self.models = models
 
     def require_cluster(self) -> None:
-        """Ask before anything else is done whether there is a cluster. One that answers may refuse later.
+        """Require a cluster, before anything else is done. One that answers may refuse later.
 
         Raises:
             InputError: Ray is not installed, or nobody answers at the address.
@@ -83,8 +83,8 @@ class RayEngine:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             size, needs = room(nodes, self.workers, self.models)
             make_work = partial(_of_version, dpaudit.__version__, make_worker)
-            alive: dict[_Actor, bool] = {}
-            yield from Pool(size, lambda: _Actor(ray, make_work, needs, alive), ATTEMPTS, _refusal).map(tasks)
+            start, first = partial(_Actor, ray, make_work, needs), partial(_first, ray, needs)
+            yield from Pool(size, start, first, ATTEMPTS, _refusal).map(tasks)
 
 
 def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
@@ -103,43 +103,50 @@ def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tu
 
 
 class _Actor:
-    """An actor of the cluster. Ray is not asked to restart it: its task goes to another one, which may be free."""
+    """An actor of the cluster.
 
-    def __init__(
-        self, ray: Any, make_work: MakeWork[Any, Any], needs: dict[str, int], alive: dict[_Actor, bool]
-    ) -> None:
-        """`alive` is of all actors of the same work, oldest first, and says of each whether it has found room."""
-        self._ray, self._needs, self._alive = ray, needs, alive
-        alive[self] = False
+    Ray is not asked to restart it: its task goes to another one, which may be free.
+
+    Attributes:
+        reference: of what it says next.
+        there: whether it has found room.
+    """
+
+    def __init__(self, ray: Any, make_work: MakeWork[Any, Any], needs: dict[str, int]) -> None:
+        self._ray, self.there = ray, False
         self._actor = ray.remote(**needs, max_restarts=0, max_task_retries=0)(Worker).remote(make_work)
+        self.reference = self._actor.__ray_ready__.remote()
 
-    def wait_until_there(self) -> None:
-        ready = self._actor.__ray_ready__.remote()
-        while not self._ray.wait([ready], timeout=_PATIENCE)[0]:
-            if not any(node["Alive"] for node in self._ray.nodes()):
-                problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
-                raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
-            if [*self._alive][:1] == [self] and True not in [*self._alive.values()]:  # one says it for all
-                _LOGGER.warning(
-                    "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", self._needs
-                )
-        self._get(ready)
-        self._alive[self] = True
+    def give(self, task: bytes) -> None:
+        self.reference = self._actor.answer.remote(task)
 
-    def ask(self, task: bytes) -> bytes:
-        return cast(bytes, self._get(self._actor.answer.remote(task)))
-
-    def stop(self) -> None:
-        self._alive.pop(self, None)
-        self._ray.kill(self._actor)
-
-    def _get(self, reference: Any) -> Any:
+    def answer(self) -> bytes:
         try:
-            return self._ray.get(reference)
+            said = cast(bytes, self._ray.get(self.reference))
         except self._ray.exceptions.RayError as error:
-            self.stop()  # it may only be out of reach, and go on
             cause = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
             raise WorkerDiedError(cause) from None
+        self.there = True
+        return said
+
+    def stop(self) -> None:
+        self._ray.kill(self._actor)  # it may only be out of reach, and go on
+
+
+def _first(ray: Any, needs: dict[str, int], actors: Collection[_Actor]) -> _Actor:
+    """Return one of these that says something or is dead, as soon as there is one.
+
+    Raises:
+        InputError: no machine of the cluster is alive.
+    """
+    waiting = {actor.reference: actor for actor in actors}
+    while not (done := ray.wait([*waiting], timeout=_PATIENCE)[0]):
+        if not any(node["Alive"] for node in ray.nodes()):
+            problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
+            raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
+        if not any(actor.there for actor in actors):
+            _LOGGER.warning("The Ray cluster has no room for a worker yet, which asks for %s: waiting.", needs)
+    return waiting[done[0]]
 
 
 def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
@@ -152,7 +159,11 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
 
 
 def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]:
-    """Build a worker. Raises InputError on a node with other code: its results could differ, and nobody would see."""
+    """Build a worker.
+
+    Raises:
+        InputError: the node has other code: its results could differ, and nobody would see.
+    """
     if dpaudit.__version__ != version:
         raise InputError(
             f"the Ray node {os.uname().nodename}",
@@ -239,7 +250,10 @@ def _shut_down(ray: Any) -> None:
 
 @contextmanager
 def _reached(address: str | None) -> Iterator[None]:
-    """Say in a caller's words why a cluster cannot be reached. Ray itself takes minutes to notice."""
+    """Say in a caller's words why a cluster cannot be reached.
+
+    Ray itself takes minutes to notice.
+    """
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdecimal():

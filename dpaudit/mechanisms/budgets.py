@@ -1,4 +1,4 @@
-"""Individual budgets: every context pays what it could really move, and takes part until its budget is spent.
+"""Individual budgets: every context pays for what it can move, until its budget is spent.
 
 A context whose contributions z have the range max z - min z over the support moves log-probabilities by no more than an
 interval of length eta = (max z - min z) / (s tau), whether it comes or goes. Such a draw satisfies rho-zCDP with
@@ -37,20 +37,20 @@ def zcdp_of_draw(eta: ArrayLike) -> Doubles:
     not.
 
     Args:
-        eta: [...], not negative; infinite where nothing bounds it.
+        eta: [...], not negative; infinite if nothing bounds it.
     """
     ranges = np.asarray(eta, dtype=np.float64)
     with np.errstate(all="ignore"):  # of the ranges that the other formula is for
-        narrow = _series(ranges * ranges)
+        narrow = _narrow_rho(ranges * ranges)
         if (ranges <= 1).all():
             return narrow
-        at, rho, slopes = _table()
+        at, rho, slopes = _wide_curve()
         place = np.clip(np.searchsorted(at, ranges, side="right") - 1, 0, len(at) - 1)
         wide = (rho[place] + (ranges - at[place]) * slopes[place]) * (1 + _ROOM)
     return np.where(ranges <= 1, narrow, wide)
 
 
-def _series(squares: Doubles) -> Doubles:
+def _narrow_rho(squares: Doubles) -> Doubles:
     """Return rho of squared ranges up to 1.
 
     The terms alternate and shrink, so the cut series errs upwards.
@@ -61,19 +61,19 @@ def _series(squares: Doubles) -> Doubles:
 
 
 @cache
-def _table() -> tuple[Doubles, Doubles, Doubles]:
+def _wide_curve() -> tuple[Doubles, Doubles, Doubles]:
     """Return ascending ranges from 1, the curve at them, and its chords' slopes.
 
     The last slope is the steepest there is.
     """
     octaves = (2.0**octave * (1 + np.arange(_STEPS) / _STEPS) for octave in range(_OCTAVES))
     at = np.concatenate([*octaves])
-    rho = np.array([_exactly(value) for value in at.tolist()]) * (1 + _ROOM)
-    rho[0] = max(rho[0], float(_series(np.ones(1))[0]))
+    rho = np.array([_exact_curve(value) for value in at.tolist()]) * (1 + _ROOM)
+    rho[0] = max(rho[0], float(_narrow_rho(np.ones(1))[0]))
     return at, rho, np.append(np.diff(rho) / np.diff(at), 1.0)
 
 
-def _exactly(eta: float) -> float:
+def _exact_curve(eta: float) -> float:
     """Return the curve at a range of at least 1, to the nearest float64."""
     exact = Decimal(eta)
     growth = _DIGITS.subtract(1, _DIGITS.exp(-exact))  # 1 - e^-eta

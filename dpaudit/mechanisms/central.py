@@ -1,4 +1,4 @@
-"""The central mean: of the values in the middle, so that it lies between the median and the mean of all.
+"""The central mean, of the middle values: it lies between the median and the mean of all.
 
 It is an L-statistic, T_m of docs/mathematics.md ("Central means"). Its record is a median's, with more rows.
 """

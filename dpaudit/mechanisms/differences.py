@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, blocks
+from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, Spans, blocks
 
 #: The rounding of a sum of probabilities by float32.
 _ROUNDING = 1e-4
@@ -68,12 +68,16 @@ class AnchoredDifferences(Contribution):
     @override
     def anchor_problem(self, arrays: Arrays) -> Problem | None:
         """Return why the probabilities do not add up to 1, or None."""
+        return self.anchor_problem_of_steps(arrays, Spans([len(arrays[ANCHOR])]))
+
+    @override
+    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
         with np.errstate(all="ignore"):  # whatever a corrupt record holds
-            total = float(np.exp(arrays[ANCHOR].astype(np.float64)).sum())
+            totals = spans.sums(np.exp(arrays[ANCHOR].astype(np.float64)))
         # A comparison with NaN is false. An entry of -inf is no logarithm of what a softmax gives.
-        if abs(total - 1) <= _ROUNDING and np.isfinite(arrays[ANCHOR]).all():
+        if (np.abs(totals - 1) <= _ROUNDING).all() and np.isfinite(arrays[ANCHOR]).all():
             return None
-        return Problem("mechanisms.anchor-sum", {"total": total})
+        return Problem("mechanisms.anchor-sum", {"total": float(totals[0])})
 
     @override
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
@@ -81,19 +85,23 @@ class AnchoredDifferences(Contribution):
 
         A value at -c stands for any below it, and one at c for any above.
         """
+        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
+
+    @override
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         anchor = arrays[ANCHOR].astype(np.float64)
-        wrong = sum(self._unlike(anchor, values[rows]) for rows in blocks(*values.shape))
+        wrong = sum(self._count_unlike(anchor, values[rows], spans) for rows in blocks(*values.shape))
         if not wrong:
             return None
         return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
 
-    def _unlike(self, anchor: Doubles, values: Floats) -> int:
-        """Return how many contexts' values are no clipped log-probabilities."""
+    def _count_unlike(self, anchor: Doubles, values: Floats, spans: Spans) -> int:
+        """Return how many contexts' values are no clipped log-probabilities, over all steps."""
         clip = np.asarray(self.clip).astype(values.dtype)
         with np.errstate(all="ignore"):
             probabilities = np.exp(anchor + values)
-        least = np.where(values > -clip, probabilities, 0.0).sum(axis=1)
-        most = np.where((values < clip).all(axis=1), probabilities.sum(axis=1), np.inf)
+        least = spans.sums(np.where(values > -clip, probabilities, 0.0))
+        most = np.where(spans.largest(values) < clip, spans.sums(probabilities), np.inf)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
         return int((~((least <= slack) & (most >= 1 / slack))).sum())
 
@@ -136,8 +144,17 @@ class RawDifferences(AnchoredDifferences):
         return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 
     @override
+    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
+        """Return why a logit of some steps is too large: each is looked at by itself."""
+        return self.anchor_problem(arrays)
+
+    @override
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """Return None: raw logits can differ by any amount."""
+        return None
+
+    @override
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         return None
 
 

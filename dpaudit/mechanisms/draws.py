@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 from typing_extensions import override
 
 from dpaudit.claims import ApproximateClaim, ClaimKind
@@ -14,11 +15,13 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Doubles,
-    Fields,
     FixedColumns,
     Floats,
+    Part,
     Problem,
+    ReducedSteps,
     StepArray,
+    log_probabilities,
     log_probability,
 )
 
@@ -47,11 +50,10 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
-class Draw(Fields, ABC):
+class Draw(Part):
     """The rule by which a token follows from an aggregate.
 
     Attributes:
-        name: as configs and run.json have it.
         likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. It has none of its own where noise is recorded.
         needs: what other fields of its mechanism must be, None for absent.
@@ -60,7 +62,6 @@ class Draw(Fields, ABC):
             and where that is proved.
     """
 
-    name: ClassVar[str]
     likely: ClassVar[bool] = True
     ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}
@@ -103,7 +104,7 @@ class Draw(Fields, ABC):
     def rho(self, eta: float, aggregator: Aggregator) -> float | None:
         """Return the zCDP of any number of tokens when one context comes or goes, rounded up.
 
-        It is None where each token costs.
+        It is None if each token costs.
 
         Args:
             eta: bounded range of one draw by softmax, in nats.
@@ -161,6 +162,15 @@ class Draw(Fields, ABC):
     ) -> float:
         """Return a token's log-probability, in nats, given scores [S] and further columns."""
 
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """Return the same of k steps, whose columns lie one behind another: [k], of scores [columns].
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(steps.spans) == 1
+        step = steps.one(0)
+        return np.array([self.log_probability(scores, step.token, temperature, step.fixed)])
+
 
 class Softmax(Draw):
     """A token has the probability softmax(aggregate / temperature)."""
@@ -172,3 +182,7 @@ class Softmax(Draw):
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
         return log_probability(scores, token, temperature, fixed)
+
+    @override
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        return log_probabilities(scores, steps.tokens, steps.spans, temperature, steps.log_sums)

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from dpaudit.claims import ClaimKind, ExPostClaim
@@ -43,7 +51,7 @@ class FixedColumns:
     of the aggregate, of its bounds, and of every batch less one context.
 
     Attributes:
-        log_sum: logarithm of the sum of exp(value / tau) over them; -inf where there are none.
+        log_sum: logarithm of the sum of exp(value / tau) over them; -inf if there are none.
         columns: how many they are.
         largest: the largest absolute value among them.
     """
@@ -55,6 +63,107 @@ class FixedColumns:
 
 #: No such columns.
 NO_FIXED_COLUMNS = FixedColumns()
+
+
+class Spans:
+    """Where each of k steps has its columns, in arrays that hold those of all of them one behind another.
+
+    Sums are of each step's columns by themselves: the same bits as if the step were looked at alone. Numpy adds up
+    each run of contiguous values by halves, whatever stands beside it.
+
+    Attributes:
+        lengths: [k] how many columns each step has.
+        starts, ends: [k] the first of them, and the first behind them.
+        slices: the same, as slices.
+    """
+
+    def __init__(self, lengths: Iterable[int]) -> None:
+        self.lengths = np.fromiter(lengths, dtype=np.intp)
+        self.ends = np.cumsum(self.lengths)
+        self.starts = self.ends - self.lengths
+        self.slices = [slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+        self._alike = len(self) > 1 and bool((self.lengths == self.lengths[0]).all())
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def sums(self, values: Doubles) -> Doubles:
+        """Return [..., k] of values [..., columns]."""
+        if self._alike:
+            found: Doubles = self._apart(values).sum(axis=-1)
+            return found
+        found = np.empty((*values.shape[:-1], len(self)))
+        for step, span in enumerate(self.slices):
+            values[..., span].sum(axis=-1, out=found[..., step])
+        return found
+
+    def largest(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return [..., k] the largest of each step's values [..., columns], NaN where one is.
+
+        No step may have none.
+        """
+        return self._reduced(np.maximum, values)
+
+    def smallest(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return [..., k] the smallest, likewise."""
+        return self._reduced(np.minimum, values)
+
+    def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+        alike = self._alike or len(self) == 1
+        found: NDArray[Any]
+        found = extreme.reduce(self._apart(values), -1) if alike else extreme.reduceat(values, self.starts, -1)
+        return found
+
+    def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Return [k] in how many of its columns each step is flagged, of flags [columns]."""
+        return np.fromiter((np.count_nonzero(flags[span]) for span in self.slices), np.intp, len(self))
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return [..., columns] each step's value, of [..., k], in all of its columns."""
+        if len(self) == 1:
+            return np.broadcast_to(values, (*values.shape[:-1], int(self.lengths[0])))
+        return np.repeat(values, self.lengths, axis=-1)
+
+    def totals(self, values: Doubles) -> Doubles:
+        """Return [columns] the sums of each step's values up to each of them, of [columns]."""
+        found = np.empty(len(values))
+        for span in self.slices:
+            np.cumsum(values[span], out=found[span])
+        return found
+
+    def _apart(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return [..., k, S] of steps that have S columns each."""
+        return values.reshape(*values.shape[:-1], len(self), int(self.lengths[0]))
+
+
+@dataclass(frozen=True)
+class ReducedSteps:
+    """Steps less the columns that no neighbour can move, one behind another.
+
+    Attributes:
+        arrays: [..., M] the steps' arrays in the columns that are left: those that can move, and the tokens'.
+        tokens: [k] the tokens' columns.
+        spans: which columns each step has.
+        log_sums, columns, largest: [k] of each step's other columns, as in `FixedColumns`.
+    """
+
+    arrays: Arrays
+    tokens: NDArray[np.intp]
+    spans: Spans
+    log_sums: Doubles
+    columns: NDArray[np.intp]
+    largest: Doubles
+
+    def anchored(self, aggregate: Floats) -> Floats:
+        """Return what is sampled from, [M], with aggregated contributions [M] in these columns."""
+        return with_anchor(self.arrays, aggregate)
+
+    def one(self, step: int) -> ReducedStep:
+        """Return one of the steps. Its arrays are of columns alone, or it is the only one."""
+        fixed = FixedColumns(float(self.log_sums[step]), int(self.columns[step]), float(self.largest[step]))
+        span = self.spans.slices[step]
+        arrays = self.arrays if len(self.spans) == 1 else {name: a[..., span] for name, a in self.arrays.items()}
+        return ReducedStep(arrays, int(self.tokens[step]) - span.start, fixed)
 
 
 @dataclass(frozen=True)
@@ -74,6 +183,18 @@ class ReducedStep:
     def anchored(self, aggregate: Floats) -> Floats:
         """Return the vector [M] that is sampled from, given aggregated contributions [M]."""
         return with_anchor(self.arrays, aggregate)
+
+    def alone(self, columns: int) -> ReducedSteps:
+        """Return it as the only one of some steps; it has so many columns."""
+        fixed = self.fixed
+        return ReducedSteps(
+            self.arrays,
+            np.array([self.token]),
+            Spans([columns]),
+            np.array([fixed.log_sum]),
+            np.array([fixed.columns]),
+            np.array([fixed.largest]),
+        )
 
 
 #: The name of a step's anchor, which is added to its aggregated contributions.
@@ -109,10 +230,25 @@ def log_sum_exp(values: Floats, temperature: float) -> float:
 
 def log_probability(values: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
     """Return log softmax(values / temperature) at a token, in nats, of values [S] and columns."""
-    scaled = values.astype(np.float64) / temperature
-    largest = max(float(scaled.max()), fixed.log_sum)
-    total = float(np.exp(scaled - largest).sum()) + float(np.exp(fixed.log_sum - largest))
-    return float(scaled[token]) - largest - float(np.log(total))
+    tokens, log_sums = np.array([token]), np.array([fixed.log_sum])
+    return float(log_probabilities(values, tokens, Spans([len(values)]), temperature, log_sums)[0])
+
+
+def log_probabilities(
+    values: Floats, tokens: NDArray[np.intp], spans: Spans, temperature: float, log_sums: Doubles
+) -> Doubles:
+    """Return the same of k steps, [..., k], from values [..., columns].
+
+    `tokens` are their columns, [k], and `log_sums` are of each step's further columns, [k].
+    """
+    scaled = values.astype(np.float64)
+    scaled /= temperature
+    here = scaled[..., tokens]
+    largest = np.maximum(spans.largest(scaled), log_sums)
+    scaled -= spans.spread(largest)
+    totals = spans.sums(np.exp(scaled, out=scaled)) + np.exp(log_sums - largest)
+    found: Doubles = here - largest - np.log(totals)
+    return found
 
 
 #: The largest setting: far beyond every sensible one, and no product of a few overflows float64.
@@ -155,6 +291,20 @@ def clash(field: str, given: object, allowed: str) -> PydanticCustomError:
     )
 
 
+class Part(Fields, ABC):
+    """A part of a mechanism: one of several kinds, each with settings of its own.
+
+    Attributes:
+        name: the kind, as `kind` in configs and run.json.
+    """
+
+    name: ClassVar[str]
+
+    @model_serializer(mode="wrap")
+    def _with_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.name, **written(self)}
+
+
 class StepArray(NamedTuple):
     """The recorded form of one of a step's arrays, [*rows, S].
 
@@ -192,7 +342,7 @@ class Problem:
     values: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
-class Contribution(Fields, ABC):
+class Contribution(Part):
     """One context's part of a step: a number in [-clip, clip] for every token.
 
     It is computed from that context alone. It may first subtract something public, the anchor. The
@@ -200,7 +350,6 @@ class Contribution(Fields, ABC):
     neighbours alike, and so every bound on them.
 
     Attributes:
-        name: as configs and run.json have it.
         anchored: whether there is an anchor. A step then records it, as `anchor`.
         over_support: whether rows of logits are read over the support alone, as they are with an
             anchor.
@@ -210,7 +359,6 @@ class Contribution(Fields, ABC):
             Rounding reads one context alone, so it costs nothing.
     """
 
-    name: ClassVar[str]
     anchored: ClassVar[bool] = False
     over_support: ClassVar[bool] = False
     row_numbers: ClassVar[int] = 1
@@ -294,6 +442,14 @@ class Contribution(Fields, ABC):
         """Return why a step's recorded anchor cannot be one, or None."""
         return None
 
+    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
+        """Return likewise why one of k steps' anchors cannot be one.
+
+        What has an anchor and does not say so itself is asked about one step at a time.
+        """
+        assert len(spans) == 1 or not self.anchored
+        return self.anchor_problem(arrays)
+
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """Return why a step's recorded contributions [n, S] are not clipped as declared, or None.
 
@@ -301,6 +457,14 @@ class Contribution(Fields, ABC):
         alone.
         """
         return None
+
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
+        """Return likewise why one of k steps' contributions [n, columns] are not clipped as declared.
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(spans) == 1
+        return self.clip_problem(arrays, values)
 
     def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
         """Return which recorded contributions [n, S] come from a row of equal logits: bool [n].
@@ -375,18 +539,20 @@ class Deviation(NamedTuple):
     problem: Problem | None
 
 
-class Aggregator(Fields, ABC):
+class Aggregator(Part):
     """The rule that makes one vector of a step's contributions, column by column.
 
+    A problem of dpaudit's own aggregators is one of some column by itself. So an audit asks about the columns of
+    several steps at once, and where nothing is wrong with these nothing is wrong with any of the steps
+    (`Mechanism.in_blocks`). Plug-ins are asked about one step at a time.
+
     Attributes:
-        name: as configs and run.json have it.
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
         sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
         not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
-    name: ClassVar[str]
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float64"
     sums: ClassVar[bool] = False
@@ -488,6 +654,17 @@ class Aggregator(Fields, ABC):
             temperature: the mechanism's.
         """
         return None
+
+    def losses_of_steps(
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
+        """Return the same of k steps, [contexts, k]; None where any of them has none.
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(steps.spans) == 1
+        found = self.losses(steps.one(0), contributions, contexts, temperature)
+        return None if found is None else np.asarray(found)[..., None]
 
     @abstractmethod
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:

@@ -1,4 +1,4 @@
-"""The paper's contribution: a context's logits, clipped with their maximum at the clip (section 3)."""
+"""The paper's contribution: a context's logits, with their maximum at the clip (section 3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem, Spans
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +57,12 @@ class TopClippedLogits(Contribution):
     @override
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
         """Return why a context's largest contribution is not the clip, or None."""
+        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
+
+    @override
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         clip = np.asarray(self.clip).astype(values.dtype)
-        others = int((values.max(axis=1) != clip).sum())
+        others = int((spans.largest(values) != clip).sum())
         if not others:
             return None
         found = {"wrong": others, "contexts": len(values), "clip": float(clip)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -26,8 +27,10 @@ from dpaudit.mechanisms.interfaces import (
     Positive,
     Problem,
     ReducedStep,
+    ReducedSteps,
     StepArray,
-    log_probability,
+    blocks,
+    log_probabilities,
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 
@@ -112,12 +115,28 @@ class Mean(Aggregator):
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
         """Return the losses: a context that goes takes its share of the sum along."""
+        alone = step.alone(step.arrays["aggregate"].shape[-1])
+        found = self.losses_of_steps(alone, contributions, contexts, temperature)
+        return None if found is None else found[:, 0]
+
+    @override
+    def losses_of_steps(
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
         if contributions is None:
             return None
-        aggregate = step.anchored(step.arrays["aggregate"])
-        here = log_probability(aggregate, step.token, temperature)
-        without = (aggregate - row.astype(np.float64) / self.divisor for row in contributions)
-        return np.array([here - log_probability(left, step.token, temperature) for left in without], dtype=np.float64)
+        aggregate = steps.anchored(steps.arrays["aggregate"])
+        of = partial(
+            log_probabilities,
+            tokens=steps.tokens,
+            spans=steps.spans,
+            temperature=temperature,
+            log_sums=steps.log_sums,
+        )
+        here, losses = of(aggregate), np.empty((len(contributions), len(steps.spans)))
+        for rows in blocks(len(contributions), 8 * len(aggregate)):
+            losses[rows] = here - of(aggregate - contributions[rows].astype(np.float64) / self.divisor)
+        return losses
 
     @override
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
@@ -175,7 +194,9 @@ def mean_sensitivity(change: ContextChange, divisor_kind: DivisorKind = "fixed")
         raise ValueError(f"divisor_kind must be fixed or actual, not {divisor_kind!r}")
     multiple = change.half_steps if divisor_kind == "fixed" else 2 * change.contexts
     each = "2c/s" if multiple == 2 * change.contexts else "c/s"
-    divisor = "fixed divisor s" if divisor_kind == "fixed" else "divisor the number of contexts, at least s"
+    divisor = "divisor the number of contexts, at least s"
+    if divisor_kind == "fixed":
+        divisor = "fixed divisor s"
     contexts = f", {change.contexts} contexts" if change.contexts > 1 else ""
     return MeanSensitivity(multiple, f"{divisor}, {change.relation}: {each} per context{contexts}")
 

@@ -1,24 +1,17 @@
-"""One step's mechanism: contributions are aggregated, and a token is drawn, by softmax unless another way is named."""
+"""The mechanism of one step: contributions are aggregated, and a token is drawn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    GetJsonSchemaHandler,
-    SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
@@ -36,9 +29,12 @@ from dpaudit.mechanisms.interfaces import (
     Fields,
     FixedColumns,
     Floats,
+    Part,
     Positive,
     Problem,
     ReducedStep,
+    ReducedSteps,
+    Spans,
     StepArray,
     clash,
     log_sum_exp,
@@ -50,23 +46,16 @@ from dpaudit.mechanisms.median import Median
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.plugins import MECHANISMS, PlugIn, Registry, plug_in
 
-_Part: TypeAlias = Contribution | Aggregator | Draw
 
-
-def _objection(kind: type[_Part]) -> str:
-    """Return why a plug-in's part of a mechanism cannot be used, or ""."""
-    others = [known for known in _PARTS.values() if not issubclass(kind, known.kind)]
-    theirs = [name for known in others for each in known.own.values() for name in each.model_fields]
-    taken = {*Mechanism.model_fields, *theirs}
-    if shared := sorted(taken & kind.model_fields.keys()):
-        return f"its fields {', '.join(shared)} are those of other parts of a mechanism."
+def _objection(kind: type[Part]) -> str:
+    """Return why a plug-in's part of a mechanism cannot be used; empty where it can."""
     excused = getattr(kind, "not_applicable", {}).keys() - _EXCUSED
     if excused:
         return f"it switches off checks: {', '.join(sorted(excused))}."
     return ""
 
 
-#: All contributions, aggregators and draws, by their names in configs and run.json.
+#: Every contribution, aggregator and draw there is, by its kind.
 CONTRIBUTIONS: Registry[Contribution] = Registry(
     MECHANISMS,
     Contribution,
@@ -77,12 +66,61 @@ AGGREGATORS: Registry[Aggregator] = Registry(
     MECHANISMS, Aggregator, {kind.name: kind for kind in (Median, Mean, Central)}, _objection
 )
 DRAWS: Registry[Draw] = Registry(MECHANISMS, Draw, {Softmax.name: Softmax}, _objection)
-_PARTS: dict[str, Registry[Any]] = {"contribution": CONTRIBUTIONS, "aggregator": AGGREGATORS, "draw": DRAWS}
 #: Checks that mechanisms may declare inapplicable. Plug-ins cannot excuse their runs from others.
 _EXCUSED = {
     *(check for kind in (Median, Mean, Central, Aggregator, Draw) for check in kind.not_applicable),
     *NO_EX_POST_COST,
 }
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotation of a part of a mechanism: its `kind` names the class that has its other fields.
+
+    Attributes:
+        kinds: all classes that it may be of.
+    """
+
+    kinds: Registry[Any]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(Part.model_dump)
+        return core_schema.no_info_plain_validator_function(self.read, serialization=written)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"oneOf": [self._described(kind) for kind in self.kinds.values()]}
+
+    def read(self, given: object) -> Part:
+        """Return the part that settings describe.
+
+        Raises:
+            PydanticCustomError: they are no mapping, or name no kind that there is.
+            ValidationError: a field is not one of that kind.
+        """
+        if isinstance(given, Part) and isinstance(given, self.kinds.kind):
+            return given
+        if not isinstance(given, Mapping):
+            raise PydanticCustomError("model_type", "Input should be a mapping with a kind")
+        fields = dict(given)
+        kind = fields.pop("kind", None)
+        if not isinstance(kind, str) or kind not in self.kinds:
+            raise clash("kind", kind, " or ".join(map(repr, self.kinds)))
+        # JSON and YAML have lists where settings have tuples.
+        read = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        part: Part = self.kinds[kind].model_validate(read)
+        return part
+
+    @property
+    def field_names(self) -> list[str]:
+        """The fields that a part may have, of all kinds."""
+        return list(dict.fromkeys(["kind", *(name for kind in self.kinds.values() for name in kind.model_fields)]))
+
+    @staticmethod
+    def _described(kind: type[Part]) -> JsonSchemaValue:
+        schema = kind.model_json_schema()
+        fields = {"kind": {"const": kind.name}, **schema.get("properties", {})}
+        return schema | {"properties": fields, "required": ["kind", *schema.get("required", [])]}
+
 
 #: The largest support, so that a hostile manifest cannot make the reader allocate at will.
 MAX_VOCABULARY = 1 << 22
@@ -131,11 +169,6 @@ class Support(Fields):
             raise clash("limit", self.limit, "at least size, beside a margin")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_a_limit_that_is_not_given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "limit"}
-
     def most(self, vocabulary: int) -> int:
         """Return the largest number of tokens that a step can have."""
         if self.size is None:
@@ -148,7 +181,7 @@ class Support(Fields):
         """Return the ids of a step's tokens, ascending: int32 [S]; None for the whole vocabulary.
 
         Args:
-            public: logits [V] of a public prompt, -inf where decoding rules forbid a token.
+            public: logits [V] of a public prompt, -inf if decoding rules forbid a token.
             ruled: whether there are such rules.
         """
         if self.size is None:
@@ -193,43 +226,8 @@ class PublicPart(NamedTuple):
     anchor: Floats | None = None
 
 
-def _chosen(part: str, given: object) -> type[_Part]:
-    """Return the class that settings choose for a part.
-
-    Raises:
-        PydanticCustomError: there is none of that name.
-    """
-    if isinstance(given, Contribution | Aggregator | Draw):
-        return type(given)
-    known = _PARTS[part]
-    if not isinstance(given, str) or given not in known:
-        raise clash(part, given, " or ".join(map(repr, known)))
-    return known[given]
-
-
-def _is_spare(name: str, given: object, chosen: Mapping[str, type[_Part]]) -> bool:
-    """Return whether a null field that no chosen part has belongs to another part.
-
-    Raises:
-        ValidationError: no part has such a field.
-        PydanticCustomError: it has a value.
-    """
-    owners = [(part, kind) for part, known in _PARTS.items() for kind in known.values() if name in kind.model_fields]
-    if not owners:
-        first = InitErrorDetails(type="extra_forbidden", loc=(str(name),), input=given)
-        raise ValidationError.from_exception_data("Mechanism", [first])
-    others = [(part, kind) for part, kind in owners if part in chosen]
-    for part, kind in others:
-        if given is not None:
-            raise clash(name, given, f"null: {name} is for {part} {kind.name}, and this is {chosen[part].name}")
-    return bool(others)
-
-
 class Mechanism(Fields):
     """The way a token is drawn from a batch, as a config asks for it and run.json declares it.
-
-    Written flat: the names of contribution, aggregator and draw, their own fields beside them, and
-    the rest. The default draw, softmax, is not written.
 
     Attributes:
         contribution: what one context gives.
@@ -238,37 +236,16 @@ class Mechanism(Fields):
         temperature: what the aggregate is divided by; 1 where a draw has none.
         support: the tokens that are sampled from.
         budget: the most that one context may spend in a run, in nats of zCDP's rho, or one user's
-            contexts together; before a draw that it cannot afford a context is left out. None where
+            contexts together; before a draw that it cannot afford a context is left out. None if
             all take part in every draw.
     """
 
-    contribution: SerializeAsAny[Contribution]
-    aggregator: SerializeAsAny[Aggregator]
-    draw: SerializeAsAny[Draw] = Softmax()
+    contribution: Annotated[Contribution, OneOf(CONTRIBUTIONS)]
+    aggregator: Annotated[Aggregator, OneOf(AGGREGATORS)]
+    draw: Annotated[Draw, OneOf(DRAWS)] = Softmax()
     temperature: Positive
     support: Support = Support()
     budget: Positive | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_flat_fields(cls, value: Any) -> Any:
-        """Give contribution and aggregator the fields that are theirs."""
-        if not isinstance(value, Mapping):
-            return value
-        rest = {"contribution": next(iter(CONTRIBUTIONS)), **value}
-        chosen = {part: _chosen(part, rest[part]) for part in _PARTS if part in rest}
-        own = {name for kind in chosen.values() for name in kind.model_fields}
-        for name in [name for name in value if name not in own and name not in cls.model_fields]:
-            if _is_spare(name, value[name], chosen):
-                del rest[name]
-        for part, kind in chosen.items():
-            if isinstance(rest[part], Fields):
-                continue
-            given = {name: rest.pop(name) for name in kind.model_fields if name in rest}
-            # JSON and YAML have lists where settings have tuples, and null is as good as absent.
-            read = {name: tuple(field) if isinstance(field, list) else field for name, field in given.items()}
-            rest[part] = kind.model_validate({name: field for name, field in read.items() if field is not None})
-        return rest
 
     @model_validator(mode="after")
     def _anchors_round_less_than_is_allowed_for(self) -> Mechanism:
@@ -276,7 +253,7 @@ class Mechanism(Fields):
         least = LEAST_RANGE * (1 + 1 / self.temperature)
         if self.contribution.anchored and eta is not None and eta < least:
             allowed = f"so large that a draw's bounded range, {eta:.3g}, is at least {least:.3g}, or rounding counts"
-            raise clash("clip", self.clip, allowed)
+            raise clash("contribution.clip", self.clip, allowed)
         return self
 
     @model_validator(mode="after")
@@ -288,61 +265,18 @@ class Mechanism(Fields):
 
     @model_validator(mode="after")
     def _has_what_its_draw_needs(self) -> Mechanism:
-        given = self.model_dump() if self.draw.needs else {}
-        for field, needed in self.draw.needs.items():
-            if (found := given.get(field)) != needed:
-                wanted = "null" if needed is None else needed
-                raise clash(field, found, f"{wanted} with the draw {self.draw.name}")
-        return self
-
-    @model_serializer
-    def _flat_fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "contribution": self.contribution.name,
-            "aggregator": self.aggregator.name,
-            **self.contribution.model_dump(),
+        found = {
+            "contribution.kind": self.contribution.name,
+            "contribution.grid": self.contribution.grid,
+            "aggregator.kind": self.aggregator.name,
             "temperature": self.temperature,
-            **self.aggregator.model_dump(),
+            "budget": self.budget,
         }
-        if not isinstance(self.draw, Softmax):
-            fields |= {"draw": self.draw.name, **self.draw.model_dump()}
-        fields["support"] = self.support.model_dump()
-        if self.budget is not None:
-            fields["budget"] = self.budget
-        return fields
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe the flat form: a field that belongs to another part may be null."""
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        flat: dict[str, Any] = {
-            name: field for name, field in schema.get("properties", {}).items() if name not in _PARTS
-        }
-        rules = []
-        for part, known in _PARTS.items():
-            flat[part] = {"enum": list(known)}
-            own = {name: kind.model_json_schema()["properties"] for name, kind in known.items() if kind.model_fields}
-            for fields in own.values():
-                for field, described in fields.items():
-                    flat[field] = described
-                    if "anyOf" not in described:
-                        flat[field] = {"anyOf": [described, {"type": "null"}]}
-            for name, kind in known.items():
-                needed = [field for field, info in kind.model_fields.items() if info.is_required()]
-                others = {field for fields in own.values() for field in fields} - set(kind.model_fields)
-                # Strict validators want a property of each required field, beside `required`.
-                there: dict[str, Any] = dict.fromkeys(sorted(needed), True)
-                absent = {field: {"type": "null"} for field in sorted(others)}
-                then = {"required": sorted(needed), "properties": there | absent}
-                rules.append({"if": {"properties": {part: {"const": name}}, "required": [part]}, "then": then})
-        required = ["aggregator", "temperature"]
-        return schema | {"properties": flat, "required": required, "allOf": rules}
-
-    @classmethod
-    def flat_names(cls) -> list[str]:
-        """Return the names of all fields in the flat form."""
-        parts: list[type[_Part]] = [kind for known in _PARTS.values() for kind in known.values()]
-        return list(dict.fromkeys([*cls.model_fields, *(name for kind in parts for name in kind.model_fields)]))
+        for field, needed in self.draw.needs.items():
+            if found[field] != needed:
+                allowed = f"{'null' if needed is None else needed} with the draw {self.draw.name}"
+                raise clash(field, found[field], allowed)
+        return self
 
     @property
     def clip(self) -> float:
@@ -362,20 +296,31 @@ class Mechanism(Fields):
     @property
     def plug_ins(self) -> tuple[PlugIn, ...]:
         """The plug-ins that its parts came by; none for a part of dpaudit's core."""
-        names = [
-            getattr(self, part).name for part, known in _PARTS.items() if getattr(self, part).name not in known.own
-        ]
+        names = [part.name for known, part in self._parts if part.name not in known.own]
         found = [plug_in(MECHANISMS, name) for name in names]
         return tuple(each for each in found if each is not None)
 
     def require_unclaimed(self) -> None:
         """Raise InputError if another package has the name of a part that is dpaudit's own."""
-        for part, known in _PARTS.items():
-            known.require_unclaimed(getattr(self, part).name)
+        for known, part in self._parts:
+            known.require_unclaimed(part.name)
+
+    @property
+    def _parts(self) -> tuple[tuple[Registry[Any], Part], ...]:
+        return (CONTRIBUTIONS, self.contribution), (AGGREGATORS, self.aggregator), (DRAWS, self.draw)
 
     def inapplicable_reason(self, check: str) -> str:
         """Return why a check does not apply, as a code of the catalogue, or ""."""
         return self.draw.not_applicable.get(check) or self.aggregator.not_applicable.get(check, "")
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether several steps may be looked at together, as one step of all their columns.
+
+        What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on the step before.
+        """
+        own = (part.name in known.own for known, part in self._parts)
+        return self.budget is None and all(own)
 
     @property
     def over_support(self) -> bool:
@@ -420,6 +365,10 @@ class Mechanism(Fields):
         Further columns are part of the sum.
         """
         return self.draw.log_probability(scores, token, self.temperature, fixed)
+
+    def log_probabilities(self, steps: ReducedSteps) -> Doubles:
+        """Return the same of reduced steps, [k], by their own records."""
+        return self.draw.log_probabilities(self.aggregate(steps.arrays), steps, self.temperature)
 
     def box(self, arrays: Arrays, change: ContextChange) -> Box:
         """Return bounds on the aggregates of all neighbours.
@@ -491,7 +440,7 @@ class Mechanism(Fields):
         Args:
             contributions: [n, S] of all of them.
             spent: [n], before the draw, in nats of rho.
-            budgets: [n], of each of them; None where each has the mechanism's.
+            budgets: [n], of each of them; None if each has the mechanism's.
         """
         assert self.budget is not None, "without budgets every context takes part"
         after = charged(spent, self.costs(contributions))
@@ -516,24 +465,36 @@ class Mechanism(Fields):
         Raises:
             ValueError: the token is not among them.
         """
+        aggregate = self.aggregate(arrays) if aggregate is None else aggregate
+        if not 0 <= token < len(aggregate):
+            raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
+        return self.reduced_steps(arrays, np.array([token]), Spans([len(aggregate)]), aggregate).one(0)
+
+    def reduced_steps(self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats) -> ReducedSteps:
+        """Return the same of k steps: arrays [..., columns], tokens' columns [k]."""
         with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
-            aggregate = self.aggregate(arrays) if aggregate is None else aggregate
             movable = self.aggregator.movable(arrays)
-            if not 0 <= token < len(aggregate):
-                raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
             if movable is None:
-                return ReducedStep(arrays, token)
+                nothing = np.zeros(len(spans))
+                return ReducedSteps(
+                    arrays, tokens, spans, np.full(len(spans), -np.inf), nothing.astype(np.intp), nothing
+                )
             kept = movable.copy()
-            kept[token] = True
-            columns = np.flatnonzero(kept)
-            values = aggregate.take(np.flatnonzero(~kept))
-            largest = float(max(-values.min(), values.max())) if len(values) else 0.0
-            fixed = FixedColumns(log_sum_exp(values, self.temperature), len(values), largest)
-            reduced = dict(arrays)
+            kept[tokens] = True
+            columns, fixed = np.flatnonzero(kept), aggregate.take(np.flatnonzero(~kept))
+            left = Spans(spans.counts(kept))
+            others = Spans(spans.lengths - left.lengths)
+            values = [fixed[span] for span in others.slices]
+            largest = [float(max(-each.min(), each.max())) if len(each) else 0.0 for each in values]
             beside = {name for name, array in self.draw.arrays().items() if not array.columns}
-            for name in arrays.keys() - beside:
-                reduced[name] = arrays[name].take(columns, axis=-1)
-            return ReducedStep(reduced, int(np.searchsorted(columns, token)), fixed)
+            return ReducedSteps(
+                {name: array if name in beside else array.take(columns, axis=-1) for name, array in arrays.items()},
+                np.searchsorted(columns, tokens),
+                left,
+                np.array([log_sum_exp(each, self.temperature) for each in values]),
+                others.lengths,
+                np.array(largest),
+            )
 
     def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
         """Return every context's log p(token) - log p(token without the context), in nats.
@@ -543,6 +504,12 @@ class Mechanism(Fields):
         if self.draw.ex_post:
             return self.aggregator.losses(step, contributions, contexts, self.temperature)
         return None
+
+    def losses_of_steps(self, steps: ReducedSteps, contributions: Floats | None, contexts: int) -> Doubles | None:
+        """Return the same of k steps, [contexts, k]; None where the record of any has none."""
+        if not self.draw.ex_post:
+            return None
+        return self.aggregator.losses_of_steps(steps, contributions, contexts, self.temperature)
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
         """Return the vector [S] to sample from after a context with contributions [S] joins.

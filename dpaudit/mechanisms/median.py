@@ -21,10 +21,11 @@ from dpaudit.mechanisms.interfaces import (
     Problem,
     Recomputed,
     ReducedStep,
+    ReducedSteps,
     StepArray,
     blocks,
     largest_absolute,
-    log_probability,
+    log_probabilities,
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
@@ -134,27 +135,35 @@ class Median(Aggregator):
         side says (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they
         bound no other.
         """
-        central, holders = step.arrays["central"], _holders(step.arrays)
+        found = self.losses_of_steps(step.alone(step.arrays["central"].shape[-1]), None, contexts, temperature)
+        return None if found is None else found[:, 0]
+
+    @override
+    def losses_of_steps(
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
+    ) -> Doubles | None:
+        central, holders, number = steps.arrays["central"], _holders(steps.arrays), len(steps.spans)
         if not contexts:
-            return np.zeros(0)
+            return np.zeros((0, number))
         if (holders >= contexts).any():
             return None  # record.sides objects
-        sides, token, fixed = step.arrays["sides"], step.token, step.fixed
-        without_lower, without_upper = step.anchored(self._of(central[1:])), step.anchored(self._of(central[:-1]))
-        largest = max(float(without_lower.max()) / temperature, fixed.log_sum)
-        base = np.exp(without_upper.astype(np.float64) / temperature - largest)
-        gain = np.exp(without_lower.astype(np.float64) / temperature - largest) - base  # never negative
-        rest = float(np.exp(fixed.log_sum - largest))
-        sums = rest + base.sum() + _sums_of_bits(sides, gain)[:contexts]
-        below = np.unpackbits(sides[:, token], count=contexts).view(np.bool_)
-        at_token = np.where(below, without_lower[token], without_upper[token]).astype(np.float64)
+        sides, tokens, spans, fixed = steps.arrays["sides"], steps.tokens, steps.spans, steps.log_sums
+        without_lower, without_upper = steps.anchored(self._of(central[1:])), steps.anchored(self._of(central[:-1]))
+        largest = np.maximum(spans.largest(without_lower).astype(np.float64) / temperature, fixed)
+        shift, of_step = spans.spread(largest), spans.spread(np.arange(number))
+        base = np.exp(without_upper.astype(np.float64) / temperature - shift)
+        gain = np.exp(without_lower.astype(np.float64) / temperature - shift) - base  # never negative
+        sums = np.exp(fixed - largest) + spans.sums(base) + _sums_of_bits(sides, gain, of_step, number)[:contexts]
+        below = np.unpackbits(sides[:, tokens], axis=0, count=contexts).view(np.bool_)
+        at_token = np.where(below, without_lower[tokens], without_upper[tokens]).astype(np.float64)
         for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
-            without_holder = step.anchored(self._of(np.delete(central, row, axis=0)))
-            held = np.exp(without_holder.astype(np.float64) / temperature - largest) - base
-            sums += np.bincount(holder, weights=held, minlength=contexts)
-            at_token[holder[token]] = without_holder[token]
+            without_holder = steps.anchored(self._of(np.delete(central, row, axis=0)))
+            held = np.exp(without_holder.astype(np.float64) / temperature - shift) - base
+            place = holder.astype(np.intp) + of_step * contexts
+            sums += np.bincount(place, weights=held, minlength=number * contexts).reshape(number, contexts).T
+            at_token[holder[tokens], np.arange(number)] = without_holder[tokens]
         without: Doubles = at_token / temperature - largest - np.log(sums)
-        return log_probability(step.anchored(self._of(central)), token, temperature, fixed) - without
+        return log_probabilities(steps.anchored(self._of(central)), tokens, spans, temperature, fixed) - without
 
     @override
     def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
@@ -268,16 +277,25 @@ def _holders(arrays: Arrays) -> NDArray[np.integer]:
     return np.zeros((0, arrays["central"].shape[1]), dtype=np.uint32)
 
 
-def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles) -> Doubles:
-    """Return for each bit row of packed [r, S] the sum of the weights [S] at its set bits: [8 r].
+def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles, of_step: NDArray[np.intp], number: int) -> Doubles:
+    """Return for each bit row of packed [r, columns] the sum of each step's weights at its set bits.
 
-    The sums are float64. Weights are gathered by the bytes' values first, so that eight rows take
-    one pass and no bit is unpacked. The sums do not go through BLAS, whose results may depend on
-    the number of its threads.
+    Weights [columns] are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked.
+    The sums do not go through BLAS, whose results may depend on the number of its threads.
+
+    Args:
+        packed: uint8 [r, columns].
+        weights: float64 [columns].
+        of_step: [columns] the step of each column.
+        number: of steps.
+
+    Returns:
+        float64 [8 r, number].
     """
-    by_value = np.array([np.bincount(row, weights=weights, minlength=256) for row in packed])
-    sums: Doubles = np.einsum("rv,vb->rb", by_value.reshape(-1, 256), _BITS)
-    return sums.reshape(-1)
+    of_bytes = of_step * 256
+    by_value = [np.bincount(of_bytes + row, weights=weights, minlength=number * 256) for row in packed]
+    sums: Doubles = np.einsum("rsv,vb->rbs", np.reshape(by_value, (-1, number, 256)), _BITS)
+    return sums.reshape(-1, number)
 
 
 def _sides_fit(central: Floats, sides: NDArray[np.uint8], holders: NDArray[np.integer], contributions: Floats) -> bool:

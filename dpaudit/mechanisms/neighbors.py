@@ -1,4 +1,4 @@
-"""From privacy unit and relation to contexts: how one unit's difference changes a run."""
+"""The change of contexts for one unit's difference: privacy unit and relation, translated."""
 
 from __future__ import annotations
 

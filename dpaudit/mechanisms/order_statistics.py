@@ -182,9 +182,9 @@ def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], ND
     if n % 2 == 0:
         below, holder = values <= central[middle - 1], None
     else:
-        below, holder = _ranked(values, central[middle], moves)
+        below, holder = _rank_at_median(values, central[middle], moves)
         holder = np.where(moves, holder, np.uint32(0))
-    packed = _packed(below)
+    packed = _pack_bits(below)
     packed *= moves.view(np.uint8)
     return packed, holder
 
@@ -211,7 +211,7 @@ def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.
     below, holders = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
     below[ranked[:first], columns] = True
     holders[:, columns] = ranked[first : first + held]
-    return _packed(below), holders
+    return _pack_bits(below), holders
 
 
 def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -227,7 +227,7 @@ def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Ten
         rank = tied.cumsum(dim=0, dtype=torch.int32)
         below |= tied & (rank <= wanted)
         holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0) * moves
-    return _packed_on_device(below & moves), holder
+    return _pack_bits_on_device(below & moves), holder
 
 
 def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[Tensor, Tensor]:
@@ -239,10 +239,10 @@ def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[T
     # Devices may order -0.0 before 0.0, which are equal to numpy; the sum is 0.0 for both.
     ranked = torch.argsort(values + 0.0, dim=0, stable=True)
     below = torch.zeros_like(values, dtype=torch.bool).scatter_(0, ranked[:first], True)
-    return _packed_on_device(below & moves), ranked[first : first + held] * moves
+    return _pack_bits_on_device(below & moves), ranked[first : first + held] * moves
 
 
-def _packed_on_device(flags: Tensor) -> Tensor:
+def _pack_bits_on_device(flags: Tensor) -> Tensor:
     import torch
 
     n, columns = flags.shape
@@ -252,7 +252,7 @@ def _packed_on_device(flags: Tensor) -> Tensor:
     return (bits.view(-1, 8, columns) * weights).sum(dim=1, dtype=torch.uint8)
 
 
-def _ranked(
+def _rank_at_median(
     values: Floats, median: Floats, moves: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.unsignedinteger]]:
     """Return which values [n, S] rank below the median [S], and which one is it, for odd n.
@@ -273,7 +273,7 @@ def _ranked(
     return below, holder
 
 
-def _packed(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return `numpy.packbits(flags, axis=0)`, in less time: it sums whole rows."""
     n, size = flags.shape
     rows = -(-n // 8)

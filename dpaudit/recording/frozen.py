@@ -58,5 +58,9 @@ class Frozen:
 def batching_key() -> bytes:
     """Return a new secret key for batches, or the released run's if outputs are frozen."""
     frozen = Frozen.asked()
-    recorded = None if frozen is None else RunReader(frozen.released).manifest.batching.key
-    return secrets.token_bytes(KEY_BYTES) if recorded is None else bytes.fromhex(recorded)
+    recorded = None
+    if frozen is not None:
+        recorded = RunReader(frozen.released).manifest.batching.key
+    if recorded is None:
+        return secrets.token_bytes(KEY_BYTES)
+    return bytes.fromhex(recorded)

@@ -53,7 +53,7 @@ def called_again(manifest: Manifest, out: Location) -> list[str]:
         return []
     numbers = {}
     if "lengths" in recorded.mended:
-        numbers = {"texts": manifest.batches, "max_tokens": manifest.stopping.max_tokens}
+        numbers = {"texts": manifest.batches, "max_tokens": manifest.decoding.max_tokens}
     claim: Literal["asked", "spent"] = "spent" if manifest.claim_stated == "afterwards" else "asked"
     trained = manifest.model.trained_on_records
     return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(name)

@@ -116,7 +116,7 @@ def _by_digest(keyed: KeyedHash, records: Iterable[str]) -> list[tuple[str, str]
     return sorted((keyed.digest("", record), record) for record in distinct)
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole_number(name: str, value: Any) -> int:
     """Return a whole number of any type.
 
     Other values may be private, and are not repeated.
@@ -202,7 +202,9 @@ class Recorder:
             BatchExistsError: it is whole already.
             ValueError: the manifest has no such batch, or one of the numbers is none.
         """
-        header = BatchHeader(id=_whole("number", number), contexts=_whole("contexts", contexts), label=label)
+        header = BatchHeader(
+            id=_whole_number("number", number), contexts=_whole_number("contexts", contexts), label=label
+        )
         with self._writer.batch(header) as writer:
             frozen = None if self._frozen is None else self._frozen.get(number, ())
             source: RandomBytes = OsEntropy()
@@ -278,7 +280,7 @@ class RecordedBatch:
         self._steps = 0
 
     def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
-        """Draw a token with the operating system's randomness, or the run's committed seed, and record the step.
+        """Draw a token by the operating system or the committed seed, and record the step.
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
@@ -291,9 +293,9 @@ class RecordedBatch:
         """
         if self._manifest.mechanism.draw.arrays():
             raise self._refused(f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step")
-        given = self._given(contexts, aggregate, support, anchor)
+        given = self._check_step(contexts, aggregate, support, anchor)
         if self._frozen is not None:
-            return self._go_on(given, self._frozen)
+            return self._continue_frozen(given, self._frozen)
         drawn = sample(given.sampled, self._manifest.mechanism.temperature, self._source)
         return self._write(given, int(given.ids[drawn.index]), drawn.log_probability)
 
@@ -324,9 +326,9 @@ class RecordedBatch:
         Raises:
             ValueError: as `draw`.
         """
-        given = self._given(contexts, aggregate, support, anchor, drawn)
+        given = self._check_step(contexts, aggregate, support, anchor, drawn)
         try:
-            number, logarithm = _whole("token", token), float(log_probability)
+            number, logarithm = _whole_number("token", token), float(log_probability)
         except (TypeError, ValueError):
             kinds = f"{type(token).__name__} and {type(log_probability).__name__}"
             raise self._refused(
@@ -334,7 +336,7 @@ class RecordedBatch:
             ) from None
         if self._frozen is not None:
             here = self._log_probability(given, number)
-            return self._go_on(given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED))
+            return self._continue_frozen(given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED))
         if not -math.inf < logarithm <= _ROUNDED_ONE:
             raise self._refused(f"log_probability is {logarithm}, which is no logarithm of a probability")
         if number not in given.ids:
@@ -342,7 +344,10 @@ class RecordedBatch:
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
-        """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""
+        """End a text whose batch continues with another (`Decoding.tokens_per_batch`).
+
+        `text` is as for `finish`.
+        """
         self._writer.end_text(text=self._text(text), stop=self._reason())
         self.tokens, self.stop = [], None
 
@@ -353,24 +358,24 @@ class RecordedBatch:
             text: what is released. None takes the tokens as the run's tokenizer decodes them.
 
         Raises:
-            ValueError: the text does not end here by the manifest's `stopping`.
+            ValueError: the text does not end here by the manifest's `decoding`.
         """
         self._writer.finish(text=self._text(text), stop=self._reason())
 
     def _reason(self) -> StopReason:
         if self.stop is None:
-            most = self._manifest.stopping.max_tokens
+            most = self._manifest.decoding.max_tokens
             raise self._refused(f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence")
         return self.stop
 
     def _text(self, text: str | None) -> str | None:
         if text is not None or self._tokenizer is None:
             return text
-        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
+        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.decoding.sequences), special=False)
 
-    def _given(
+    def _check_step(
         self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
-    ) -> _Given:
+    ) -> _CheckedStep:
         """Check and return the parts of a step."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
@@ -406,9 +411,9 @@ class RecordedBatch:
         own = mechanism.aggregate(arrays)
         # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
-        return _Given(ids, values, arrays, own if same else theirs)
+        return _CheckedStep(ids, values, arrays, own if same else theirs)
 
-    def _go_on(self, given: _Given, released: Sequence[int], *, as_said: bool = True) -> int:
+    def _continue_frozen(self, given: _CheckedStep, released: Sequence[int], *, as_said: bool = True) -> int:
         """Continue with the released token, whether or not it could be drawn here.
 
         Its log-probability is NaN if the mechanism gives the script's own token another one than
@@ -417,14 +422,17 @@ class RecordedBatch:
         if self._steps >= len(released):
             raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
         token = released[self._steps]
-        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+        logarithm = self._log_probability(given, token) if as_said else math.nan
+        return self._write(given, token, logarithm)
 
-    def _log_probability(self, given: _Given, token: int) -> float:
+    def _log_probability(self, given: _CheckedStep, token: int) -> float:
         """Return a token's log-probability by the mechanism; -inf if it could not be drawn."""
         found = np.flatnonzero(given.ids == token)
-        return self._manifest.mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
+        if len(found):
+            return self._manifest.mechanism.log_probability(given.sampled, int(found[0]))
+        return -math.inf
 
-    def _write(self, given: _Given, token: int, log_probability: float) -> int:
+    def _write(self, given: _CheckedStep, token: int, log_probability: float) -> int:
         self._writer.write(
             Step(
                 token=token,
@@ -440,7 +448,7 @@ class RecordedBatch:
             self._accountant.charge(self._header.id, self._manifest.mechanism.reduced(given.arrays, index))
         self.tokens.append(token)
         self._steps += 1
-        self.stop = self._manifest.stopping.reason(self.tokens, self._steps)
+        self.stop = self._manifest.decoding.reason(self.tokens, self._steps)
         return token
 
     def _support(self, support: Any) -> NDArray[np.int64]:
@@ -488,7 +496,7 @@ _ROUNDED = {"rel_tol": FLOAT64_ROUNDING, "abs_tol": FLOAT64_ROUNDING}
 
 
 @dataclass(frozen=True)
-class _Given:
+class _CheckedStep:
     """One step: token ids [S], contributions [n, S], record, and the vector [S] to sample from."""
 
     ids: NDArray[np.int64]

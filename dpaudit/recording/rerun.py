@@ -86,7 +86,7 @@ def rerun(
             neighbour.parent.mkdir()
             write_without_row(data, row, neighbour)
         note("Running the script again on the same data")
-        same = _again(released, script, folder / "same", data)
+        same = _rerun_unchanged(released, script, folder / "same", data)
         if same.manifest.batching.key != released.manifest.batching.key:
             remedy = "Take it from dpaudit.recording.hashed_records, or from batching_key there."
             raise InputError(script.arguments[0], "it hashes records under a key of its own.", remedy)
@@ -96,11 +96,11 @@ def rerun(
         found = []
         for row, neighbour in neighbours.items():
             note(f"Running the script again without record {row}")
-            found.append(_without(released, script, row, folder / str(row), data, neighbour, unstable))
+            found.append(_rerun_without(released, script, row, folder / str(row), data, neighbour, unstable))
     return tuple(found)
 
 
-def _again(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
+def _rerun_unchanged(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
     code = script.run(released, out, data, data)
     if code:
         raise InputError(script.arguments[0], f"it ended with exit code {code}.", "Give the command that made the run.")
@@ -111,7 +111,7 @@ def _again(released: RunReader, script: Script, out: Path, data: Path) -> RunRea
         raise InputError(script.arguments[0], "it recorded nothing.", remedy) from None
 
 
-def _without(
+def _rerun_without(
     released: RunReader,
     script: Script,
     row: int,
@@ -124,7 +124,7 @@ def _without(
     try:
         left = RunReader(out)
     except InputError:
-        return Rerun(row, unstable=None, differences=(_ended(code),))
+        return Rerun(row, unstable=None, differences=(_exit_difference(code),))
     gone = {each.digest: each for each in released.assignment()}
     for each in left.assignment():
         gone.pop(each.digest, None)
@@ -132,12 +132,14 @@ def _without(
         remedy = "Choose a row whose text no other row has."
         raise InputError("--without", f"without row {row} the run's records are the same.", remedy)
     kinds = _by_kind(differences(released, left, next(iter(gone.values()))))
-    moved = [found for kind, found in kinds.items() if kind not in unstable] + [_ended(code)] * bool(code)
+    moved = [found for kind, found in kinds.items() if kind not in unstable] + [_exit_difference(code)] * bool(code)
     return Rerun(row, unstable=next((found.first for found in unstable.values()), None), differences=tuple(moved))
 
 
-def _ended(code: int) -> Difference:
-    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+def _exit_difference(code: int) -> Difference:
+    ended = Finding(code="rerun.no-record")
+    if code:
+        ended = Finding(code="rerun.exit-code", values={"exit_code": code})
     return Difference("ends", 1, ended)
 
 
@@ -156,7 +158,7 @@ class Found(NamedTuple):
     finding: Finding
 
 
-def _found(kind: str, code: str, **values: Value) -> Found:
+def _difference_at(kind: str, code: str, **values: Value) -> Found:
     return Found(kind, Finding(code=f"rerun.{code}", values=values))
 
 
@@ -172,18 +174,18 @@ def differences(released: RunReader, again: RunReader, own: Assigned | None) -> 
     yield from _places(released, again, own)
     made = set(again.batches)
     for extra in sorted(made - set(released.batches)):
-        yield _found("batches", "batch-made", place=Place(batch=extra))
+        yield _difference_at("batches", "batch-made", place=Place(batch=extra))
     for batch in released.batches:
         if batch not in made:
-            yield _found("batches", "batch-not-made", place=Place(batch=batch))
+            yield _difference_at("batches", "batch-not-made", place=Place(batch=batch))
             continue
         with released.batch(batch) as one, again.batch(batch) as other:
             mine = own is not None and own.batch == batch
-            yield from _batch(_Made(released.manifest, one), _Made(again.manifest, other), own=mine)
+            yield from _batch(_MadeBatch(released.manifest, one), _MadeBatch(again.manifest, other), own=mine)
 
 
 def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
-    before, after = (dict(_flat("", manifest)) for manifest in (one, other))
+    before, after = (dict(_flatten_settings("", manifest)) for manifest in (one, other))
     free = _FREE | ({"claim"} if one.claim_stated == "afterwards" else set())
     for name in sorted(before.keys() | after.keys()):
         values = before.get(name), after.get(name)
@@ -191,10 +193,10 @@ def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
             # A text that a record moved may be the record's own.
             numbers = all(isinstance(value, int | float | None) for value in values)
             known = {key: value for key, value in zip(("before", "after"), values, strict=True) if value is not None}
-            yield _found("settings", "setting", name=name, **known if numbers else {})
+            yield _difference_at("settings", "setting", name=name, **known if numbers else {})
 
 
-def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
+def _flatten_settings(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
     """Yield settings by their names.
 
     Those of a mapping are left together: its keys may be of records, too.
@@ -202,7 +204,7 @@ def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
     for key, value in fields.model_dump(mode="json").items():
         inner = getattr(fields, key, None)
         if isinstance(value, dict) and isinstance(inner, Fields):
-            yield from _flat(f"{name}{key}.", inner)
+            yield from _flatten_settings(f"{name}{key}.", inner)
         else:
             yield f"{name}{key}", value
 
@@ -219,13 +221,14 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
+            found = "record-gone" if place is None else "record-moved"
+            yield _difference_at("places", found, line=number)
     for _ in after:
-        yield _found("places", "record-new")
+        yield _difference_at("places", "record-new")
 
 
 @dataclass(frozen=True)
-class _Made:
+class _MadeBatch:
     """One batch of a run."""
 
     manifest: Manifest
@@ -233,7 +236,9 @@ class _Made:
 
     def tokens(self, step: Step) -> NDArray[np.integer]:
         """Return the ids of the tokens that a step could draw."""
-        return np.arange(self.manifest.record.vocabulary) if step.support is None else step.support
+        if step.support is None:
+            return np.arange(self.manifest.record.vocabulary)
+        return step.support
 
     def is_drawn_as_declared(self, step: Step) -> bool:
         """Return whether a step's token came from its contributions by the mechanism."""
@@ -245,11 +250,13 @@ class _Made:
         if mechanism.draw.test_problem(arrays, contributions, mechanism.aggregator):
             return False
         index = np.flatnonzero(tokens == step.token)
-        right = mechanism.log_probability(aggregate, int(index[0])) if len(index) else -math.inf
+        right = -math.inf
+        if len(index):
+            right = mechanism.log_probability(aggregate, int(index[0]))
         return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
 
 
-def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
+def _batch(released: _MadeBatch, made: _MadeBatch, *, own: bool) -> Iterator[Found]:
     """Yield the differences of one batch.
 
     `own` says whether the record that is gone was in this batch.
@@ -261,29 +268,29 @@ def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
 
     place = Place(batch=one.header.id)
     if (one.header.label, one.header.cluster) != (other.header.label, other.header.cluster):
-        yield _found("batches", "other-group", place=place)
+        yield _difference_at("batches", "other-group", place=place)
     before, after = one.header.contexts, other.header.contexts
     if abs(before - after) > own:
-        yield _found("batches", "contexts", place=place, before=before, after=after)
+        yield _difference_at("batches", "contexts", place=place, before=before, after=after)
         return
     if len(one.tokens) != len(other.tokens):
-        yield _found("lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens))
+        yield _difference_at("lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens))
     shared = max(before, after) - (before != after or (own and released.manifest.batching.slots is not None))
     rows: dict[int, _Rows] = {}
     for position, (step, again) in enumerate(zip(one.steps(), other.steps(), strict=False)):
         if released.is_drawn_as_declared(step) and not made.is_drawn_as_declared(again):
-            yield _found("draws", "draw", place=where(position))
-        if swapped := _swapped(released.tokens(step), made.tokens(again)):
-            yield _found("supports", "support", place=where(position), tokens=swapped)
+            yield _difference_at("draws", "draw", place=where(position))
+        if swapped := _count_swapped(released.tokens(step), made.tokens(again)):
+            yield _difference_at("supports", "support", place=where(position), tokens=swapped)
             continue
-        if anchors := _apart(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
-            yield _found("anchors", "anchor", place=where(position), difference=anchors)
+        if anchors := _largest_gap(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
+            yield _difference_at("anchors", "anchor", place=where(position), difference=anchors)
         if step.contexts is not None and again.contexts is not None:
             rows[position] = _Rows.of(step.contexts, again.contexts, shared)
         if not own and step.aggregate_digest != again.aggregate_digest:
-            yield _found("aggregates", "aggregate", place=where(position))
-    for position, moved in _moved(rows, shared):
-        yield _found("rows", "rows", place=where(position), difference=moved)
+            yield _difference_at("aggregates", "aggregate", place=where(position))
+    for position, moved in _moved_rows(rows, shared):
+        yield _difference_at("rows", "rows", place=where(position), difference=moved)
 
 
 class _Rows(NamedTuple):
@@ -311,7 +318,7 @@ class _Rows(NamedTuple):
         return float(max(self.first[:own].max(initial=0.0), self.last[own:].max(initial=0.0)))
 
 
-def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
+def _moved_rows(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
     """Yield where rows moved that are not the record's own, and how far.
 
     Rows may be alike at some steps: the record's own is the one without which all steps together
@@ -326,10 +333,14 @@ def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float
             yield position, moved
 
 
-def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
+def _count_swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
     """Return how many tokens only one of two supports has."""
-    return 0 if np.array_equal(one, other) else len(np.setxor1d(one, other))
+    if np.array_equal(one, other):
+        return 0
+    return len(np.setxor1d(one, other))
 
 
-def _apart(one: Any, other: Any) -> float:
-    return 0.0 if one is None or other is None else float(np.abs(one - other).max(initial=0.0))
+def _largest_gap(one: Any, other: Any) -> float:
+    if one is None or other is None:
+        return 0.0
+    return float(np.abs(one - other).max(initial=0.0))

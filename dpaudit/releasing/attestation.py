@@ -1,4 +1,7 @@
-"""Attestations: what an audit found, as in-toto statements about released files, in DSSE envelopes."""
+"""Attestations: an audit's findings, as in-toto statements about released files.
+
+They are in DSSE envelopes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def statements(
     Args:
         public: the audit's result, in its public form: nothing else is attested, but for what follows.
         kind: of the claim, which the public form says in its sentence alone where it withholds the claim.
-        commitment: that was made before the run, in hexadecimal; None where there is none.
+        commitment: that was made before the run, in hexadecimal; None without one.
         digests: SHA-256 of each released file in hexadecimal, by its path in the folder.
         now: when.
 
@@ -78,7 +81,10 @@ def statements(
 
 
 def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
-    """Return what the first statement says of an audit's public form. Arguments are those of `statements`."""
+    """Return the first statement's findings of an audit's public form.
+
+    Arguments are those of `statements`.
+    """
     warned = _named(public, "warn")
     return TestResult(
         result="WARNED" if warned else "PASSED",

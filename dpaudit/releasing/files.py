@@ -1,4 +1,4 @@
-"""YAML files of a release that people write: read strictly, with errors that say what is allowed."""
+"""YAML files of a release that people write, read strictly: errors say what is allowed."""
 
 from __future__ import annotations
 

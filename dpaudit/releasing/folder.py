@@ -41,8 +41,14 @@ class RefusedError(Exception):
 
 
 def read_about(path: Path | None) -> About:
-    """Read what a publisher says of the texts in a YAML file; nothing without one. Raises InputError."""
-    return About() if path is None else read_fields(path, About, "a YAML description", _ABOUT)[0]
+    """Read a publisher's description of the texts in a YAML file; nothing without one.
+
+    Raises:
+        InputError: the file is none.
+    """
+    if path is None:
+        return About()
+    return read_fields(path, About, "a YAML description", _ABOUT)[0]
 
 
 def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> None:
@@ -57,7 +63,11 @@ def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> No
 
 
 def require_new(out: Path) -> None:
-    """Raise InputError where something is at the place of a release: it is written once, as a whole."""
+    """Refuse a place for a release where something is: a release is written once, as a whole.
+
+    Raises:
+        InputError: something is there.
+    """
     try:
         os.lstat(out)
     except FileNotFoundError:
@@ -68,7 +78,11 @@ def require_new(out: Path) -> None:
 
 
 def require_split(reader: RunReader, test_share: float) -> None:
-    """Raise InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
+    """Refuse texts that cannot be split. The audit judges everything else about them.
+
+    Raises:
+        InputError: they cannot.
+    """
     try:
         rows = rows_of(reader.samples(), reader.where(SAMPLES))
     except InputError:
@@ -95,7 +109,7 @@ def write_release(
         out: the folder, which is made.
         signer: None leaves it unsigned.
         about: what the publisher says.
-        quality: the run's evaluation, None where there is none.
+        quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
         now: when; by default the clock's.
 
@@ -144,7 +158,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
-    """Write all files, or no folder: they are written beside it, and renamed once they are on the disk.
+    """Write all files, or no folder: they are written beside it, and renamed at the end.
 
     Everybody may read them, for they are what is published.
     """

@@ -1,4 +1,4 @@
-"""Keys that releases are signed with: Ed25519, a private key in a file of its owner's and a public one beside it."""
+"""Keys of releases: Ed25519, a private key in a file of its owner's, a public one beside it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def make_key(path: Path) -> SSlibKey:
 
 
 def make_seed_part(path: Path) -> str:
-    """Write a new part of a seed, for its owner alone, and return its hash. Raises InputError as `make_key` does."""
+    """Write a new part of a seed, for its owner alone, and return its hash.
+
+    Raises:
+        InputError: as for `make_key`.
+    """
     part = new_part()
     _write_new(path, part.encode(), 0o600)
     return part_hash(bytes.fromhex(part))
@@ -111,7 +115,9 @@ def read_public_key(path: Path) -> SSlibKey:
         key = None
     if not isinstance(key, Ed25519PublicKey):
         private = b"PRIVATE KEY" in content
-        problem = "this is a private key." if private else "this is no public Ed25519 key, in PEM."
+        problem = "this is no public Ed25519 key, in PEM."
+        if private:
+            problem = "this is a private key."
         raise InputError(str(path), problem, "Give the file that ends in .pub, which `dpaudit key` wrote beside it.")
     point = key.public_bytes_raw()
     if (point[:-1] + bytes([point[-1] & 0x7F])).hex() in _WEAK:
@@ -120,7 +126,10 @@ def read_public_key(path: Path) -> SSlibKey:
 
 
 def _require_one(path: Path, content: bytes) -> None:
-    """Refuse a file of several keys: one of them would be read, and who looks at the file may mean another."""
+    """Refuse a file of several keys.
+
+    One of them would be read, and a reader of the file may mean another.
+    """
     if content.count(b"-----BEGIN ") > 1:
         raise InputError(str(path), "this file holds more than one key.", "Give a file of one key alone.")
 

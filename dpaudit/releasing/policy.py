@@ -74,13 +74,18 @@ def _most(name: str) -> Callable[[Facts], Outcome]:
             "stated": Quantity(value=stated, unit=unit),
             "most": Quantity(value=most, unit=unit),
         }
-        return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
+        if stated <= most:
+            return Outcome("pass", "within", values)
+        return Outcome("fail", "exceeded", values)
 
     return judge
 
 
 def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
-    """Judge a limit on a figure that the claim does not state: the policy has to limit the one that it promises."""
+    """Judge a limit on a figure that the claim does not state.
+
+    The policy has to limit the one that it promises.
+    """
     claim = facts.result.claim
     assert claim is not None
     promised = CLAIM_KINDS[claim.kind].figures[0]
@@ -90,20 +95,27 @@ def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
 
 
 def _batch(facts: Facts) -> Outcome:
-    """Judge the batch level, against which a claim of the release level holds too where both are equal."""
+    """Judge the batch level.
+
+    A claim of the release level holds at it too if both are equal.
+    """
     most, claim = facts.policy.batch_epsilon, facts.result.claim
     assert claim is not None
     assert most is not None
     found = facts.result.guarantees.epsilons(claim.kind)
     equal = found is None or bool(found.amplification.reason)
-    stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
+    stated = claim.batch_epsilon
+    if equal and claim.batch_epsilon is None:
+        stated = claim.epsilon
     values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
     if claim.epsilon is None:
         return _not_claimed(facts, values)
     if stated is None:
         return Outcome("fail", "not-claimed", values)
     values["stated"] = Quantity(value=stated, unit="nats")
-    return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
+    if stated <= most:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
 
 
 def _same(name: str) -> Callable[[Facts], Outcome]:
@@ -112,7 +124,9 @@ def _same(name: str) -> Callable[[Facts], Outcome]:
         assert claim is not None
         stated = getattr(claim, name)
         values: dict[str, Value] = {"stated": stated, "allowed": wanted}
-        return Outcome("pass", "allowed", values) if stated == wanted else Outcome("fail", "other", values)
+        if stated == wanted:
+            return Outcome("pass", "allowed", values)
+        return Outcome("fail", "other", values)
 
     return judge
 
@@ -121,7 +135,9 @@ def _kinds(facts: Facts) -> Outcome:
     kinds, claim = facts.policy.kinds or (), facts.result.claim
     assert claim is not None
     values: dict[str, Value] = {"stated": claim.kind, "allowed": kinds}
-    return Outcome("pass", "allowed", values) if claim.kind in kinds else Outcome("fail", "other", values)
+    if claim.kind in kinds:
+        return Outcome("pass", "allowed", values)
+    return Outcome("fail", "other", values)
 
 
 def _evidence(facts: Facts) -> Outcome:
@@ -169,7 +185,9 @@ def _short_texts(facts: Facts) -> Outcome:
         return Outcome("fail", "no-texts", values)
     short = texts.empty + texts.very_short
     values |= {"short": short, "texts": texts.texts}
-    return Outcome("pass", "within", values) if short <= share * texts.texts else Outcome("fail", "exceeded", values)
+    if short <= share * texts.texts:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
 
 
 def _quality(facts: Facts) -> Outcome:
@@ -190,7 +208,7 @@ def _quality(facts: Facts) -> Outcome:
 
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
-    """Tell whether the claim holds for readers of the texts alone, who do not know a record's batch."""
+    """Return whether the claim holds only for readers who do not know a record's batch."""
     claim = result.claim
     if claim is None:
         return False
@@ -199,7 +217,10 @@ def _rests_on_secrecy(result: AuditResult) -> bool:
 
 
 def _worse(added: Added) -> bool:
-    """Return whether texts without records did better; where nothing tells chance apart, any difference counts."""
+    """Return whether texts without records did better.
+
+    Where nothing tells chance apart, any difference counts.
+    """
     return added.outcome == "less" or (added.outcome == "unknown" and added.difference < 0)
 
 
@@ -209,7 +230,9 @@ def _signers(facts: Facts) -> Outcome:
     if facts.signer is None:
         return Outcome("skip", "unsigned", values, applicable=False)
     values["signer"] = facts.signer
-    return Outcome("pass", "named", values) if facts.signer in signers else Outcome("fail", "other", values)
+    if facts.signer in signers:
+        return Outcome("pass", "named", values)
+    return Outcome("fail", "other", values)
 
 
 def _trained(facts: Facts) -> Outcome:
@@ -253,9 +276,9 @@ def held_to(
     Args:
         result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
         file: the policy.
-        quality: the run's evaluation, None where there is none.
-        no_quality: why it cannot be read; empty where it can, or there is none.
-        signer: id of the key that will sign a release; None where nothing is to be signed.
+        quality: the run's evaluation, None without one.
+        no_quality: why it cannot be read; empty if it can, or there is none.
+        signer: id of the key that will sign a release; None if nothing is to be signed.
     """
     result = result.model_copy(update={"policy": file.held_to})
     if result.claim is None or result.verdict == "error":

@@ -42,10 +42,11 @@ def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
 
 
 def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, list[Row]]:
-    """Return the texts by split, in order. Whole batches are put aside: their texts have records in common.
+    """Return the texts by split, in order.
 
-    Of each label, batches go to the test split by a hash of their number, which looks at no text, until it has the
-    share; one batch of the label stays at least.
+    Whole batches are put aside: their texts have records in common. Of each label, batches go to
+    the test split by a hash of their number, which looks at no text, until it has the share; one
+    batch of the label stays at least.
 
     Args:
         rows: all of them.
@@ -76,7 +77,10 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
 
 
 def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
-    """Return files by their paths: each split as Parquet and as JSON lines, with labels if any text has one."""
+    """Return files by their paths: each split as Parquet and as JSON lines.
+
+    They have labels if any text has one.
+    """
     labelled = has_labels(splits)
     files = {}
     for split, rows in splits.items():

@@ -1,4 +1,6 @@
-"""Release folders held against their attestation, without the run: signature, every byte, and what is said of them.
+"""Release folders compared with their attestation, without the run: signature and bytes.
+
+The statements about them are compared, too.
 
 A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What
 no release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the
@@ -161,7 +163,11 @@ def verify_folder(
 
 
 def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
-    """Return what is in a folder, and what its host added. Raises _UnusableError where it is too much."""
+    """Return the contents of a folder, and its host's additions.
+
+    Raises:
+        _UnusableError: it is too much.
+    """
     found: dict[str, _File | None] = {}
     ignored = []
     with _readable(folder):
@@ -181,7 +187,7 @@ def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
 
 
 def _file(path: Path, blobs: Path | None) -> _File | None:
-    """Return the plain file at a path, or the one in `blobs` that a link there leads to; None where there is none."""
+    """Return the plain file at a path, or the one in `blobs` that its link leads to, or None."""
     if path.is_symlink() and blobs is not None:
         target = path.parent / os.readlink(path)
         if os.path.realpath(target.parent) != str(blobs):
@@ -191,7 +197,9 @@ def _file(path: Path, blobs: Path | None) -> _File | None:
         status = path.lstat()
     except FileNotFoundError:  # of a link that leads nowhere
         return None
-    return _File(path, status.st_size) if stat.S_ISREG(status.st_mode) else None
+    if stat.S_ISREG(status.st_mode):
+        return _File(path, status.st_size)
+    return None
 
 
 @contextmanager
@@ -203,7 +211,7 @@ def _readable(folder: Path) -> Iterator[None]:
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield everything that is no folder, and folders that are empty or were added by hosts, by their paths."""
+    """Yield the paths of all files, and of folders that are empty or were added by hosts."""
     with os.scandir(folder) as entries:
         listed = sorted(islice(entries, _MOST_ENTRIES + 1), key=lambda entry: entry.name)
     for entry in listed:
@@ -217,7 +225,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _digest(file: _File, most: int) -> str | None:
-    """Return the digest of a file; None where it is no plain file any more, or larger than `most` bytes."""
+    """Return the digest of a file; None if it is no plain file, or larger than `most` bytes."""
     digest, left = hashlib.sha256(), most
     with _plain(file.path) as opened_file:
         if not stat.S_ISREG(os.fstat(opened_file.fileno()).st_mode):
@@ -252,7 +260,7 @@ def _attested(held: _Held) -> _Attested:
 
 
 def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> list[Message]:
-    """Return what is wrong with the signatures of the statements, once where both have the same fault."""
+    """Return the faults of the statements' signatures, once if both have the same fault."""
     found: list[Message] = []
     for each in envelopes:
         named = [signature.keyid for signature in each.signatures if signature.keyid]
@@ -303,7 +311,9 @@ def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message
 
 
 def _most(name: str) -> int:
-    return _MOST_TABLE if name.startswith((f"{PARQUET}/", f"{JSONL}/")) else _MOST_BYTES
+    if name.startswith((f"{PARQUET}/", f"{JSONL}/")):
+        return _MOST_TABLE
+    return _MOST_BYTES
 
 
 def _what(name: str) -> str:
@@ -339,7 +349,7 @@ def _statement_problems(attested: _Attested) -> Iterator[Message]:
 
 
 def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Message]:
-    """Yield where the attestation says something else of the audit than the report in the folder does."""
+    """Yield where the attestation contradicts the folder's report of the audit."""
     claim, there = found.configured(ClaimTested), held.get(_REPORT_JSON)
     if there is None or claim is None:
         return
@@ -351,7 +361,8 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)
         made = found.configured(Commitment)
-        expected = found_by(report, claim.annotations.kind, None if made is None else made.digest.sha256)
+        digest = None if made is None else made.digest.sha256
+        expected = found_by(report, claim.annotations.kind, digest)
     except (ValueError, OSError):  # pydantic's, too
         yield _problem("no-report", name=_REPORT_JSON)
         return
@@ -405,11 +416,14 @@ def _asked_problems(
         yield _problem("other-policy", policy=theirs, wanted=ours)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
-        yield _problem("signer-unasked") if key is None else _problem("signer-unknown", key=key.keyid)
+        if key is None:
+            yield _problem("signer-unasked")
+        else:
+            yield _problem("signer-unknown", key=key.keyid)
 
 
 def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[Message]:
-    """Yield where the claim that was tested is weaker than the one that is asked for, or another one."""
+    """Yield where the tested claim is weaker than the requested one, or another one."""
     tested = found.configured(ClaimTested)
     if not question.asked or tested is None:  # the second is a problem of its own
         return

@@ -2,8 +2,8 @@
 
 They are given as types.
 
-The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the statements. Names of
-fields are in-toto's (https://github.com/in-toto/attestation).
+The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
+statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class StatedClaim(Attested):
     Attributes:
         kind: what sort of statement it makes.
         epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
-            nats; None where they are withheld.
-        batch_epsilon: at the batch level, against whoever does; None where the claim says nothing of it, too.
+            nats; None if they are withheld.
+        batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of it, too.
         rho: of zCDP, at the batch level, in place of epsilons; None for the other kinds, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
-        withheld: why they are; None where they are not.
+        withheld: why they are; None if they are not.
     """
 
     kind: ClaimKind
@@ -86,7 +86,7 @@ class StatedClaim(Attested):
 
 
 class AuditMade(Attested):
-    """Of the audit.
+    """The audit's metadata.
 
     Attributes:
         evidence: the level up to which every check that is about the run was made.
@@ -114,7 +114,7 @@ class Made(Attested):
 
 
 class PolicyName(Attested):
-    """What the house calls its policy; None where it does not."""
+    """The organisation's name for its policy; None without one."""
 
     name: Name | None = None
 
@@ -218,7 +218,7 @@ _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FI
 
 
 class TestResultStatement(Attested):
-    """What the audit found, of the released files."""
+    """The audit's result, about the released files."""
 
     __test__ = False
 
@@ -228,12 +228,12 @@ class TestResultStatement(Attested):
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
-        """Return the configuration's entry of this type; None where there is none."""
+        """Return the configuration's entry of this type; None without one."""
         return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
 
 
 class SvrStatement(Attested):
-    """Which properties hold of the released files."""
+    """The properties of the released files that hold."""
 
     statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
     subject: _Subjects
@@ -249,7 +249,7 @@ class DsseSignature(Fields):
     """A signature in base64.
 
     Attributes:
-        keyid: whose it says to be, which nobody signed; empty where it does not say.
+        keyid: whose it says to be, which nobody signed; empty if it does not say.
     """
 
     keyid: Name = ""

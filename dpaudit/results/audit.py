@@ -1,4 +1,4 @@
-"""What an audit found, as types. report.json is one AuditResult; reports only render it."""
+"""Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ForNeighbours(Result):
     Attributes:
         relation: what they differ by.
         unit: what one unit of that difference is.
-        records_per_user: the most that the unit "user" stands for; None where nothing bounds it.
+        records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
     """
 
     relation: Relation
@@ -67,7 +67,7 @@ class ClaimResult(ForNeighbours):
     Attributes:
         epsilon: at the release level, against whoever does not know which batch a record was in; None for a kind that
             has another figure.
-        batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
+        batch_epsilon: at the batch level, against whoever does; None if nothing is claimed there.
         rho: of zCDP, at the batch level; None for the other kinds.
         delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
     """
@@ -85,14 +85,15 @@ class ClaimResult(ForNeighbours):
 
 
 class Amplification(Result):
-    """What secret batches give, and why where they give nothing. Public where the claim is.
+    """The gain of secret batches, or the reason for none. Public where the claim is.
 
     Attributes:
-        groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
-            pair of numbers once, ascending. Empty where the levels are equal.
+        groups: how many batches a group's records are hashed into, and how many of them are
+            generated, in a round; each pair of numbers once, ascending. Empty if the levels are
+            equal.
         rounds: how often that is done.
-        reason: why both levels are equal; None where they are not.
-        assumption: what the release level rests on; None where the levels are equal.
+        reason: why both levels are equal; None if they are not.
+        assumption: what the release level rests on; None if the levels are equal.
     """
 
     groups: tuple[tuple[int, int], ...] = ()
@@ -159,7 +160,7 @@ class Approximate(ForNeighbours):
             in; rebalancing is inside.
         batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for jointly.
         batch_lower: no accountant can do better than this for an exponential mechanism of this range at the batch
-            level; None where none above 0 is known.
+            level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
         amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
@@ -232,10 +233,12 @@ class Attack(Result):
     It is a lower bound: the mechanism is no more private.
 
     Attributes:
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         estimate: the same without allowing for chance.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
     """
 
     epsilon: Number
@@ -255,7 +258,8 @@ class CanaryGuesses(Result):
     Attributes:
         coins: how many there are; all are guessed.
         right: how many of the guesses are.
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
     """
 
@@ -271,11 +275,11 @@ class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
     Attributes:
-        leave_one_out_max: the largest absolute loss of a left-out context; None where the record gives none.
+        leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives none.
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
-        attack: None where no replay made one.
-        canaries: None where the run has none, or its record does not bear their coins out.
+        attack: None if no replay made one.
+        canaries: None if the run has none, or its record does not bear their coins out.
     """
 
     leave_one_out_max: Number | None
@@ -308,7 +312,7 @@ class LedgerEntry(Result):
 
     Attributes:
         rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an accountant.
-        delta: None where the kind has none.
+        delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
     """
@@ -326,7 +330,7 @@ class LedgerEntry(Result):
 
 
 class BatchResult(Result):
-    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
+    """One batch's ex-post costs in nats, as in ExPost; None if the record gives no such figure.
 
     Attributes:
         steps: tokens of all its texts.
@@ -345,23 +349,24 @@ class BatchResult(Result):
 
 
 class BudgetUse(Result):
-    """How a run's contexts used the budgets that each has of its own. Never public.
+    """The use of the budgets that a run's contexts have of their own. Never public.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
-        smallest: what the one may spend that may spend least: less where users' contexts share budgets, or earlier
-            runs have spent of them.
-        worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
+        smallest: the smallest allowance of a context: less where users' contexts share budgets, or
+            earlier runs have spent of them.
+        worst_case: the cost of all tokens that a batch may have for a context that moves each as
+            far as any can.
         contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
-        spent: the least, the quartiles and the most that a context has spent, as shares of the budget, rounded up to
-            hundredths.
+        spent: the least, the quartiles and the most that a context has spent, as shares of the
+            budget, rounded up to hundredths.
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
-        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the range
-            of a draw that costs what they paid on average. A clip of about that share costs as much by worst-case
-            accounting.
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip
+            lets any: the range of a draw that costs what they paid on average. A clip of about that
+            share costs as much by worst-case accounting.
     """
 
     budget: Number
@@ -379,11 +384,13 @@ class BudgetUse(Result):
 class TokenBand(Result):
     """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
-    `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
+    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
+    largest cost there.
 
     Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has its own.
+        first, last: the positions of each group, 1-based, ascending; equal where every position has
+            its own.
         tokens: how many tokens the group's quantiles are of.
     """
 
@@ -433,7 +440,7 @@ class DearToken(Result):
 
     Attributes:
         at: which of the text's tokens, from 0.
-        text: the token alone; empty where it is a part of a character, or ends the text.
+        text: the token alone; empty if it is a part of a character, or ends the text.
         exact, rise, fall: as in ExPost. A neighbour's probability lies between probability * e^-fall and
             probability * e^rise.
         probability: of the token, by the record.
@@ -450,12 +457,12 @@ class DearToken(Result):
 
 
 class TokenCosts(Result):
-    """What each token of a text cost.
+    """The cost of each token of a text.
 
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
-        exact: its exact cost in nats, infinite where nothing bounds it.
-        dearest: those of them that are among the dearest of all texts, dearest first.
+        exact: its exact cost in nats, infinite if nothing bounds it.
+        dearest: those of them that are among the most expensive of all texts, most expensive first.
     """
 
     ends: tuple[int, ...]
@@ -468,10 +475,10 @@ class SampleText(Result):
 
     Attributes:
         batch, number: which one: the batch, and which of its texts, from 0.
-        text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
+        text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
         characters: of the whole text.
         tokens: of the text, its end included.
-        costs: None where the record gives none, where they would be too many, and where the text is not what its
+        costs: None if the record gives none, where they would be too many, and where the text is not what its
             tokens spell.
     """
 
@@ -485,7 +492,7 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """How many texts are released, and how many of them say nothing or next to it.
+    """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
         texts: all of them.
@@ -505,12 +512,12 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty where that is private.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if that is private.
         values: what was found: numbers with their units, places, names. Readers outside get those that may be public.
         notes: further findings: where, and what to do.
         measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
         applicable: False for a skip that hides nothing, since the run has no part that the check is about.
-        made_with: options of `dpaudit report` that make a check that was not made; empty where none do.
+        made_with: options of `dpaudit report` that make a check that was not made; empty if none do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
@@ -560,8 +567,8 @@ class AuditResult(Result):
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
             say that they may be.
         own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
-        released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
-        budgets: how contexts used budgets of their own. Never public; None where they have none.
+        released: how many texts there are, and how many are empty or very short. Never public; None if unknown.
+        budgets: how contexts used budgets of their own. Never public; None if they have none.
         policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
     """
 

@@ -19,7 +19,7 @@ class Differing(Result):
 
     Attributes:
         name: the setting's place in run.json's settings ("privacy.unit"), or the check's id.
-        values: one for each run; None where the run has no such setting, or the check does not apply to it.
+        values: one for each run; None if the run has no such setting, or the check does not apply to it.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Differing(Result):
 
 
 class SameLength(ForNeighbours):
-    """Ex-post epsilon at the batch level, in nats, had no batch of these runs gone beyond as many tokens.
+    """Ex-post epsilon at the batch level, in nats, had these runs' batches as many tokens at most.
 
     Attributes:
         tokens: the length of the shortest of the runs' longest batches.
@@ -45,8 +45,8 @@ class RunScore(Result):
 
     Attributes:
         score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
-        ceiling: of real texts in their place, as many as there are synthetic ones; None where there is none.
-        public: of texts of the same prompts without any record, or by the public prompt; None where none was measured.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None without one.
+        public: of texts of the same prompts without any record, or by the public prompt; None if none was measured.
         added: what the records added to that; None likewise.
     """
 

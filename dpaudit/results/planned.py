@@ -1,4 +1,4 @@
-"""A run before it begins, as `dpaudit.generation` plans it and `dpaudit.checks.preflight` judges it."""
+"""A run before it begins: `dpaudit.generation` plans it, `dpaudit.checks.preflight` judges it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PlannedRun:
         manifest: all settings. What only the model tells is left out, or as wide as it may be.
         claim: the config's own. Without one its figures are None, for they follow from what is found.
         clusters: those of the public number of batches.
-        shared: what public settings have in common with records; None where the data were not read.
+        shared: what public settings have in common with records; None if the data were not read.
         names: fields of the manifest under whose names a config does not have them, with the config's.
     """
 

@@ -32,7 +32,7 @@ _Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=
 
 
 class About(Fields):
-    """What whoever publishes says of the texts; all of it is published. Nobody checks it.
+    """The publisher's statements about the texts; all are published, and nobody checks them.
 
     Attributes:
         name: of the data set.
@@ -44,8 +44,8 @@ class About(Fields):
         license: by its id on the Hugging Face hub, such as cc-by-4.0.
         languages: of the texts, by their codes of ISO 639.
         contact: whom to write to.
-        public_reference: the real texts of evaluation.json are public, and none of them is a private record. The card
-            then has the public baseline's figures.
+        public_reference: the real texts of evaluation.json are public, and none of them is a
+            private record. The card then has the public baseline's figures.
     """
 
     name: _Line = "Synthetic texts"
@@ -61,13 +61,13 @@ class About(Fields):
 
 
 class ReleasedFolder(Result):
-    """What `dpaudit release` wrote.
+    """The output of `dpaudit release`.
 
     Attributes:
         folder: where.
         texts: of each split.
         evidence: level of the audit.
-        signer: id of the key that signed; None where nobody did.
+        signer: id of the key that signed; None if nobody did.
         files: SHA-256 of each file that the attestation names, by its path.
     """
 
@@ -79,17 +79,18 @@ class ReleasedFolder(Result):
 
 
 class VerifiedFolder(Result):
-    """What `dpaudit verify` found of a release folder, without the run.
+    """The findings of `dpaudit verify` about a release folder, without the run.
 
     Attributes:
         verdict: "pass" where there is no problem.
         problems: each by its code, with its values and its sentence.
-        guarantee: as attested; empty where that cannot be read.
+        guarantee: as attested; empty if that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
-        signer: id of the key that was given and signed; None where none was given, or it did not.
+        signer: id of the key that was given and signed; None if none was given, or it did not.
         files: how many files were compared.
-        ignored: what the folder's host added beside them, such as .gitattributes: nobody looked at it.
+        ignored: files that the folder's host added, such as .gitattributes: they were not looked
+            at.
     """
 
     verdict: Literal["pass", "fail"]

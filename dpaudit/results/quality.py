@@ -85,7 +85,7 @@ class Texts(Fields):
 
     Attributes:
         digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no key, or two runs'
-            references could not be compared; so it confirms a guess of the whole set. None where reports leave it out.
+            references could not be compared; so it confirms a guess of the whole set. None if reports leave it out.
     """
 
     texts: Count
@@ -110,7 +110,7 @@ class Encoder(Fields):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the model's numbers: all but its name, of which the same model has many."""
+        """The fields that decide the model's numbers: all but its name, of which it has many."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
@@ -167,46 +167,16 @@ class Mauve(Fields):
         return self
 
 
-class Fit(Fields):
-    """One training run of the sweep.
-
-    Attributes:
-        epochs: that were begun.
-        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
-            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
-        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
-        chosen: by the same rule, among the fits of its seed.
-    """
-
-    seed: Count
-    learning_rate: Positive
-    weight_decay: NotNegative
-    epochs: Some
-    best_epoch: Some | None
-    validation_accuracy: Share | None
-    validation_loss: NotNegative | None
-    chosen: bool
-
-    @model_validator(mode="after")
-    def _lost_or_measured(self) -> Fit:
-        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
-        if len(absent) > 1 or (self.chosen and absent == {True}):
-            raise ValueError("a fit has all of its validation's figures, or has lost without any")
-        return self
-
-
 class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
         texts: that it was trained on, those for validation included.
-        fits: the sweep; empty for a linear probe.
     """
 
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Fields):
@@ -273,14 +243,6 @@ class Downstream(Fields):
         """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
 
-    @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Downstream:
-        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
-            raise ValueError("the settings are another method's")
-        if len({trained.source for trained in self.trained}) < len(self.trained):
-            raise ValueError("a source is listed twice")
-        return self
-
 
 class HeldOut(Fields):
     """The real texts that classifiers are tested on.
@@ -288,7 +250,7 @@ class HeldOut(Fields):
     Attributes:
         origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
         share: of the reference; None for a file.
-        own: how many of them the run was made from, letter by letter and whatever their labels; None where it is not
+        own: how many of them the run was made from, letter by letter and whatever their labels; None if it is not
             known. The generator's prompts may have shown these.
         dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
             and were left out of training.
@@ -302,19 +264,14 @@ class HeldOut(Fields):
     dropped_real: Count
     dropped_synthetic: Count
 
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> HeldOut:
-        if (self.own or 0) > self.test.texts:
-            raise ValueError("there are fewer test texts than those of the run's own")
-        return self
-
 
 class Added(Fields):
     """The records' addition to a figure: the run's texts' less that of texts without any record.
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
-        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
+        spread: its standard deviation, as far as figures show it (`added_by`); None if nothing
+            tells.
     """
 
     measure: Measure
@@ -351,12 +308,15 @@ class HeldOutLikelihood(Fields):
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
         texts: held-out ones.
-        left_out: texts of the test file that are a private record or a public example, up to case and white space.
+        left_out: texts of the test file that are a private record or a public example, up to case
+            and white space.
         tokens: of texts; what leads up to a text does not count.
         supported: how many of those the supports have.
         nll: mean negative log-probability of a supported token under the aggregates.
-        public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
-        gain: public_nll - nll, what the records added; its error is that of the difference, text by text.
+        public_nll: the same by the public prompt alone, at the same temperature over the same
+            supports: epsilon 0.
+        gain: public_nll - nll, what the records added; its error is that of the difference, text by
+            text.
     """
 
     model: Encoder
@@ -464,12 +424,12 @@ class Quality(Fields):
         synthetic: its texts, as they were measured.
         label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
         reference: real records, as they were used; MAUVE's are the distinct texts among them.
-        own: how many of these the run was made from, letter by letter and whatever their labels; None where the run
+        own: how many of these the run was made from, letter by letter and whatever their labels; None if the run
             does not say which records it was made from.
-        held_out: None where the texts have no labels.
-        mauve: None where there were too few texts.
-        baseline: None where nothing was measured beside the run.
-        likelihood: None where it was not asked for.
+        held_out: None if the texts have no labels.
+        mauve: None if there were too few texts.
+        baseline: None if nothing was measured beside the run.
+        likelihood: None if it was not asked for.
         warnings: what a reader of the figures must know.
         versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
     """
@@ -494,15 +454,9 @@ class Quality(Fields):
 
     @property
     def added(self) -> tuple[Added, ...]:
-        """What the records added to each figure that stands beside one without any record."""
+        """The records' addition to each figure that stands beside one without any record."""
         found = () if self.baseline is None else self.baseline.added
         return found if self.likelihood is None else (*found, self.likelihood.added)
-
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
-        if (self.own or 0) > self.reference.texts:
-            raise ValueError("there are fewer real texts than those of the run's own")
-        return self
 
     @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:
@@ -524,7 +478,10 @@ class Quality(Fields):
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest, without which nothing can be compared."""
+        """Whether every set of texts has its digest.
+
+        Without digests nothing can be compared.
+        """
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
@@ -543,7 +500,7 @@ class Quality(Fields):
 
     @property
     def mauve_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' MAUVE to be compared."""
+        """The values that must agree for two runs' MAUVE to be compared."""
         settings = None if self.mauve is None else self.mauve.settings
         packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
         return (self.reference.digest, self.features.identity, settings, packages)

@@ -25,7 +25,7 @@ _ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory.
 
 
 def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
-    """Read the evaluation in a report folder; None where there is none.
+    """Read the evaluation in a report folder; None without one.
 
     Args:
         folder: a run's report folder.

@@ -18,7 +18,7 @@ from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
+from dpaudit.runs.manifest import FORMAT_VERSION, RunJson
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(Manifest, FORMAT_VERSION, "validation"),
+    "run": Kind(RunJson, FORMAT_VERSION, "validation"),
     "report": Kind(AuditResult, 2, "serialization"),
     "comparison": Kind(Comparison, 2, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),

@@ -20,8 +20,7 @@ RUN_DIR = "RUN_DIR"
 def argument(name: str, otherwise: str) -> str:
     """Return a path as an argument of a command, quoted where need be.
 
-    To the command it is none of its options. A name that cannot be printed as it is, or would
-    reorder what stands around it, is nothing to paste: `otherwise`.
+    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: `otherwise`.
     """
     if not name.isprintable():
         return otherwise

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias, Union, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, PlainSerializer
 
 from dpaudit.mechanisms import Problem
 
@@ -52,7 +53,7 @@ class Finding(_Data):
     """A finding: the code of an entry in the catalogue, and the values that its sentence shows.
 
     Attributes:
-        code: `family.name`, or `check.id:outcome` for what a check found.
+        code: `family.name`, or `check.id:outcome` for a check's finding.
         values: by the names that the entry's templates have.
     """
 
@@ -95,5 +96,14 @@ Message.model_rebuild()
 
 
 def finding_of(problem: Problem | None) -> Finding | None:
-    """Return what a mechanism objects to, as a finding; None where it does not object."""
+    """Return what a mechanism objects to, as a finding; None if it does not object."""
     return None if problem is None else Finding(code=problem.code, values=dict(problem.values))
+
+
+def leaves(settings: Mapping[str, JsonValue], path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Yield each value of nested settings by its place, such as `support.size`, without those that are None."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{path}{name}.")
+        elif value is not None:
+            yield f"{path}{name}", value

@@ -26,7 +26,7 @@ class Assigned:
 
     Attributes:
         digest: of the record, keyed.
-        batch, slot: None where it takes part in no generated batch. Under `hashed-cells` the slot
+        batch, slot: None if it takes part in no generated batch. Under `hashed-cells` the slot
             is the record's cell, whether it is shown or not: that follows from how many share it.
             In a run with several rounds `batch` is the record's group instead, a label's or a
             cluster's, by the order of their batches' ids; no slot is given.

@@ -17,7 +17,7 @@ Arrays (T steps of all texts, R rows, S tokens in the support at most, n context
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-R is `Stopping.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
+R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
 attributes of `token`. With `constant`, the columns of the aggregator's arrays and of contexts are those of the tokens
 that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens has zeros
 behind them.
@@ -79,7 +79,7 @@ class BatchHeader:
 
     Attributes:
         contexts: n, the number of private contexts.
-        budgets: what each of them may spend, [n], in nats of rho; None where each has
+        budgets: what each of them may spend, [n], in nats of rho; None if each has
             `mechanism.budget`, if any.
         canary: number of the canary that the batch has, in or out, in the file `canaries`; None for
             most batches.
@@ -158,7 +158,7 @@ class Sample(Fields):
         id: the batch.
         number: of the text within the batch, from 0.
         tokens: the text's own, the end included.
-        text: None where only tokens are released.
+        text: None if only tokens are released.
         stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 
@@ -229,7 +229,7 @@ class BatchArrays:
             self._ordered = [name for name, array in described.items() if array.columns]
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens, most = size, manifest.stopping.most_tokens
+        self._tokens, most = size, manifest.decoding.most_tokens
         self._codes: dict[str, encoding.Code] = {}
         self.beside: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -241,10 +241,10 @@ class BatchArrays:
                 self.beside[name] = dtype, array.rows
                 continue
             self.given[name] = dtype, shape
-            if code := _code(array, dtype, grid):
+            if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
-        _require_modest(self.given, contexts, size)
+        _require_step_size(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
         if manifest.mechanism.budget is not None and contexts:
@@ -259,9 +259,9 @@ class BatchArrays:
             ValueError: storing one would change its values.
         """
         beside = {name: rows[name] for name in rows if name in self.beside}
-        stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
+        stored = {name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside}
         for name, code in self._codes.items():
-            with _named(name):
+            with _naming(name):
                 stored[name] = code.encode(stored[name])
         if self._ascending:
             constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
@@ -279,14 +279,15 @@ class BatchArrays:
             places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
-        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
+        # Ids are stored as they are, and padding need not be decoded.
         if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
-            rows = {name: row[..., :fewer] for name, row in rows.items()}
+            rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
+        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside
 
-    def _padded(self, name: str, row: AnyArray) -> AnyArray:
+    def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
         """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
         if not missing:
@@ -296,7 +297,7 @@ class BatchArrays:
         return np.concatenate((row, padding), axis=-1)
 
 
-def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
+def _require_step_size(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
     """Refuse steps that are too large, before anything of one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
@@ -306,7 +307,7 @@ def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: 
 
 
 @contextmanager
-def _named(array: str) -> Iterator[None]:
+def _naming(array: str) -> Iterator[None]:
     """Let an error say which array it is about."""
     try:
         yield
@@ -314,7 +315,7 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
+def _code_for(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
     """Return the code that stores an array's values; None for a vector of reals.
 
     It is stored unchanged.
@@ -362,7 +363,7 @@ class BatchWriter:
                 values are not multiples of a declared grid; or the batch has all its steps already.
         """
         position = len(self._sampled)
-        if position >= self._manifest.stopping.most_tokens:
+        if position >= self._manifest.decoding.most_tokens:
             raise ValueError(f"a batch of this run holds at most {position} steps")
         rows = self._rows(step)
         limits = np.iinfo("<i4")
@@ -375,7 +376,10 @@ class BatchWriter:
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        """End a text at the last step; the next step is of another text.
+
+        Arguments are those of `finish`.
+        """
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")
@@ -418,7 +422,7 @@ class BatchWriter:
         tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
         for name, (dtype, most) in expected.items():
             if np.dtype(dtype).kind in "iu":
-                with _named(name):
+                with _naming(name):
                     given[name] = encoding.integers(given[name], dtype)
             fewer = name not in self._arrays.beside and tokens and 0 < tokens[0] <= most[-1]
             shape = (*most[:-1], *tokens) if fewer else most
@@ -478,7 +482,7 @@ class BatchReader:
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
             self._arrays = BatchArrays(manifest, self.header.contexts, canary=self.header.canary is not None)
-            declared, most = archive.metadata("token"), manifest.stopping.most_tokens
+            declared, most = archive.metadata("token"), manifest.decoding.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
                 raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")

@@ -44,7 +44,9 @@ class Canary(Fields):
         """
         hashing, count = KeyedHash(bytes.fromhex(batching.key or "")), batching.batches_per_label or 1
         digest, generated = hashing.digest(self.label, self.text), batching.generate_per_label or 1
-        first = batching.labels.index(self.label) * generated if self.label in batching.labels else 0
+        first = 0
+        if self.label in batching.labels:
+            first = batching.labels.index(self.label) * generated
         numbers = (hashing.of_round(number).batch(digest, count) for number in range(rounds))
         return tuple(
             number * batching.per_round + first + place for number, place in enumerate(numbers) if place < generated

@@ -143,11 +143,11 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     for row in clusters.kept:
         if any(here >= after for here, after in pairwise(row)) or row[-1] >= declared.centers:
             return f"a row of kept is not ascending indices of {declared.centers} centres"
-    most, least = declared.most_batches, declared.least_batches
+    most, least = manifest.batching.most_batches, manifest.batching.least_batches
     if most is not None and any(count > most for row in clusters.batches for count in row):
-        return f"a cluster has more than clustering.most_batches, {most}"
+        return f"a cluster has more than batching.most_batches, {most}"
     if least is not None and any(count < least for row in clusters.batches for count in row):
-        return f"a cluster has fewer than clustering.least_batches, {least}"
+        return f"a cluster has fewer than batching.least_batches, {least}"
     if not clusters.centers and declared.digest is None:
         return None
     try:

@@ -46,7 +46,7 @@ def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
         manifest: run.json at any time from then on.
         digests: SHA-256 of those of these files that the run has, by name, in hexadecimal.
     """
-    fields = manifest.model_dump(mode="json", exclude=settled_later(manifest))
+    fields = manifest.parts(without=settled_later(manifest))
     settled = {layout.MANIFEST: fields} | {name: digests.get(name) for name in SETTLED}
     return hashlib.sha256(json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

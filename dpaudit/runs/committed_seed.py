@@ -81,18 +81,24 @@ class CommittedSeed:
 
 
 def as_uniform(random_bytes: bytes) -> float:
-    """Return a number in (0, 1] with full relative precision down to 2^-204 (Python rounds the quotient once)."""
+    """Return a number in (0, 1] with full relative precision down to 2^-204.
+
+    Python rounds the quotient once.
+    """
     bits = int.from_bytes(random_bytes, "big")
     return (2 * bits + 1) / (1 << (8 * UNIFORM_BYTES + 1))
 
 
 def part_hash(part: bytes) -> str:
-    """Return the hash of a seed's part that run.json holds, in hexadecimal. It tells nothing of 256 random bits."""
+    """Return the hash of a seed's part that run.json holds, in hexadecimal.
+
+    It tells nothing of 256 random bits.
+    """
     return hashlib.sha256(_PART + part).hexdigest()
 
 
 def new_part() -> str:
-    """Return what a file of a new part holds: 64 hexadecimal digits, from the operating system's entropy."""
+    """Return a new part's file: 64 hexadecimal digits, from the operating system's entropy."""
     return f"{secrets.token_hex(PART_BYTES)}\n"
 
 

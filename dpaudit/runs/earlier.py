@@ -53,8 +53,8 @@ def spent_by(reader: RunReader) -> dict[str, float]:
                 continue
             cost = own
             if parts[payer] > 1:
-                cost = _up(parts[payer] * own)
-            total[payer] = _up(total[payer] + cost)
+                cost = _round_up(parts[payer] * own)
+            total[payer] = _round_up(total[payer] + cost)
     return total
 
 
@@ -70,7 +70,11 @@ def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _require_as_finished(reader: RunReader) -> None:
-    """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
+    """Refuse a run that is not finished, or whose statement of spending was changed since.
+
+    Raises:
+        InputError: it is such a run.
+    """
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
     recorded = reader.hashes().digests
@@ -112,5 +116,5 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
     return None
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return math.nextafter(value, math.inf)

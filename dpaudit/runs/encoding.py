@@ -40,7 +40,7 @@ class IntegerCode:
         """The dtype of the codes."""
         if math.isinf(self.largest):
             return self.dtype
-        return _smallest(int(self.largest))
+        return _smallest_dtype(int(self.largest))
 
     def encode(self, values: NDArray[np.integer]) -> Codes:
         """Return the codes.
@@ -76,21 +76,21 @@ class FloatCode:
     def encode(self, values: Floats) -> Codes:
         """Return the codes, of the values' shape."""
         bits = values.view(self._signed)
-        ranks = self._inverted(bits)
+        ranks = self._inverted_bits(bits)
         ranks ^= bits
         return ranks.view(self.stored)
 
     def decode(self, codes: Codes) -> Floats:
         """Undo `encode`, in the memory of `codes`."""
         bits = codes.view(self._signed)
-        bits ^= self._inverted(~bits)
+        bits ^= self._inverted_bits(~bits)
         return bits.view(self.dtype)
 
     @property
     def _signed(self) -> str:
         return self.dtype.replace("f", "i")
 
-    def _inverted(self, bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+    def _inverted_bits(self, bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
         """Return the bits to invert: all ones for a negative number, else the top bit alone.
 
         The shift copies the top bit into every bit.
@@ -119,7 +119,7 @@ class GridCode:
     @property
     def stored(self) -> str:
         """The dtype of the codes: the smallest that has one for `largest`."""
-        return _smallest(-int(self.largest / self.grid) - 1)
+        return _smallest_dtype(-int(self.largest / self.grid) - 1)
 
     def encode(self, values: Floats) -> Codes:
         """Return the codes, of the values' shape.
@@ -133,7 +133,9 @@ class GridCode:
         bits = self.dtype.replace("f", "i")
         if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
             shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
-            raise ValueError(f"multiples of mechanism.grid = {self.grid:g}{shares}, within the clip, and no -0.0")
+            raise ValueError(
+                f"multiples of mechanism.contribution.grid = {self.grid:g}{shares}, within the clip, and no -0.0"
+            )
         return codes
 
     def decode(self, codes: Codes) -> Floats:
@@ -160,7 +162,7 @@ def integers(values: NDArray[np.integer], dtype: str) -> Codes:
     return values.astype(dtype)
 
 
-def _smallest(number: int) -> str:
+def _smallest_dtype(number: int) -> str:
     """Return the smallest little-endian integer dtype that has this number.
 
     It is unsigned if the number is not negative.

@@ -46,24 +46,24 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
         return "something shorter, filled up with zeros"
     if len({(after - before) % 256 for before, after in pairwise(key)}) < 2:
         return "bytes that count"
-    if found := _keys(len(key)).get(key):
+    if found := _common_keys(len(key)).get(key):
         return found
     if seed is None:
         return None
-    return {made: source for source, made in _of_seed(seed, len(key))}.get(key)
+    return {made: source for source, made in _seed_keys(seed, len(key))}.get(key)
 
 
 @lru_cache(maxsize=4)
-def _keys(size: int) -> dict[bytes, str]:
+def _common_keys(size: int) -> dict[bytes, str]:
     """Return the source of each known key of this many bytes."""
-    found = {made: source for seed in KNOWN_SEEDS for source, made in _of_seed(seed, size)}
+    found = {made: source for seed in KNOWN_SEEDS for source, made in _seed_keys(seed, size)}
     words = (spelled for word in KNOWN_WORDS for spelled in (word, word.upper(), word.capitalize()))
     # `echo` ends a word's line.
     typed = (f"{word}{end}" for word in words for end in ("", "\n"))
-    return found | {made: source for word in typed for source, made in _digests(word.encode(), repr(word), size)}
+    return found | {made: source for word in typed for source, made in _digest_keys(word.encode(), repr(word), size)}
 
 
-def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
+def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield the keys that scripts make of a seed, each after its source."""
     legacy = f"numpy.random.seed({seed})"
     yield legacy, np.random.RandomState(seed % 2**32).bytes(size)
@@ -77,15 +77,15 @@ def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     yield python, random.Random(seed).getrandbits(8 * size).to_bytes(size, "big")  # noqa: S311
     drawn = random.Random(seed)  # noqa: S311
     yield python, bytes(drawn.randrange(256) for _ in range(size))
-    yield from _digests(str(seed).encode(), str(seed), size)
+    yield from _digest_keys(str(seed).encode(), str(seed), size)
     for order in ("big", "little"):
         yield f"the number {seed}", abs(seed).to_bytes(size, order)
         for width in (4, 8):  # as struct.pack and numpy write one
             if abs(seed) < 256**width:
-                yield from _digests(abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size)
+                yield from _digest_keys(abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size)
 
 
-def _digests(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
+def _digest_keys(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield data's digests by common functions, cut to this many bytes, each after its source."""
     for name in ("sha256", "sha512", "sha3_256", "sha3_512", "blake2b", "blake2s", "sha384", "sha1", "md5"):
         yield f"{name} of {named}", hashlib.new(name, data).digest()[:size]

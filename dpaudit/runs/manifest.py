@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
+    create_model,
     model_serializer,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from dpaudit.claims import CLAIM_KINDS, ClaimKind
@@ -27,6 +30,7 @@ from dpaudit.mechanisms import (
     Positive,
     Relation,
     Unit,
+    clash,
     context_change,
 )
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
@@ -34,7 +38,7 @@ from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
-FORMAT_VERSION: Literal[1] = 1
+FORMAT_VERSION: Literal[2] = 2
 
 Origin = Literal["public", "private"]
 #: Whether a model's weights come from the private records; what nobody says is "unknown".
@@ -174,20 +178,22 @@ class Claim(Fields):
         return CLAIM_KINDS[self.kind].stated(self)
 
 
-class Privacy(Fields):
+class PrivacySettings(Fields):
     """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others.
 
     Attributes:
-        unit: what one unit of the difference is.
-        relation: how neighbouring data sets differ by it.
-        records_per_user: the most records that one user has; the unit "user" needs it.
-        delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
-        records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
-            a claim per user then holds among data sets whose users have no more).
-        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each having one; the
-            assignment then says whose each record is.
-        earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
-            assignment then says what each record, or user, had spent.
+        unit: what one unit of the difference is: a record, a context (prompt), or all records of a user.
+        relation: whether it comes or goes, or is replaced by another.
+        records_per_user: the most records that one user has; the unit "user" needs it. A config may leave it out: the
+            run then has the largest number in the data, which counts as public.
+        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a budget of its own
+            (mechanism.budget), pays what it can really move, and is left out once that is spent, so that texts may be
+            of any length. None for what all tokens cost at most, which is then claimed.
+        delta: for the mean's approximate guarantee; None takes records ** -1.1.
+        canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
+            (docs/canaries.md). Each pays as any record does, and is in a batch of its own. None for none.
+        amplification: secret-batches claims what holds against whoever does not know which batch a record was in,
+            wherever that is less (docs/secret-batches.md); none what holds against whoever knows.
         split_delta: whether delta is split evenly over the rounds after which the run may be stopped, so that each
             number of rounds has an epsilon of its own. Else a run that is stopped early costs what all rounds do.
     """
@@ -195,17 +201,30 @@ class Privacy(Fields):
     unit: Unit = "record"
     relation: Relation = "add_remove"
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
+    amplification: Literal["secret-batches", "none"] = "secret-batches"
+    split_delta: bool = False
+
+
+class Privacy(PrivacySettings):
+    """The section `privacy`, with what generation made of it.
+
+    Attributes:
+        delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
+        records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
+            a claim per user then holds among data sets whose users have no more).
+        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each having one; the
+            assignment then says whose each record is.
+        earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
+            assignment then says what each record, or user, had spent.
+    """
+
     records_per_user_from: Literal["declared", "data"] = "declared"
     delta_from: Literal["declared", "records"] = "declared"
     shared_budgets: bool = False
     earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
-    split_delta: bool = False
-
-    @model_serializer(mode="wrap")
-    def _with_what_is_chosen(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        chosen = ("shared_budgets", "earlier", "split_delta")
-        return {name: value for name, value in fields.items() if value or name not in chosen}
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
@@ -243,25 +262,65 @@ class Allocation(Fields):
     secret: bool
 
 
-class Batching(Fields):
-    """How records became contexts and batches (mathematics: a rule that looks at one record alone).
+class BatchingSettings(Fields):
+    """How records become contexts and batches (mathematics: a rule that looks at one record alone).
 
     Attributes:
-        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
-            contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
-            "paper-slices" cuts each label's records into slices of fixed size.
-        rounds: how often the records are hashed again, under a key of each round (`KeyedHash.of_round`). A record
-            serves once in each.
-        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those of the first round,
-            of the second, and so on, as many in each. A public number.
-        batches_per_label: how many batches each label's records are hashed into; None when not by label.
+        rounds: how often the records are hashed again, each time under a key of its own (`KeyedHash.of_round`). Every
+            record serves once in each. Settle it before the run: whoever stops early pays for all of them, unless
+            privacy.split_delta.
+        batches_per_label: how many batches each label's records are hashed into; None when not by label. Without labels
+            this is about all records, and so is the next.
         generate_per_label: how many of each label's batches are generated in a round, the first ones: within the round
             a batch's id is index of its label * generate_per_label + number within the label. None declares no rule for
             which batches are.
         generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
             labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
+        batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
+        records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
+        most_batches: with records_per_batch, the most batches of a cluster.
+        least_batches: with records_per_batch, the fewest: 1 where None, and a cluster's one batch is no secret.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for the others.
-        cells: per batch for "hashed-cells", None for the others.
+        cells: cells per batch for "hashed-cells", None for the others. One that holds exactly
+            prompt.examples_per_context records is a context; the records of other cells are not shown.
+    """
+
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
+    batches_per_label: Count | None = None
+    generate_per_label: Count | None = None
+    generate_per_cluster: Count | None = None
+    batches_per_cluster: Count | None = None
+    records_per_batch: Positive | None = None
+    most_batches: Count | None = None
+    least_batches: Count | None = None
+    slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+
+    @model_validator(mode="after")
+    def _one_number_of_batches(self) -> Self:
+        if (self.records_per_batch is None) != (self.most_batches is None):
+            lacking = "most_batches" if self.most_batches is None else "records_per_batch"
+            raise clash(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
+        if self.batches_per_cluster is not None and self.records_per_batch is not None:
+            allowed = "null when batches_per_cluster says how many batches there are"
+            raise clash("records_per_batch", self.records_per_batch, allowed)
+        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
+            allowed = f"at most most_batches, which is {self.most_batches}"
+            if self.most_batches is None:
+                allowed = "null without records_per_batch and most_batches"
+            raise clash("least_batches", self.least_batches, allowed)
+        return self
+
+
+class Batching(BatchingSettings):
+    """The section `batching`, with what generation made of it.
+
+    Attributes:
+        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
+            contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
+            "paper-slices" cuts each label's records into slices of fixed size.
+        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those of the first round,
+            of the second, and so on, as many in each. A public number.
         examples_per_context: k, the most records that one context shows; under "hashed-cells" each shows so many.
         labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
             records are then one group, for which "per label" holds.
@@ -270,13 +329,7 @@ class Batching(Fields):
     """
 
     rule: BatchingRule
-    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     batches: Count
-    batches_per_label: Count | None = None
-    generate_per_label: Count | None = None
-    generate_per_cluster: Count | None = None
-    slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     labels: Labels = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
@@ -314,43 +367,62 @@ class Batching(Fields):
 
 
 class Origins(Fields):
-    """Where the numbers of this manifest were taken from: "private" when private records had a say in them.
+    """Where numbers were taken from: "private" when private records were looked at to choose them.
 
     Attributes:
-        batching: numbers of batches, slots and examples per context.
-        settings: clip, temperature, divisor, support, maximum length and every other setting.
+        batching: those of `batching`, and prompt.examples_per_context.
+        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words, ...
     """
 
     batching: Origin | None = None
     settings: Origin | None = None
 
 
-class Stopping(Fields):
-    """When a text ends, and when its batch begins no other.
+class DecodingSettings(DecodingRules):
+    """How texts are decoded: beside the rules of what they may not hold, how long they get.
 
     Attributes:
-        max_tokens: a text ends at this public maximum length.
-        sequences: or when its own tokens end in one of these.
-        tokens_per_batch: the public number of tokens that a batch spends on texts, one after another. Where it is spent
-            the last one ends, too. None for one text a batch.
+        max_tokens: the longest that a text can get. A config may leave it out for `tokens_per_batch`.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. None
+            for one text a batch.
+    """
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text."""
+        return self.max_tokens or self.tokens_per_batch or 0
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a batch: all that it pays for."""
+        return self.tokens_per_batch or self.longest
+
+    @model_validator(mode="after")
+    def _a_batch_holds_the_longest_text(self) -> Self:
+        if not self.longest:
+            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
+        if self.most_tokens < self.longest:
+            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
+        if self.least_tokens > self.longest:
+            longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
+            raise clash("least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}")
+        return self
+
+
+class Decoding(DecodingSettings):
+    """The section `decoding`, with what ends a text before its longest.
+
+    Attributes:
+        sequences: a text ends when its own tokens end in one of these.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     sequences: Annotated[
         tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...], Field(max_length=MAX_SEQUENCES)
     ] = ()
-    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-
-    @model_validator(mode="after")
-    def _a_batch_holds_the_longest_text(self) -> Stopping:
-        if self.most_tokens < self.max_tokens:
-            raise ValueError("max_tokens is larger than tokens_per_batch")
-        return self
-
-    @property
-    def most_tokens(self) -> int:
-        """The most tokens of a batch."""
-        return self.max_tokens if self.tokens_per_batch is None else self.tokens_per_batch
 
     def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
         """Why a text ends with its last token; None where it goes on. Sampled tokens and public numbers alone decide.
@@ -366,68 +438,99 @@ class Stopping(Fields):
         return "budget" if spent == self.tokens_per_batch else None
 
 
-class Sampling(Fields):
-    """Where the sampler's randomness comes from.
+class SamplingSettings(Fields):
+    """Where the numbers come from that decide every token.
 
     Attributes:
-        generator: the operating system's entropy; a secret seed of 256 bits that the run commits to ("committed-seed",
-            `dpaudit.runs.committed_seed`); or a seed that makes a run repeatable and unfit for release: of dpaudit's
-            own ("test-seed"), or of numpy's Mersenne Twister ("mt19937").
+        generator: the operating system's entropy, whose numbers nobody has ("os-entropy"); a secret seed of 256 bits
+            that the run commits to ("committed-seed"), so that an auditor who is given it can recompute every one of
+            them (docs/committed-seed.md); or a seed that makes a run repeatable, and its texts unfit for release: of
+            dpaudit's own ("test-seed"), or of numpy's Mersenne Twister ("mt19937"), in runs of other generators.
         seed: for the latter two.
-        seed_hashes: for a committed seed: the hash of each of its parts.
+        seed_hashes: for a committed seed, the hash of each of its parts. With them in a config a run can be committed
+            to while a part is still its owner's secret; it goes on once all files are there. Else they are taken from
+            the files.
     """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"] = "os-entropy"
     seed: Annotated[int, Field(ge=-(1 << 127), lt=1 << 128)] | None = None
-    seed_hashes: Annotated[tuple[Digest, ...], Field(max_length=MAX_PARTS)] = ()
+    seed_hashes: Annotated[tuple[Digest, ...], Field(max_length=MAX_PARTS, strict=False)] = ()
 
     @property
     def committed(self) -> bool:
         """Whether the tokens are those of a committed seed."""
         return self.generator == "committed-seed"
 
-    @model_serializer(mode="wrap")
-    def _with_hashes_where_there_are_any(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name != "seed_hashes"}
-
     @model_validator(mode="after")
-    def _seeds_belong_to_seeded_generators(self) -> Sampling:
+    def _seeds_belong_to_their_generators(self) -> Self:
         if (self.generator in ("test-seed", "mt19937")) != (self.seed is not None):
             raise ValueError("seed is for the generators test-seed and mt19937, which need one")
-        if self.committed != bool(self.seed_hashes):
-            raise ValueError("seed_hashes is for the generator committed-seed, which needs one of each part")
+        if self.seed_hashes and not self.committed:
+            raise ValueError("seed_hashes is for the generator committed-seed")
         if len(set(self.seed_hashes)) < len(self.seed_hashes):
             raise ValueError("seed_hashes names a part twice")
         return self
 
 
-class Record(Fields):
-    """What each step's arrays hold.
+class Sampling(SamplingSettings):
+    """The section `sampling` of a run."""
+
+    @model_validator(mode="after")
+    def _has_the_hash_of_each_part(self) -> Self:
+        if self.committed and not self.seed_hashes:
+            raise ValueError("the generator committed-seed needs seed_hashes, one of each part")
+        return self
+
+
+class RecordSettings(Fields):
+    """What the run directory holds beside what an audit needs.
+
+    Attributes:
+        contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. A
+            config may leave it out: they are then kept over a truncated support where they are differences or go into a
+            mean, so that all figures can be worked out anew. What a mean is the sum of nothing else shows but a replay
+            (the check mechanism.divisor).
+    """
+
+    contexts: bool | None = None
+
+
+class Record(RecordSettings):
+    """The section `record`, with what each step's arrays hold.
 
     Attributes:
         dtype: of logits, central order statistics and aggregates.
         vocabulary: V, the number of tokens the model scores.
         width: central order statistics kept on each side of the median.
-        contexts: whether every context's contributions are kept too.
     """
 
+    contexts: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     vocabulary: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] = 2
-    contexts: bool = False
 
 
-class Model(Fields):
-    """The language model. What is None the generator does not say.
+class ModelSettings(Fields):
+    """The language model.
 
     Attributes:
-        name: its public name.
+        name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
+        trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
+            remembers of them no epsilon here covers.
+    """
+
+    name: Name
+    trained_on_records: TrainedOnRecords = "unknown"
+
+
+class Model(ModelSettings):
+    """The section `model`, with what was loaded. What is None the generator does not say.
+
+    Attributes:
         digest: of its weights, tokenizer and settings.
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
-        trained_on_records: whether its weights were trained on any of the private records, or fine-tuned.
         isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
             "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
             they did; or with its "batch", whose contexts move each other's last bits, and no other's.
@@ -435,32 +538,41 @@ class Model(Fields):
             prompts. A machine that computes other logits cannot go on with the run.
     """
 
-    name: Name
     digest: Digest | None = None
     dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    trained_on_records: TrainedOnRecords = "unknown"
     isolation: Isolation | None = None
     public_logits: Digest | None = None
 
-    @model_serializer(mode="wrap")
-    def _with_public_logits_where_taken(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Runs that were made before it was recorded committed to a run.json without it.
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "public_logits"}
 
-
-class Prompt(Fields):
+class PromptSettings(Fields):
     """The prompt.
 
     Attributes:
-        template: the template's id; "own" where `text` is it.
-        digest: of the template's text.
+        template: pt for pre-trained models, it for instruction-tuned ones, both with labels; "own" where `text` is it,
+            which a config leaves out. Other generators name theirs.
+        text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
+            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
+            for an instruction-tuned model write its turns into it, as the model's makers show them.
+        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own. Its
+            token ids are among `decoding.sequences`.
+        one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
         max_example_tokens: the length that each example is cut to.
-        text: a template of the user's own, with its placeholders, so that a replay can build the prompts.
-        end: the mark that ends a text under it. Its token ids are among `stopping.sequences`.
-        one_line: whether white space in examples became single spaces before they were cut.
+    """
+
+    template: Name | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
+    end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
+    one_line: bool = False
+    max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+
+class Prompt(PromptSettings):
+    """The section `prompt`, with what was read for it.
+
+    Attributes:
+        digest: of the template's text.
         public_examples: texts by label that every prompt shows before its records, the public prompt too; under ""
             where there are no labels.
         public: token ids of the public prompt, for each label in their order, or for all records; empty where no
@@ -469,51 +581,55 @@ class Prompt(Fields):
 
     template: Name
     digest: Digest | None = None
-    max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
-    end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
-    one_line: bool = False
     public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(default_factory=dict)
     public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
 
 
-#: Fields of `Data` that are written only where a config gave them.
-_AS_GIVEN = frozenset({"config", "delimiter", "encoding", "user"})
+#: One line that is not blank.
+Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$", max_length=MAX_NAME)]
+NotEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
-class Data(Fields):
-    """The private data.
+class DataSettings(Fields):
+    """Which of the private data is read, so that a replay reads the same.
+
+    Attributes:
+        config: a data set's configuration, where it has several.
+        split: the data set's split; None for a path.
+        text: the column of texts.
+        label: the column of labels; None where there are none, and no such column is read.
+        user: the column that says whose record it is, for claims per user.
+        label_values: what the column of labels holds for each label, in their order; None where it holds them as they
+            stand.
+        other_labels: what becomes of rows with any other label, or with none: refuse them all, or skip each of them.
+        delimiter: what separates the fields of a .csv; None for the first of comma, semicolon, tab and | that gives its
+            first line the columns named here.
+        encoding: of files of text; None for UTF-8, or what a file begins by saying that it is.
+    """
+
+    config: NotEmpty | None = None
+    split: NotEmpty | None = None
+    text: NotEmpty = "text"
+    label: NotEmpty | None = "label"
+    user: NotEmpty | None = None
+    label_values: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)] | None = None
+    other_labels: Literal["refuse", "skip"] = "refuse"
+    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
+    encoding: NotEmpty | None = None
+
+
+class Data(DataSettings):
+    """The section `data`, with what was read.
 
     Attributes:
         records: how many distinct records there are, a private figure.
         digest: `data_digest` of them, private too.
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
-        text: the column of texts that was read, so that a replay reads the same.
-        label: the column of labels; None where there are none, and no such column was read.
-        user: the column that names users, so that a replay counts their records; None where the config names none.
-        split: the split that was read; None for a path.
-        config: the data set's configuration, where it has several.
-        label_values: what the label column holds for each label, in their order; None where it holds their names.
-        delimiter, encoding: as the config gave them, so that a replay reads the same. These two, `config` and `user`
-            are left out where there are none.
     """
 
     records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
     digest: Digest | None = None
     source: Literal["path", "dataset"] = "path"
-    text: Name = "text"
-    label: Name | None = "label"
-    user: Name | None = None
-    split: Name | None = None
-    config: Name | None = None
-    label_values: Labels | None = None
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    encoding: Name | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_what_was_not_given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in _AS_GIVEN}
 
 
 class CountsNoise(Fields):
@@ -530,50 +646,64 @@ class CountsNoise(Fields):
     noised: Literal["before-selection", "after-selection"]
 
 
-class Clustering(Fields):
-    """How records were grouped within their labels before batching: each goes to the nearest of its label's centres.
-
-    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
+class ClusteringSettings(Fields):
+    """How records are grouped within their labels before batching: each goes to the nearest of its label's centres.
 
     Attributes:
-        method: how centres were found; "none" where labels alone group records, and all else is None or empty then.
+        method: where centres come from; k-means looks at private records, with no privacy at all.
+        public_text: the column of the public texts.
+        embedding: the sentence-embedding model, as model.name. A config may leave it out, for the one that needs no
+            network.
+        centers: k, how many centres are looked for, or were found: dpm finds their number itself.
+        keep: k', how many centres each label keeps, by noisy counts of its records.
+        dimension: onto which chang projects embeddings.
+        normalize: whether embeddings are made unit vectors.
+    """
+
+    method: ClusteringMethod
+    public_text: NotEmpty | None = None
+    embedding: Name | None = None
+    normalize: bool | None = None
+    dimension: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+
+    @model_validator(mode="after")
+    def _keeps_no_more_than_there_are(self) -> Self:
+        if self.keep is not None and self.centers is not None and self.keep > self.centers:
+            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
+        return self
+
+
+class Clustering(ClusteringSettings):
+    """The section `clustering`, with what was found.
+
+    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`. The method is "none"
+    where labels alone group records, and all else is None or empty then.
+
+    Attributes:
         settings: what decided the centres beside the texts, by name: how many were asked for, dimensions, each part of
             the budget, and the seed of k-means on public texts.
         public_digest: `texts_digest` of the public texts; None where there are none, or it is not recorded.
         origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
             private records. Centres that are rebalanced are as public as before.
-        embedding: name of the embedding model.
-        embedding_digest: of its weights, tokenizer and settings.
-        normalized: whether its vectors were made unit vectors.
-        centers: k, how many centres were found.
-        keep: k', to how many of them each label's records go.
+        embedding_digest: of the embedding model's weights, tokenizer and settings.
         digest: SHA-256 of the centres, row by row as little-endian float32.
         epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats; None where nothing
             bounds it.
         delta: what they are said to cost in delta.
         counts: the noise on counts; None where no counts were used.
-        records_per_batch: public number of records by which noisy counts become a cluster's number of batches; None
-            where that number is public itself, and the same for all clusters.
-        most_batches: public bound on that number; None likewise.
-        least_batches: the fewest that any cluster gets, whatever its counts say; None where nothing keeps it from 1.
     """
 
     method: ClusteringMethod = "none"
     settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
-    embedding: Name | None = None
     embedding_digest: Digest | None = None
-    normalized: bool | None = None
-    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     digest: Digest | None = None
     epsilon: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = None
     counts: CountsNoise | None = None
-    records_per_batch: Positive | None = None
-    most_batches: Count | None = None
-    least_batches: Count | None = None
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Clustering:
@@ -582,15 +712,9 @@ class Clustering(Fields):
             if stated:
                 raise ValueError(f"{min(stated)} is for a clustering method, and method is none")
             return self
-        for name in ("origin", "embedding", "normalized", "centers", "keep", "delta"):
+        for name in ("origin", "embedding", "normalize", "centers", "keep", "delta"):
             if name not in stated:
                 raise ValueError(f"{name} must be stated for the method {self.method}")
-        if (self.keep or 0) > (self.centers or 0):
-            raise ValueError("keep is larger than centers")
-        if ("records_per_batch" in stated) != ("most_batches" in stated):
-            raise ValueError("records_per_batch and most_batches go together")
-        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
-            raise ValueError("least_batches is for records_per_batch, and at most most_batches")
         if self.origin == "public" and (self.epsilon, self.delta) != (0, 0):
             raise ValueError("centres of public data cost nothing: epsilon and delta must be 0")
         return self
@@ -679,37 +803,66 @@ class CanaryCoins(Fields):
     digest: Digest
 
 
-#: Fields of `Manifest` that are written only where there is something.
-_WHERE_THERE_ARE_ANY = frozenset({"made_by", "recorded", "canaries", "redrawn", "stopped_after"})
-
-
-class Manifest(Fields):
-    """The whole of run.json.
+class Settings(Fields):
+    """What a config says of a run, and run.json repeats: all but what says how a process runs, or where files lie.
 
     Attributes:
-        format_version: of the run directory.
+        data: which of the private data is read.
+        model: the language model.
+        prompt: what it is shown.
+        batching: how records become contexts and batches.
+        clustering: how records are grouped before that.
+        mechanism: how a token is drawn from a batch.
+        decoding: how long texts are, how many a batch writes, and what they may not hold.
+        sampling: where randomness comes from.
+        record: what is kept.
+        privacy: what neighbouring data sets differ by.
+        chosen_from: whether private records had a say in the numbers here.
+        made_by: the person or team who makes the run, in one line and in their own words. Public: every report shows
+            it, also one for readers outside. Nobody checks it.
+    """
+
+    data: DataSettings
+    model: ModelSettings
+    prompt: PromptSettings
+    batching: BatchingSettings
+    clustering: ClusteringSettings | None
+    mechanism: Mechanism
+    decoding: DecodingSettings
+    sampling: SamplingSettings = SamplingSettings()
+    record: RecordSettings = RecordSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    chosen_from: Origins = Origins()
+    made_by: MadeBy | None = None
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether every context has a budget of its own."""
+        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+
+    @model_validator(mode="after")
+    def _budgets_are_recorded_and_deltas_split_over_rounds(self) -> Self:
+        if self.has_budgets and self.record.contexts is False:
+            raise clash("record.contexts", False, "true with budgets: what a context spends shows nowhere else")
+        if self.privacy.split_delta and self.batching.rounds == 1:
+            raise clash("privacy.split_delta", True, "false without several batching.rounds")
+        return self
+
+
+class Manifest(Settings):
+    """All of run.json: the settings, and what generation made of them.
+
+    A section such as `data` has both. The file keeps them apart (`to_json`), so that what a config says is
+    found in one place, and what was measured, drawn or counted in another.
+
+    Attributes:
         sensitivity: a warning to whoever opens the file.
         created: when generation began, in ISO 8601 with a time zone.
-        made_by: the person or team who made the run, in their own words. Public: every report shows it, also one for
-            readers outside. Nobody checks it; left out where the config says nothing.
-        privacy: what neighbouring data sets differ by.
-        mechanism: how a token is drawn from a batch.
-        batching: how records became contexts and batches.
-        clustering: how records were grouped before that.
-        origins: who had a say in the numbers here.
-        stopping: when a text ends, and when its batch does.
-        decoding: what no text may hold.
-        sampling: where randomness comes from.
-        record: what each step's arrays hold.
-        data: the private data.
-        model: the language model.
-        prompt: the prompt.
         software: versions of what made the run, by name.
-        recorded: what a recorder saw of a generator that is not ours; left out where the generator wrote the run.
-        canaries: made-up records among the data, by which the run is audited; left out where there are none.
-        redrawn: ids of the batches that were drawn again after they were finished, ascending; left out where there are
-            none. RunWriter sets it.
-        stopped_after: the number of rounds after which the run was stopped early; left out where all were generated.
+        recorded: what a recorder saw of a generator that is not ours; None where the generator wrote the run.
+        canaries: made-up records among the data, by which the run is audited; None where there are none.
+        redrawn: ids of the batches that were drawn again after they were finished, ascending. RunWriter sets it.
+        stopped_after: the number of rounds after which the run was stopped early; None where all were generated.
             RunWriter sets it.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
@@ -719,22 +872,17 @@ class Manifest(Fields):
             it.
     """
 
-    format_version: Literal[1] = FORMAT_VERSION
     sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
-    created: Created
-    made_by: MadeBy | None = None
-    privacy: Privacy = Privacy()
-    mechanism: Mechanism
-    batching: Batching
-    clustering: Clustering = Clustering()
-    origins: Origins = Origins()
-    stopping: Stopping
-    decoding: DecodingRules = DecodingRules()
-    sampling: Sampling = Sampling()
-    record: Record
     data: Data
     model: Model
     prompt: Prompt
+    batching: Batching
+    clustering: Clustering = Clustering()
+    decoding: Decoding
+    sampling: Sampling = Sampling()
+    record: Record
+    privacy: Privacy = Privacy()
+    created: Created
     software: Software = Field(default_factory=dict)
     recorded: Recorded | None = None
     canaries: CanaryCoins | None = None
@@ -755,8 +903,6 @@ class Manifest(Fields):
                 f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
                 "its guarantee allows one context"
             )
-        if self.mechanism.budget is not None and not self.record.contexts:
-            raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
         if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
             raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
         if self.privacy.shared_budgets and self.data.user is None:
@@ -766,18 +912,15 @@ class Manifest(Fields):
             raise ValueError("rounds are not for shared_budgets and earlier: budgets are of each round")
         if self.stopped_after is not None and not self.stopped_after < batching.rounds:
             raise ValueError("stopped_after is for a run that was stopped before the last of batching.rounds")
-        if self.privacy.split_delta and batching.rounds == 1:
-            raise ValueError("privacy.split_delta is for several batching.rounds")
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
             raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
-        if not clustered and batching.generate_per_cluster is not None:
-            raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
+        for name in ("generate_per_cluster", "batches_per_cluster", "records_per_batch"):
+            if not clustered and getattr(batching, name) is not None:
+                raise ValueError(f"batching.{name} is for a clustering, and there is none")
         if self.sampling.committed and self.mechanism.draw.arrays():
             raise ValueError(
                 f"sampling.generator committed-seed is for draws by softmax, not {self.mechanism.draw.name}"
             )
-        if self.decoding.least_tokens > self.stopping.max_tokens:
-            raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
         if self.canaries is not None:
             if batching.rule != "hashed-records" or clustered or self.own_allowances or not self.record.contexts:
                 raise ValueError(
@@ -793,10 +936,32 @@ class Manifest(Fields):
             raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_what_there_is_none_of(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name not in _WHERE_THERE_ARE_ANY}
+    @classmethod
+    def of_json(cls, text: str) -> Manifest:
+        """Read run.json. Raises ValidationError where it is none."""
+        file = dict(RunJson.model_validate_json(text))
+        settings, made = dict(file["settings"]), dict(file["made"])
+        sections = {name: dict(settings[name]) | dict(made[name]) for name in SECTIONS}
+        return cls.model_validate({"sensitivity": file["sensitivity"]} | settings | made | sections)
+
+    def parts(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return what run.json holds, as JSON has it.
+
+        Args:
+            without: fields of the manifest that are left out.
+        """
+        fields = self.model_dump(mode="json", exclude=set(without))
+        sensitivity = fields.pop("sensitivity")
+        settings = {name: fields.pop(name) for name in Settings.model_fields if name in fields}
+        for name, (kind, _) in SECTIONS.items():
+            section = settings[name]
+            settings[name] = {field: section.pop(field) for field in kind.model_fields}
+            fields[name] = section
+        return {"format": FORMAT_VERSION, "sensitivity": sensitivity, "settings": settings, "made": fields}
+
+    def to_json(self) -> str:
+        """Write run.json."""
+        return json.dumps(self.parts(), indent=2, ensure_ascii=False) + "\n"
 
     @property
     def rounds(self) -> int:
@@ -859,5 +1024,52 @@ class Manifest(Fields):
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
         """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
-        fewest, sequences = self.mechanism.support.size or 1, self.stopping.sequences
+        fewest, sequences = self.mechanism.support.size or 1, self.decoding.sequences
         return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)
+
+
+def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
+    """Return the fields of a section that are settings of this type, and nothing else that it has."""
+    return {name: getattr(section, name) for name in kind.model_fields}
+
+
+#: The sections of run.json that have both halves, by name: the type of the settings, and that of all of the section.
+SECTIONS: dict[str, tuple[type[Fields], type[Fields]]] = {
+    "data": (DataSettings, Data),
+    "model": (ModelSettings, Model),
+    "prompt": (PromptSettings, Prompt),
+    "batching": (BatchingSettings, Batching),
+    "clustering": (ClusteringSettings, Clustering),
+    "decoding": (DecodingSettings, Decoding),
+    "record": (RecordSettings, Record),
+    "privacy": (PrivacySettings, Privacy),
+}
+
+
+def _type_of(name: str, fields: Mapping[str, FieldInfo], about: str | None) -> type[Fields]:
+    """Return a type that has these fields of another one."""
+    each: dict[str, Any] = {field: (info.annotation, info) for field, info in fields.items()}
+    return create_model(name, __base__=Fields, __doc__=about, **each)
+
+
+def _run_json() -> type[Fields]:
+    """Return the type of the whole file: `Manifest` with its settings apart from what was made of them."""
+    made = dict(Manifest.model_fields)
+    sensitivity = made.pop("sensitivity")
+    settings = {name: made.pop(name) for name in Settings.model_fields}
+    for name, (kind, whole) in SECTIONS.items():
+        own = dict(whole.model_fields)
+        given = {field: own.pop(field) for field in kind.model_fields}
+        settings[name] = FieldInfo(annotation=_type_of(kind.__name__, given, kind.__doc__))
+        made[name] = FieldInfo(annotation=_type_of(f"{whole.__name__}Made", own, whole.__doc__))
+    halves = {
+        "format": FieldInfo(annotation=Literal[2]),
+        "sensitivity": sensitivity,
+        "settings": FieldInfo(annotation=_type_of("Settings", settings, Settings.__doc__)),
+        "made": FieldInfo(annotation=_type_of("Made", made, Manifest.__doc__)),
+    }
+    return _type_of("RunJson", halves, "The file run.json: settings, and what generation made of them.")
+
+
+#: The type of the file run.json.
+RunJson = _run_json()

@@ -21,6 +21,7 @@ from dpaudit.runs.batches import Sample
 from dpaudit.runs.manifest import (
     Count,
     Created,
+    Decoding,
     Digest,
     Labels,
     Manifest,
@@ -28,10 +29,8 @@ from dpaudit.runs.manifest import (
     Prompt,
     Sampling,
     Software,
-    Stopping,
 )
 from dpaudit.runs.reader import FolderReader
-from dpaudit.runs.rules import DecodingRules
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 _AGAIN = "Generate them again: `dpaudit generate CONFIG.yaml --public-only --out FOLDER`."
@@ -40,7 +39,6 @@ _OWN = {
     "model": ("digest", "dtype"),
     "mechanism": ("temperature", "support"),
     "prompt": None,
-    "stopping": None,
     "decoding": None,
 }
 
@@ -53,26 +51,25 @@ class PublicMechanism(Fields):
 
 
 class PublicTexts(Fields):
-    """public.json: the settings that make texts the baseline of a run, under the names that run.json has for them.
+    """public.json: the settings that make texts the baseline of a run, named as in run.json.
 
     Attributes:
         private: nothing. No record was read.
         created: when generation began, in ISO 8601 with a time zone.
         mechanism: how a token is drawn.
-        labels: the public list of labels; empty where there are none.
+        labels: the public list of labels; empty without any.
         batches: how many of them each label has, or all together have where there are no labels.
-        stopping, decoding, sampling, model, prompt, software: as in run.json.
+        decoding, sampling, model, prompt, software: as in run.json.
         samples: SHA-256 of samples.jsonl.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     private: Literal["nothing"] = "nothing"
     created: Created
     mechanism: PublicMechanism
     labels: Labels
     batches: Count
-    stopping: Stopping
-    decoding: DecodingRules = DecodingRules()
+    decoding: Decoding
     sampling: Sampling
     model: Model
     prompt: Prompt
@@ -87,7 +84,6 @@ class PublicTexts(Fields):
             mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
             labels=manifest.batching.labels,
             batches=batches,
-            stopping=manifest.stopping,
             decoding=manifest.decoding,
             sampling=manifest.sampling,
             model=manifest.model,

@@ -83,12 +83,12 @@ class FolderReader:
     def _fields(self, name: str, kind: type[_Fields]) -> _Fields:
         """Return the content of a JSON file, validated."""
         text, where = self._read(name), self.where(name)
-        _json(text, where)
+        _load_json(text, where)
         with _validating(where):
             return kind.model_validate_json(text)
 
     def _read(self, name: str) -> str:
-        return self._decoded(self._bytes(name), name)
+        return self._decode(self._bytes(name), name)
 
     def _bytes(self, name: str) -> bytes:
         """Return all of a file whose size is limited.
@@ -112,9 +112,9 @@ class FolderReader:
                     raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
                 if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
                     raise InputError(f"{where}, line {number}", f"it has more than {MAX_LINE_VALUES} values.", RESTORE)
-                yield f"{where}, line {number}", self._decoded(line[:-1], name)
+                yield f"{where}, line {number}", self._decode(line[:-1], name)
 
-    def _decoded(self, data: bytes, name: str) -> str:
+    def _decode(self, data: bytes, name: str) -> str:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
@@ -138,17 +138,17 @@ class RunReader(FolderReader):
         storage.require_run()
         super().__init__(storage)
         text, where = self._read(layout.MANIFEST), self.where(layout.MANIFEST)
-        fields = _json(text, where)
-        version = fields.get("format_version") if isinstance(fields, dict) else None
+        fields = _load_json(text, where)
+        version = fields.get("format") if isinstance(fields, dict) else None
         if type(version) is not int or version != FORMAT_VERSION:
             raise InputError(
-                f"{where}: format_version",
-                f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
-                "Use the dpaudit that wrote the run, or one that reads its version.",
+                f"{where}: format",
+                f"this is {str(version)[:20]!r}; this dpaudit reads format {FORMAT_VERSION}.",
+                "Use the dpaudit that wrote the run.",
             )
         with _validating(where):
             try:
-                self.manifest = Manifest.model_validate_json(text)
+                self.manifest = Manifest.of_json(text)
             except FAILURES as error:
                 if failure := failure_within(loaded(), error):
                     raise failure from None
@@ -248,7 +248,9 @@ class RunReader(FolderReader):
             _, file = next(left, ("", ""))
             match = _ENTRY.match(file)
             if match is None or journal.entry(match[1], match[2]) != f"{link}\n{file}\n":
-                before = "all entries before it" if journal.digests else "nonce and commitment of run.json"
+                before = "nonce and commitment of run.json"
+                if journal.digests:
+                    before = "all entries before it"
                 problem = f"this is not a file's digest and name, chained to {before}."
                 raise InputError(where, problem, RESTORE)
             try:
@@ -362,7 +364,7 @@ def whole_batches(storage: Storage) -> tuple[int, ...]:
     return tuple(sorted(b for b in map(layout.batch_of, names) if b is not None))
 
 
-def _json(text: str, where: str) -> Any:
+def _load_json(text: str, where: str) -> Any:
     """Return the content of JSON that all readers read alike: keys come once, numbers are finite.
 
     Raises:

@@ -87,7 +87,9 @@ class ForbiddenTokens:
         asked = {field: [text.encode() for text in texts] for field, texts in written.items() if texts}
         self._phrases: dict[str, _Phrases] = {}
         if asked:
-            pieces = None if tokenizer_json is None else pieces_of(tokenizer_json, vocabulary)
+            pieces = None
+            if tokenizer_json is not None:
+                pieces = pieces_of(tokenizer_json, vocabulary)
             if pieces is None:
                 problem = "the model's tokenizer does not say what text each of its tokens stands for."
                 raise InputError(

@@ -101,11 +101,11 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
     Returns:
         What the release level may rest on; or why both levels are equal.
     """
-    if (reason := _reason(manifest, unit)) is not None:
+    if (reason := _not_secret_reason(manifest, unit)) is not None:
         return reason
-    groups = _labelled(manifest)
+    groups = _label_groups(manifest)
     if manifest.clustering.method != "none":
-        groups = _clustered(manifest, clusters)
+        groups = _cluster_groups(manifest, clusters)
     if isinstance(groups, NotSecret):
         return groups
     if any(batches == 1 for batches, _ in groups):
@@ -123,7 +123,7 @@ def accounted_rounds(manifest: Manifest) -> int:
     return manifest.batching.rounds
 
 
-def _reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
+def _not_secret_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     """Return why places are not uniform, independent and secret, or None."""
     batching, allocation = manifest.batching, manifest.batching.allocation
     if batching.rule == "paper-slices":
@@ -142,16 +142,16 @@ def _reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     if batching.key is None:
         if allocation.kind == "hashed":
             return NotSecret.UNKEYED
-        return _unproved(manifest, unit)
+        return _dependence_reason(manifest, unit)
     key = bytes.fromhex(batching.key)
     if len(key) < KEY_BYTES:
         return NotSecret.SHORT_KEY
     if known_key(key, manifest.sampling.seed):
         return NotSecret.COMMON_KEY
-    return _unproved(manifest, unit)
+    return _dependence_reason(manifest, unit)
 
 
-def _unproved(manifest: Manifest, unit: Unit) -> NotSecret | None:
+def _dependence_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     """Return why places depend on each other whatever was drawn, or are no batches; or None."""
     if manifest.own_allowances:
         return NotSecret.SHARED_BUDGETS
@@ -164,7 +164,7 @@ def _unproved(manifest: Manifest, unit: Unit) -> NotSecret | None:
 _Groups = tuple[tuple[int, int], ...]
 
 
-def _labelled(manifest: Manifest) -> _Groups | NotSecret:
+def _label_groups(manifest: Manifest) -> _Groups | NotSecret:
     """Return the numbers of batches of a label's records, in all and generated in a round."""
     batching = manifest.batching
     batches, generated = batching.batches_per_label, batching.generate_per_label
@@ -181,17 +181,19 @@ def _labelled(manifest: Manifest) -> _Groups | NotSecret:
     return ((batches, generated),)
 
 
-def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
+def _cluster_groups(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
     """Return the fewest batches of a cluster's records, and how many of them a round generates.
 
     The fewest cost the most.
     """
-    clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
+    batching, generated = manifest.batching, manifest.batching.generate_per_cluster
     if generated is None:
         return NotSecret.GENERATED_UNCOUNTED
-    least = clustering.least_batches
-    if clustering.records_per_batch is None:
-        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
+    least = batching.least_batches
+    if batching.records_per_batch is None:
+        counts = set[int]()
+        if clusters is not None:
+            counts = {count for row in clusters.batches for count in row}
         least = counts.pop() if len(counts) == 1 else None
     if least is None:
         return NotSecret.CLUSTERS_UNCOUNTED

@@ -69,7 +69,7 @@ class Statement(Fields):
     approximate: EpsilonDelta | None = None
 
     @model_validator(mode="after")
-    def _one_guarantee(self) -> Statement:
+    def _require_one_guarantee(self) -> Statement:
         if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
             raise ValueError(f"exactly one of {', '.join(_KINDS)}")
         return self

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from dpaudit.errors import InputError
@@ -91,13 +91,21 @@ class Storage(ABC):
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder; steps/ must not be a link."""
 
-    @abstractmethod
-    def open(self, name: str) -> AbstractContextManager[io.BufferedReader]:
-        """Open a plain file of at most `layout.most_bytes` as a stream: no link, no folder."""
+    @contextmanager
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
+        """Open a file of the format, as `local` does, and close it."""
+        if layout.most_bytes(name) is None:
+            problem = "this file does not belong in a run directory."
+            raise InputError(self.where(name), problem, "Remove it from the run directory.")
+        with self.local(name) as file, _naming_refusal(self.where(name)):
+            yield file
 
     @abstractmethod
     def local(self, name: str) -> io.BufferedReader:
-        """Open a plain file of any size on this machine; the caller closes it."""
+        """Open a plain file on this machine, which the caller closes: no link, folder or device.
+
+        It has no more bytes than `layout.most_bytes` says.
+        """
 
     @abstractmethod
     def lock(self) -> Callable[[], None]:
@@ -141,14 +149,10 @@ class Storage(ABC):
 
     @abstractmethod
     def append(self, name: str, lines: str) -> None:
-        """Add lines to a text file, all of them or none, and wait until they are stored. One writer at a time."""
+        """Add lines to a text file, all of them or none, and wait until they are stored.
 
-    def _require_named(self, name: str) -> None:
-        """Refuse a name that the format does not have, before anything is asked about the file."""
-        if layout.most_bytes(name) is None:
-            raise InputError(
-                self.where(name), "this file does not belong in a run directory.", "Remove it from the run directory."
-            )
+        There is one writer at a time.
+        """
 
     def _require_size(self, name: str, size: int) -> None:
         most = layout.most_bytes(name)
@@ -164,7 +168,7 @@ class Storage(ABC):
         try:
             create(note)
         except FileExistsError:
-            raise self._locked() from None
+            raise self._locked_error() from None
 
         def release() -> None:
             with suppress(InputError):
@@ -181,7 +185,7 @@ class Storage(ABC):
         except InputError:
             return b""
 
-    def _locked(self) -> InputError:
+    def _locked_error(self) -> InputError:
         try:
             fields = json.loads(self._lock_note())
             holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
@@ -263,20 +267,13 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _refused(str(path)), os.scandir(path) as entries:
+        with _naming_refusal(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        self._require_named(name)
-        with self.local(name) as file, _refused(self.where(name)):
-            self._require_size(name, os.fstat(file.fileno()).st_size)
-            yield file
 
     def local(self, name: str) -> io.BufferedReader:
         """Open a file before it is looked at, so that nobody can replace it in between."""
         where, (folder, _, last) = self.where(name), name.rpartition("/")
-        with _missing(where), ExitStack() as opened:
+        with _naming_missing(where), ExitStack() as opened:
             parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, parent)
             if folder:
@@ -284,10 +281,12 @@ class _Folder(Storage):
                 opened.callback(os.close, parent)
             # A pipe that nobody writes to would keep us waiting.
             handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise InputError(where, "this is not a plain file.", RESTORE)
-        return open(handle, "rb")
+            opened.callback(os.close, handle)
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise InputError(where, "this is not a plain file.", RESTORE)
+            self._require_size(name, found.st_size)
+            return open(os.dup(handle), "rb")
 
     def lock(self) -> Callable[[], None]:
         """Lock the folder itself, so that no file is left in the record; or else by a file."""
@@ -304,7 +303,7 @@ class _Folder(Storage):
                 problem = "another process is writing here."
                 raise InputError(self.where(), problem, "Wait until it ends, or name another directory.") from None
             if self.exists(layout.LOCK):
-                raise self._locked()
+                raise self._locked_error()
             return opened.pop_all().close
 
     def claim(self) -> None:
@@ -327,7 +326,10 @@ class _Folder(Storage):
                 built.unlink(missing_ok=True)
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
-        """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
+        """Rename the file, durably.
+
+        Its bytes are on the disk before its name is, and its name when this returns.
+        """
         path = self._path / name
         with writing(str(path)):
             _sync(built)
@@ -357,7 +359,7 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
+        with _naming_refusal(self.where(name), "cannot be used as a directory", "Name another one."):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _write_lock(self, note: bytes) -> None:
@@ -368,7 +370,10 @@ class _Folder(Storage):
 
 
 class _Remote(Storage):
-    """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
+    """A URL that fsspec opens.
+
+    A file is built or read on this machine, in a private temporary folder.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the file system.
@@ -413,29 +418,25 @@ class _Remote(Storage):
                 return []
             return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        """Stream a file, neither more of it nor less than its stated size."""
-        self._require_named(name)
-        size = self._size(name)
-        self._require_size(name, size)
-        with self._asking(name):
-            file = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
-        stated: Any = _Stated(file, size, partial(self._asking, name))
-        with file, io.BufferedReader(stated) as stream:
-            yield stream
-
     def local(self, name: str) -> io.BufferedReader:
-        """Download the file; it has lost its name when this returns."""
-        size = self._size(name)
+        """Download as many bytes as the store states, no more and no fewer; the copy has no name any more."""
+        left = size = self._size(name)
+        self._require_size(name, size)
         with _private_folder() as folder:
             free = shutil.disk_usage(folder).free
             if size > free:
                 problem = f"the file has {size} bytes, and only {free} are free in {folder.parent}."
                 raise InputError(self.where(name), problem, "Set TMPDIR to a folder with more room.")
             copy = folder / "file"
-            with self.open(name) as source, writing(str(copy)), open(copy, "wb") as file:
-                shutil.copyfileobj(source, file, BLOCK_BYTES)
+            with self._asking(name):
+                source = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
+            with source, writing(str(copy)), open(copy, "wb") as file:
+                while left:
+                    with self._asking(name):
+                        data = source.read(min(left, BLOCK_BYTES))
+                        if not data:
+                            raise EOFError(f"its last {left} bytes did not arrive")
+                    left -= file.write(data)
             return open(copy, "rb")
 
     def lock(self) -> Callable[[], None]:
@@ -516,27 +517,10 @@ class _Remote(Storage):
             raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
 
 
-class _Stated(io.RawIOBase):
-    """A remote file as a stream of exactly its stated size, whose errors name it."""
-
-    def __init__(self, file: Any, size: int, asking: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file, self._left, self._asking = file, size, asking
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        with self._asking():
-            data = self._file.read(min(len(buffer), self._left))
-            if not data and self._left and len(buffer):
-                raise EOFError(f"its last {self._left} bytes did not arrive")
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
-
-
 @contextmanager
-def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+def _naming_refusal(
+    where: str, problem: str = "cannot be read", remedy: str = "Check its permissions."
+) -> Iterator[None]:
     """Name the file when the system refuses."""
     try:
         yield
@@ -545,7 +529,7 @@ def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check i
 
 
 @contextmanager
-def _missing(where: str) -> Iterator[None]:
+def _naming_missing(where: str) -> Iterator[None]:
     """Name the file that cannot be opened."""
     try:
         yield
@@ -578,7 +562,10 @@ def _create_private(path: Path) -> None:
 
 
 def _rename_to_free(built: Path, path: Path) -> None:
-    """Rename to a name that is free. Without hard links, two processes in the same instant can both succeed."""
+    """Rename to a name that is free.
+
+    Without hard links, two processes in the same instant can both succeed.
+    """
     try:
         os.link(built, path, follow_symlinks=False)
     except OSError as error:

@@ -25,7 +25,9 @@ def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8")  # else the parser would guess, and take what is none
     try:
-        return json.loads(text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
+        return json.loads(
+            text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_require_distinct_keys
+        )
     except RecursionError:
         raise ValueError("it is too deep") from None
 
@@ -40,7 +42,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object without doubled keys."""
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -29,7 +29,10 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence; numbers are decimal."""
+    """A loader that refuses doubled keys, of which YAML would keep the last in silence.
+
+    Numbers are decimal.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()

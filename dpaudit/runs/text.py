@@ -92,7 +92,7 @@ class Vocabulary:
             return " ".join(texts)
         if sum(map(len, texts)) > MAX_TEXT_LENGTH or self._library is None:
             return None
-        return _unless_it_fails(lambda: str(self._library.decode(texts)))
+        return _call_or_none(lambda: str(self._library.decode(texts)))
 
     @cached_property
     def digest(self) -> str:
@@ -132,7 +132,7 @@ class Vocabulary:
 
         nothing = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
         bare = json.dumps({"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder})
-        return _unless_it_fails(lambda: Tokenizer.from_str(bare).decoder)
+        return _call_or_none(lambda: Tokenizer.from_str(bare).decoder)
 
 
 @lru_cache(maxsize=1)  # several parts of one audit ask for the same tokenizer, through more than one reader
@@ -145,7 +145,7 @@ def _read(serialised: bytes) -> Vocabulary:
     tokenizer = load(data, MAX_VOCABULARY_VALUES)
     if not isinstance(tokenizer, dict):
         raise ValueError("this is not an object")
-    if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
+    if not _growth_factor(tokenizer.get("decoder")) <= MAX_GROWTH:
         raise ValueError("the decoder is not one whose work is bounded")
     tokens = _model_tokens(tokenizer.get("model"))
     special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
@@ -219,7 +219,7 @@ def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
         case None:
             return lambda token: b" " + token
         case {"type": "ByteLevel"}:
-            return _from_byte_level
+            return _decode_byte_level
         case {"type": "ByteFallback"}:
             return lambda token: bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
         case {"type": "Fuse"}:
@@ -237,7 +237,7 @@ def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
     return None
 
 
-def _from_byte_level(token: bytes) -> bytes:
+def _decode_byte_level(token: bytes) -> bytes:
     """Return the bytes that a token's letters stand for; any other token stands for itself."""
     try:
         return bytes(_BYTES[letter] for letter in token.decode())
@@ -245,7 +245,7 @@ def _from_byte_level(token: bytes) -> bytes:
         return token
 
 
-def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
+def _call_or_none(call: Callable[[], _Result]) -> _Result | None:
     """Call the library, or return None.
 
     It raises plain Exception for what it does not understand, and BaseException where it panics.
@@ -258,12 +258,12 @@ def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
         return None
 
 
-def _growth(decoder: Any) -> float:
+def _growth_factor(decoder: Any) -> float:
     match decoder:
         case None:
             return 1
         case {"type": "Sequence", "decoders": list(inner)} if len(inner) <= MAX_DECODERS:
-            return math.prod(map(_growth, inner))
+            return math.prod(map(_growth_factor, inner))
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
             return max(1.0, len(new.encode("utf-8", "replace")) / len(old))
         # The library runs off the end of a token that is shorter than what is stripped.

@@ -171,7 +171,7 @@ class RunWriter:
                 journal.add(digest, name)
             storage.write_text(layout.JOURNAL, lines)
             # Last: a directory without run.json is one that was never started.
-            storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            storage.write_text(layout.MANIFEST, [started.to_json()])
             return cls(storage, started, journal, lock.pop_all())
 
     @classmethod
@@ -202,7 +202,7 @@ class RunWriter:
             journal = reader.journal()
             lost = _lost_batches(reader, journal)
             if lost and not redraw:
-                raise _refused_redraw(reader, lost)
+                raise _redraw_error(reader, lost)
             _drop_partial(storage)
             if reader.digest(layout.JOURNAL) != journal.head:  # a crash has cut its last entry short
                 storage.write_text(layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines()))
@@ -303,7 +303,7 @@ class RunWriter:
         self.store = BatchStore(self.location, self.manifest)
 
     def finish(self, claim: Claim | None = None) -> None:
-        """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
+        """Write samples.jsonl, the claim and `hashes`, the journal plus two entries, and close.
 
         Args:
             claim: the privacy statement to be audited; None keeps the one the manifest was created with.
@@ -314,7 +314,7 @@ class RunWriter:
         """
         missing = sorted(set(range(self.manifest.batches)).difference(self.whole))
         if lost := [batch for batch in missing if not self._is_new(batch)]:
-            raise _refused_redraw(RunReader(self.location), lost)
+            raise _redraw_error(RunReader(self.location), lost)
         if missing:
             raise ValueError(
                 f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
@@ -332,7 +332,7 @@ class RunWriter:
         if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
             raise InputError(reader.where(layout.JOURNAL), "another process changed this file during the run.", RESTORE)
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
-        self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        self._storage.write_text(layout.MANIFEST, [self.manifest.to_json()])
         for name in (layout.MANIFEST, layout.SAMPLES):
             digest = reader.digest(name)
             entries.append(self._journal.entry(digest, name))
@@ -348,11 +348,11 @@ def require_unused(storage: Storage) -> None:
     Raises:
         InputError: it does.
     """
-    if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
+    if storage.exists(layout.MANIFEST) or not _has_only_leftovers(storage):
         raise InputError(storage.where(), "the directory is not empty.", "Name a new one.")
 
 
-def _only_leftovers(storage: Storage) -> bool:
+def _has_only_leftovers(storage: Storage) -> bool:
     """Return whether the directory holds only what a killed `create` leaves before run.json."""
     own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.CANARIES}
     own |= {layout.TOKENIZER, layout.JOURNAL, layout.MANIFEST, layout.LOCK}
@@ -363,7 +363,10 @@ def _only_leftovers(storage: Storage) -> bool:
 
 
 def _drop_partial(storage: Storage) -> None:
-    """Delete half-written files; a process that is still at a batch, though it was taken for dead, fails."""
+    """Delete half-written files.
+
+    A process that is still at a batch, though it was taken for dead, fails.
+    """
     for folder, prefix in (("", ""), (layout.STEPS, f"{layout.STEPS}/")):
         for entry in storage.entries(folder):
             if not entry.folder and layout.whole_name(entry.name):
@@ -389,7 +392,7 @@ def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
     return sorted(lost)
 
 
-def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
+def _redraw_error(reader: RunReader, lost: list[int]) -> InputError:
     first = layout.steps_file(lost[0])
     found = "is another now" if reader.has(first) else "is gone"
     more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""

@@ -40,7 +40,8 @@ def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
         int32 [n].
 
     Raises:
-        ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are longer than 2^62.
+        ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are
+            longer than 2^62.
     """
     return _Search(centers).nearest(vectors)
 
@@ -70,7 +71,7 @@ class _Search:
             self._weights = np.vstack([-self._centers.T, half_squares.astype(np.float32)])
 
     def nearest(self, vectors: Vectors) -> NDArray[np.int32]:
-        """See `nearest`."""
+        """Return the index of each vector's nearest centre, int32 [n]."""
         count, dimensions = self._centers.shape
         if vectors.ndim != 2 or vectors.shape[1] != dimensions:
             raise ValueError(f"vectors must be [n, {dimensions}], not {list(vectors.shape)}")
@@ -108,11 +109,12 @@ class _Search:
         return found
 
     def _margins(self, points: Vectors) -> NDArray[np.float64]:
-        """How far above the lowest score the nearest centre's may lie.
+        """Return how far above the lowest score the nearest centre's may lie.
 
-        A dot product of m terms in float32, in whatever order and with or without fused steps, is wrong by at most
-        m u / (1 - m u) of the product of the lengths (Higham: Accuracy and Stability of Numerical Algorithms, section
-        3.1). Two scores may be wrong; and a squared distance in float64 is wrong in the same way.
+        A dot product of m terms in float32, in whatever order and with or without fused steps, is
+        wrong by at most m u / (1 - m u) of the product of the lengths (Higham: Accuracy and
+        Stability of Numerical Algorithms, section 3.1). Two scores may be wrong; and a squared
+        distance in float64 is wrong in the same way.
         """
         lengths = np.sqrt(_squares(points))
         farthest = (lengths + self._longest) ** 2
@@ -127,7 +129,7 @@ class _Search:
     def _nearest_of_close(
         self, points: Vectors, rows: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of pairs (point, centre), ascending: the points, and the nearest centre of each."""
+        """Return the points of ascending pairs (point, centre), and the nearest centre of each."""
         distances = np.empty(len(rows), dtype=np.float64)
         step = max(1, _COORDINATES // self._centers.shape[1])
         for start in range(0, len(rows), step):
@@ -143,11 +145,14 @@ class _Search:
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    """Those of numpy's libraries: to look for them takes longer than a small search."""
+    """Return the thread pools of numpy's libraries.
+
+    Looking for them takes longer than a small search.
+    """
     return ThreadpoolController()
 
 
 def _squares(vectors: Vectors) -> NDArray[np.float64]:
-    """Squared lengths: float64 [n]."""
+    """Return squared lengths: float64 [n]."""
     squares: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     return squares

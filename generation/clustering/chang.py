@@ -90,7 +90,7 @@ class Chang(NoisedMethod[ChangScales]):
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`: with the scales of the noise."""
+        """The settings of its centres, with the scales of the noise."""
         return {
             **asdict(self.scales),
             "centers": self.k,
@@ -108,7 +108,7 @@ class Chang(NoisedMethod[ChangScales]):
         return calibrated(self.epsilon, self.delta, self.relation, self.depth, self.counts_share)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """See `ClusteringMethod`; `public` is not used.
+        """Return centres of the noised tree; `public` is not used.
 
         Raises:
             ValueError: a private vector holds a number that is not finite.
@@ -139,7 +139,7 @@ class Chang(NoisedMethod[ChangScales]):
         return projection, grow(records, paths(records, planes), self.scales, least, noise)
 
     def _least_count(self, dimensions: int, total: int) -> int:
-        """What a leaf's noisy count must be, given the root's noisy count."""
+        """Return the least noisy count of a leaf, given the root's noisy count."""
         large_enough = self.scales.sum_sd * math.sqrt(dimensions) / MEAN_NOISE
         return math.ceil(
             max(1.0, LEAST_COUNT * self.scales.count_scale, min(large_enough, total / (LEAVES_PER_CENTER * self.k)))
@@ -148,10 +148,13 @@ class Chang(NoisedMethod[ChangScales]):
 
 @cache
 def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float) -> ChangScales:
-    """The least noise that keeps within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
+    """Return the least noise within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
 
-    `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the counts, evenly over the
-    levels; the rest into the sums. Raises ValueError where noise would be out of its range.
+    `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the
+    counts, evenly over the levels; the rest into the sums.
+
+    Raises:
+        ValueError: noise would be out of its range.
     """
 
     def scales(noise: float) -> ChangScales:
@@ -198,12 +201,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Tree:
-    """What is let through.
+    """The released numbers.
 
     Attributes:
         levels: every node's noisy count, from the root down.
-        leaves: of each level, those of a noisy count that is high enough. Records in the others are lost.
-        sums: of the leaves' records, in the order of `leaves`, noisy, in steps of radius / RADIUS: int64 [m, p].
+        leaves: of each level, those of a noisy count that is high enough. Records in the others are
+            lost.
+        sums: of the leaves' records, in the order of `leaves`, noisy, in steps of radius / RADIUS:
+            int64 [m, p].
     """
 
     levels: tuple[Level, ...]
@@ -278,11 +283,11 @@ class _Records:
     depth: int
 
     def counts(self, bits: int, prefixes: Integers) -> Integers:
-        """How many have each of these prefixes [m]."""
+        """Return how many records have each of these prefixes [m]."""
         return self._place(bits, prefixes + 1) - self._place(bits, prefixes)
 
     def sum(self, bits: int, prefix: np.int64) -> Doubles:
-        """Of those that have this prefix [p], exact."""
+        """Return the exact sum [p] of the records that have this prefix."""
         first, end = self._place(bits, np.array([prefix, prefix + 1]))
         return np.asarray(self.whole[first:end].sum(axis=0))
 

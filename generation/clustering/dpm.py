@@ -136,7 +136,7 @@ class Dpm(NoisedMethod[DpmScales]):
         return centers
 
     def _least(self) -> DpmScales:
-        """By bisection on the share that each has."""
+        """Find the least noise by bisection on its shares."""
 
         def within(total: float) -> bool:
             return self._scaled(total).epsilon(self.delta, self.relation) <= self.epsilon
@@ -192,7 +192,7 @@ class _Separation:
     noise: Noise
 
     def cells(self) -> list[_Cell]:
-        """The final cells; at least one."""
+        """Return the final cells; at least one."""
         axes, size = self.bins.shape
         everyone = np.arange(size)
         root = _Cell(everyone, self.count(everyone, 0), 0, np.tile([0, self.method.intervals], (axes, 1)))
@@ -208,7 +208,7 @@ class _Separation:
         return final
 
     def halves(self, cell: _Cell) -> list[_Cell]:
-        """Both sides of a cell's split; none where there is to be no split."""
+        """Return both sides of a cell's split; none if it is not to be split."""
         if cell.level == self.method.depth or cell.count < 1 or not (cell.places[:, 0] < cell.places[:, 1]).any():
             return []
         axis, place = self.split(cell)
@@ -221,11 +221,11 @@ class _Separation:
         return halves
 
     def count(self, rows: NDArray[np.int64], level: int) -> int:
-        """A noisy count."""
+        """Return a noisy count."""
         return len(rows) + int(self.noise.rounded_laplace(self.method.scales.count_scales[level], 1)[0])
 
     def split(self, cell: _Cell) -> tuple[int, int]:
-        """Axis and place of a cell's split."""
+        """Return the axis and place of a cell's split."""
         method = self.method
         width = 2 * method.intervals + 2
         histograms = np.array([np.bincount(axis[cell.rows], minlength=width) for axis in self.bins])
@@ -241,10 +241,12 @@ class _Separation:
 def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float) -> NDArray[np.float64]:
     """Score a split of a cell at each place of each axis: the paper's score, times the noisy count.
 
-    The noisy count was released before, so it is a constant here, the same for neighbours.
+    It is the paper's score, times the noisy count. The noisy count was released before, so it is a
+    constant here, the same for neighbours.
 
     Args:
-        histograms: int64 [axes, 2 intervals + 2], records below the bounds, in each half of each interval, and above.
+        histograms: int64 [axes, 2 intervals + 2], records below the bounds, in each half of each
+            interval, and above.
         count: the cell's noisy count, >= 1.
         centreness: weight of the nearness to the median.
         emptiness: weight of the interval's emptiness.
@@ -262,26 +264,28 @@ def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, e
 
 
 def score_sensitivity(centreness: float, emptiness: float) -> float:
-    """How far a record that comes, goes or is exchanged moves any of `split_scores`.
+    """Return how far a record that comes, goes or is exchanged moves any of `split_scores`.
 
-    A place's score depends on two numbers of its axis: how many records are below the place, and how many are inside
-    its interval. A record that comes or goes moves each by at most 1. So does an exchanged one: what one of its two
-    positions adds, the other can only keep or take back. Centreness times the count is continuous and piecewise linear
-    in the first number (0 beyond both ends), so it moves by at most its steepest slope; emptiness times the count by at
-    most 1. Both can fall at once: a record inside the interval and below the place, where most are below it already.
+    A place's score depends on two numbers of its axis: how many records are below the place, and
+    how many are inside its interval. A record that comes or goes moves each by at most 1. So does
+    an exchanged one: what one of its two positions adds, the other can only keep or take back.
+    Centreness times the count is continuous and piecewise linear in the first number (0 beyond both
+    ends), so it moves by at most its steepest slope; emptiness times the count by at most 1. Both
+    can fall at once: a record inside the interval and below the place, where most are below it
+    already.
     """
     slope = max(OUTER_CENTRENESS / OUTER, (1 - OUTER_CENTRENESS) / (0.5 - OUTER))
     return centreness * slope + emptiness
 
 
 def _points(vectors: Vectors, radius: float) -> NDArray[np.int32]:
-    """Vectors on the grid, int32 [n, d]."""
+    """Return vectors on the grid, int32 [n, d]."""
     blocks = [on_grid(vectors[start : start + BLOCK], radius) for start in range(0, max(1, len(vectors)), BLOCK)]
     return np.concatenate([block.astype(np.int32) for block in blocks])
 
 
 def _coordinates(points: NDArray[np.int32], projection: Projection) -> Iterator[NDArray[np.float64]]:
-    """Projected points, in radii, block by block: float64 [axes, n]."""
+    """Yield projected points, in radii, block by block: float64 [axes, n]."""
     for start in range(0, max(1, len(points)), BLOCK):
         yield projection.apply(points[start : start + BLOCK].astype(np.float64)).T / RADIUS
 

@@ -61,15 +61,15 @@ _POOLING: dict[str, Pooling] = {
 class Embedder:
     """An embedder of texts: float32 means, over a text's tokens, of an encoder's last layer.
 
-    Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for anything else are
-    refused, but for a last step to length 1: that is for `normalize` to say. Texts longer than the model's limit are
-    cut by its tokenizer.
+    Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for
+    anything else are refused, but for a last step to length 1: `normalize` decides on that. Texts
+    longer than the model's limit are cut by its tokenizer.
 
-    A text's vector depends on that text alone, up to rounding. On a CPU with MKL also its rounding does: rows are
-    padded to a length that follows from the text, every pass has padding and at least four rows, and sums have one
-    order (`passes`, docs/sharp-edges.md). On a GPU all passes of a length have the same shape, which is the
-    most that can be said of kernels there. It matters: one record's arrival must not move another one to another
-    cluster.
+    A text's vector depends on that text alone, up to rounding. On a CPU with MKL also its rounding
+    does: rows are padded to a length that follows from the text, every pass has padding and at
+    least four rows, and sums have one order (`passes`, docs/sharp-edges.md). On a GPU all passes of
+    a length have the same shape, and no more can be said of kernels there. It matters: one record's
+    arrival must not move another one to another cluster.
 
     Attributes:
         name: as it was given.
@@ -184,19 +184,21 @@ class Embedder:
         return min(max(1, -(-tokens // _PLACES_STEP)) * _PLACES_STEP, self.max_tokens)
 
     def _rows(self, places: int) -> int:
-        """Texts of a pass, beside the one row that is nobody's."""
+        """Return the number of texts in a pass, beside the one row that belongs to none."""
         most = _PASS_PLACES.get(self._network.device.type, _PASS_PLACES["cpu"]) // places
         return max(most - most % ROWS_STEP, ROWS_STEP) - 1
 
     @torch.inference_mode()
     def _pooled(self, prompts: Sequence[Sequence[int]], places: int) -> Vectors:
-        """Vectors float32 [m, d] of token ids.
+        """Return vectors float32 [m, d] of token ids.
 
-        Rows are filled up with ones that hold a single token: without any padding in a pass, attention would take
-        another kernel, and so would sums for fewer rows than four.
+        Rows are filled up with ones that hold a single token: without any padding in a pass,
+        attention would take another kernel, and so would sums for fewer rows than four.
         """
         device = self._network.device
-        rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP if device.type == "cpu" else self._rows(places) + 1
+        rows = self._rows(places) + 1
+        if device.type == "cpu":
+            rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP
         ids, mask = (tensor.to(device) for tensor in padded(prompts, rows, places, self._tokenizer))
         hidden = self._network(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
@@ -218,7 +220,7 @@ def _require_known_modules(origin: Path | str, field: str) -> None:
 
 
 def _pooling(origin: Path | str, field: str) -> Pooling:
-    """How a model's files want tokens pooled; mean where they do not say."""
+    """Return the way a model's files want tokens pooled; mean if they do not say."""
     settings = _settings_file(origin, "1_Pooling/config.json") or {"pooling_mode": "mean"}
     asked = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
     mode = settings.get("pooling_mode", asked[0] if len(asked) == 1 else None)
@@ -228,9 +230,13 @@ def _pooling(origin: Path | str, field: str) -> Pooling:
 
 
 def _settings_file(origin: Path | str, name: str) -> Any:
-    """A JSON file of a model; None where it has none."""
+    """Return a JSON file of a model; None if it has none."""
     if isinstance(origin, Path):
         path = origin / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if path.exists():
+            return json.loads(path.read_text(encoding="utf-8"))
+        return None
     found = cached_file(origin, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+    if found is None:
+        return None
+    return json.loads(Path(found).read_text(encoding="utf-8"))

@@ -71,7 +71,7 @@ class Projection:
     """Onto a random subspace, stretched so that lengths stay what they are on average; or nowhere.
 
     Attributes:
-        rows: whole numbers [p, d] in steps of 1 / UNIT; None where vectors stay as they are.
+        rows: whole numbers [p, d] in steps of 1 / UNIT; None if vectors stay as they are.
     """
 
     rows: Doubles | None
@@ -85,16 +85,16 @@ class Projection:
         return cls(np.rint(basis * np.sqrt(dimensions / into) * UNIT))
 
     def apply(self, whole: Doubles) -> Doubles:
-        """Rows of `on_grid` [n, d] to such rows again [n, p]."""
+        """Project rows of `on_grid` [n, d] to such rows [n, p]."""
         if self.rows is None:
             return whole
         return within_radius(whole @ self.rows.T / UNIT)
 
     def lift(self, points: Doubles) -> Doubles:
-        """Points [k, p] back in the embeddings' space [k, d], in the subspace.
+        """Return points [k, p] back in the embeddings' space [k, d], in the subspace.
 
-        What of a vector is orthogonal to the subspace lies equally far from all of them, so a vector is nearest to
-        the lifted point whose original is nearest to the vector's projection.
+        A vector's part orthogonal to the subspace lies equally far from all of them, so a vector is
+        nearest to the lifted point whose original is nearest to the vector's projection.
         """
         if self.rows is None:
             return points

@@ -30,7 +30,7 @@ class ClusteringCost:
     It is a guarantee of (epsilon, delta)-DP.
 
     Attributes:
-        epsilon: in nats; inf where nothing bounds it.
+        epsilon: in nats; inf if nothing bounds it.
         delta: 0 for pure differential privacy.
     """
 
@@ -46,26 +46,26 @@ class ClusteringMethod(Protocol):
 
     @property
     def name(self) -> str:
-        """As configs and tables have it."""
+        """The name in configs and tables."""
 
     @property
     def origin(self) -> CentersOrigin:
-        """Where its centres come from."""
+        """The kind of data that its centres come from."""
 
     @property
     def settings(self) -> Settings:
-        """What decides its centres beside the data."""
+        """The settings of its centres beside the data."""
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """What its centres cost for each private record, fixed before any is seen."""
+        """Return the cost of its centres for each private record, fixed before any is seen."""
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres float32 [k, d], d that of the embeddings.
+        """Return centres float32 [k, d], d that of the embeddings.
 
         Args:
             private: embeddings [n, d] of the private records; n = 0 is allowed.
             public: embeddings [m, d] of public texts.
-            noise: where randomness that privacy rests on comes from.
+            noise: the randomness that privacy rests on.
         """
 
 
@@ -80,7 +80,7 @@ class NoisedMethod(ABC, Generic[Scales]):
     Attributes:
         epsilon: the budget, in nats, for `relation`. Noise is calibrated to use it up.
         delta: in [LEAST_DELTA, MOST_DELTA].
-        relation: what `epsilon` is stated for. `cost` tells it for either.
+        relation: the one that `epsilon` is stated for. `cost` gives it for either.
         depth: of the tree of cells, up to MOST_DEPTH.
 
     Raises:
@@ -105,15 +105,16 @@ class NoisedMethod(ABC, Generic[Scales]):
 
     @abstractmethod
     def _least(self) -> Scales:
-        """The least noise that keeps within the budget."""
+        """Return the least noise that keeps within the budget."""
 
     @cached_property
     def scales(self) -> Scales:
-        """Of the noise: the least that keeps within the budget.
+        """The scales of the noise: the least that keeps within the budget.
 
         Raises:
-            ValueError: no noise is right for epsilon: it would be too much or too little to be worked with, or all that
-                is enough costs less than half of it, because epsilon is so small beside delta that rounding decides.
+            ValueError: no noise is right for epsilon: it would be too much or too little to be
+                worked with, or all that is enough costs less than half of it, because epsilon is so
+                small beside delta that rounding decides.
         """
         problem = f"no noise is right for epsilon {self.epsilon} and delta {self.delta}"
         try:
@@ -126,5 +127,5 @@ class NoisedMethod(ABC, Generic[Scales]):
         return scales
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: derived from the scales of the noise."""
+        """Return the cost of its centres, derived from the scales of the noise."""
         return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)

@@ -27,8 +27,9 @@ class PublicKMeans:
     It never looks at a private record, so its centres cost nothing (paper, section 4.1).
 
     Attributes:
-        k: centres.
-        seed: where the search starts; no secret, since public texts and it decide the centres. None draws one.
+        k: number of centres.
+        seed: where the search starts; no secret, since public texts and it decide the centres. None
+            draws one.
     """
 
     k: int
@@ -38,16 +39,16 @@ class PublicKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         seed = {} if self.seed is None else {"seed": self.seed}
         return {"k": self.k, "starts": _STARTS, **seed}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing, under either relation."""
+        """Return a cost of nothing, under either relation."""
         return ClusteringCost(0.0)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the public texts: k, or as many as there are distinct ones.
+        """Return centres of the public texts: k, or as many as there are distinct ones.
 
         Raises:
             InputError: there are fewer public texts than centres.
@@ -63,7 +64,7 @@ class PrivateKMeans:
     """k-means on private records, without any privacy: the reference for other methods.
 
     Attributes:
-        k: centres.
+        k: number of centres.
     """
 
     k: int
@@ -72,11 +73,11 @@ class PrivateKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         return {"k": self.k, "starts": _STARTS}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing bounds it, under either relation."""
+        """Return an infinite cost: nothing bounds it, under either relation."""
         return ClusteringCost(math.inf)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
@@ -93,7 +94,7 @@ def kmeans_centers(
 
     Args:
         points: float32 or float64 [n, d], n >= 1.
-        k: centres.
+        k: number of centres.
         seed: where the search starts.
         starts: runs, of which the best is taken.
         weights: int64 [n], of each point; None for equal ones.

@@ -25,11 +25,12 @@ class Noise:
         self._source = source
 
     def rounded_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Laplace noise of this scale, rounded to the nearest integer: int64 [size].
+        """Draw Laplace noise of this scale, rounded to the nearest integer: int64 [size].
 
-        A count plus this is a rounded count plus Laplace noise, so it has the Laplace mechanism's guarantee and all
-        of its accounting. It is drawn in integers (Canonne, Kamath, Steinke: The Discrete Gaussian for Differential
-        Privacy, algorithms 1 and 2), so no floating-point rounding betrays a count.
+        A count plus this is a rounded count plus Laplace noise, so it has the Laplace mechanism's
+        guarantee and all of its accounting. It is drawn in integers (Canonne, Kamath, Steinke: The
+        Discrete Gaussian for Differential Privacy, algorithms 1 and 2), so no floating-point
+        rounding betrays a count.
 
         Raises:
             ValueError: the scale is not positive and finite.
@@ -40,7 +41,7 @@ class Noise:
         return np.array([self._rounded_laplace(exact) for _ in range(size)], dtype=np.int64)
 
     def gaussian(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Normal noise of this standard deviation, by Box and Muller, with full tails."""
+        """Draw normal noise of this standard deviation, by Box and Muller, with full tails."""
         count = int(np.prod(shape, dtype=np.int64))
         pairs = -(-count // 2)
         first, second = self._uniforms(pairs), self._uniforms(pairs)
@@ -77,14 +78,17 @@ class Noise:
         return (bits + within) * 2.0**-53
 
     def _rounded_laplace(self, scale: Fraction) -> int:
-        """Zero with probability 1 - exp(-1 / (2 scale)); beyond, both sides fall geometrically."""
+        """Draw zero with probability 1 - exp(-1 / (2 scale)).
+
+        Beyond, both sides fall geometrically.
+        """
         if not self._happens_exp(1 / (2 * scale)):
             return 0
         size = 1 + self._geometric(scale)
         return size if self._below(2) else -size
 
     def _geometric(self, scale: Fraction) -> int:
-        """j >= 0 with probability in proportion to exp(-j / scale)."""
+        """Draw j >= 0 with probability in proportion to exp(-j / scale)."""
         while not self._happens_exp(Fraction(rest := self._below(scale.numerator), scale.numerator)):
             pass
         whole = 0
@@ -93,7 +97,7 @@ class Noise:
         return (rest + scale.numerator * whole) // scale.denominator
 
     def _happens_exp(self, exponent: Fraction) -> bool:
-        """True with probability exp(-exponent), exponent >= 0."""
+        """Return True with probability exp(-exponent), exponent >= 0."""
         while exponent > 1:
             if not self._happens_exp(Fraction(1)):
                 return False
@@ -104,7 +108,7 @@ class Noise:
         return drawn % 2 == 1
 
     def _below(self, bound: int) -> int:
-        """Uniform on range(bound)."""
+        """Draw uniformly on range(bound)."""
         size = (bound - 1).bit_length()
         if not size:
             return 0

@@ -81,7 +81,7 @@ class PrivateCounts:
         Args:
             epsilon: of all counts together, for one unit, in nats.
             relation: whether records come and go, or are exchanged.
-            noise: where the noise comes from.
+            noise: the source of the noise.
             records_per_unit: how many records one unit has at most.
 
         Raises:
@@ -97,7 +97,7 @@ class PrivateCounts:
         return NoisyCounts(noisy, scale)
 
     def __repr__(self) -> str:
-        """Nothing of them."""
+        """Show nothing of the counts."""
         return "PrivateCounts(hidden)"
 
     def __getstate__(self) -> NoReturn:

@@ -62,7 +62,7 @@ class FitTask:
 
     @property
     def seed(self) -> int:
-        """Of the draw of training texts, and of all that the attempt draws."""
+        """The seed of the draw of training texts, and of all that the attempt draws."""
         return self.attempt.seed
 
 
@@ -82,12 +82,12 @@ TITLES: dict[type, str] = {MauveTask: "MAUVE", ProbeTask: "Linear probes", FitTa
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured on. Goes to workers as a whole.
+    """The data and settings of measurements. It goes to workers as a whole.
 
     Attributes:
         features: of MAUVE and the probe.
-        classifier: that is fine-tuned; None where nothing is.
-        vectors: embeddings float32 [d] of distinct texts, by text; None where no task needs them.
+        classifier: the one that is fine-tuned; None if none is.
+        vectors: embeddings float32 [d] of distinct texts, by text; None if no task needs them.
     """
 
     corpus: Corpus
@@ -98,11 +98,13 @@ class Bench:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """All that is to be measured, in order."""
+        """The measurements, in order."""
         probe, tuned = self.settings.probe, self.settings.fine_tune
         found: list[Task] = []
         if self.mauve is not None:
-            judged: list[Judged] = ["run", "baseline", "ceiling"] if self.corpus.public else ["run", "ceiling"]
+            judged: list[Judged] = ["run", "ceiling"]
+            if self.corpus.public:
+                judged.insert(1, "baseline")
             found += (MauveTask(seed, of) for seed, of in product(self.mauve.seeds, judged))
         for source in self.sources:
             # A probe is the same for every seed but where its texts are drawn.
@@ -117,7 +119,7 @@ class Bench:
 
     @cached_property
     def mauve(self) -> MauveSettings | None:
-        """MAUVE's settings; None where there are too few texts."""
+        """MAUVE's settings; None if there are too few texts."""
         asked = self.settings
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
         if self.corpus.public:  # figures of another n would be on another scale
@@ -135,7 +137,7 @@ class Bench:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What classifiers are trained on: nothing, where there are no labels or too few texts."""
+        """The sources that classifiers are trained on; none without labels or enough texts."""
         enough = len(self.corpus.labels) > 1 and len(self.corpus.trainable) > 1
         if not enough:
             return ()
@@ -161,11 +163,13 @@ class Bench:
         return tuple(self.corpus.train[row] for row in sorted(chosen))
 
     def key(self, task: Task) -> str:
-        """A digest of all that decides a task's figures."""
+        """Return a digest of everything that a task's figures depend on."""
         parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [self._digest("real"), *([] if task.of == "ceiling" else [self._digest(task.of)])]
+            sides = [self._digest("real")]
+            if task.of != "ceiling":
+                sides.append(self._digest(task.of))
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         drawn_by = task.seed if task.source == "real-same-size" else 0
@@ -185,7 +189,10 @@ class Bench:
         return {}
 
     def _digest(self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0) -> str | None:
-        """Of a set of texts. Few sets, of which each has many tasks."""
+        """Return the digest of a set of texts.
+
+        There are few sets, each with many tasks.
+        """
         if (of, seed) not in self._digests:
             corpus = self.corpus
             fixed = {"real": self.real, "run": corpus.synthetic, "baseline": corpus.public, "test": corpus.test}
@@ -202,7 +209,7 @@ class Bench:
         return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
 
     def measure(self, task: Task) -> Figures:
-        """The task's figures, by the names that the cache has for them. In whatever process."""
+        """Return the task's figures, by the cache's names for them, in any process."""
         corpus, settings = self.corpus, self.settings
         if isinstance(task, MauveTask):
             assert self.mauve is not None
@@ -223,7 +230,7 @@ class Bench:
         return fine_tune(name, examples, tested, number, task.attempt, settings.fine_tune)._asdict()
 
     def _vectors(self, records: Sequence[Record]) -> Vectors:
-        """Embeddings float32 [m, d] of m records."""
+        """Return embeddings float32 [m, d] of m records."""
         assert self.vectors is not None
         return np.array([self.vectors[record.text] for record in records])
 
@@ -236,8 +243,8 @@ class Bench:
 def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
     """Train a linear probe, logistic regression on embeddings; return its accuracy on test texts.
 
-    Embeddings are float32 [m, d] and [k, d], labels int64 [m] and [k]; m, k >= 1. Where all training texts have one
-    label, that is the one found.
+    It is logistic regression on embeddings float32 [m, d] and [k, d], with labels int64 [m] and
+    [k]; m, k >= 1. If all training texts have one label, that is the one found.
     """
     if (labels == labels[0]).all():
         return Probed(float((truth == labels[0]).mean()), True)
@@ -251,7 +258,7 @@ def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels,
 
 @cache
 def versions() -> dict[str, str]:
-    """Of all that has a say in a figure, packages where they go by their usual names."""
+    """Return the versions of all that influences a figure, packages under their usual names."""
     found = {"dpaudit": dpaudit.__version__, "protocol": str(PROTOCOL), "python": platform.python_version()}
     found["device"] = device_of(ModelConfig(name="any")).type
     for name in _VERSIONS:

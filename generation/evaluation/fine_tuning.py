@@ -59,11 +59,12 @@ class Attempt:
 
 
 class Outcome(NamedTuple):
-    """How an attempt ended. Accuracies, and the loss in nats, are of the best checkpoint.
+    """The outcome of an attempt. Accuracies, and the loss in nats, are of the best checkpoint.
 
     Attributes:
-        epochs: that were begun.
-        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then, and mean nothing.
+        epochs: the number that was begun.
+        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then,
+            and mean nothing.
     """
 
     epochs: int
@@ -90,7 +91,7 @@ class Examples:
 
 
 def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
-    """What is fine-tuned: name, digest, and where texts are cut.
+    """Return the encoder to fine-tune: name, digest, and where texts are cut.
 
     Raises:
         InputError: there is no such model, or it is none that can be fine-tuned here.
@@ -129,7 +130,7 @@ def fine_tune(
 
 
 def epochs_of(texts: int, settings: FineTuneSettings) -> int:
-    """The paper's number of epochs for so many texts to train on, those for validation left out."""
+    """Return the paper's number of epochs for `texts` training texts, validation left out."""
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
@@ -222,7 +223,10 @@ class _Classifier:
         return right / len(indices), loss / len(indices)
 
     def _logits(self, rows: Rows, chosen: Indices) -> torch.Tensor:
-        """Float [chosen, labels]. A text without any token counts as one token of padding."""
+        """Return logits, float [chosen, labels].
+
+        A text without any token counts as one token of padding.
+        """
         texts, device = [rows[row] for row in chosen], self.network.device
         ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
         logits: torch.Tensor = self.network(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
@@ -230,7 +234,7 @@ class _Classifier:
 
 
 def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
-    """A model with a new head for so many labels, and its tokenizer."""
+    """Load a model with a new head for `labels` labels, and its tokenizer."""
     with loading(name, FIELD, _KIND):
         origin = origin_of(name, FIELD)
         network, absent = load_network(

@@ -1,8 +1,9 @@
-"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+"""The likelihood of real texts under a mechanism whose batches have not seen them, and its cost.
 
-Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
-to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
-up. Nothing is drawn or released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of
+their label is given to them token by token, whatever they would have drawn, and every token's
+log-probability under the aggregate is added up. Nothing is drawn or released, and the figures read
+private records without noise.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def measure_run(
     manifest = reader.manifest
     records = read_real(manifest, data.reference, "--reference", data)
     with (
-        _of_the_option("Give the run's own data with --reference, and have its model where run.json says."),
+        _naming_the_option("Give the run's own data with --reference, and have its model where run.json says."),
         enough_memory(),
     ):
         run = rebuild(reader, data.reference, records)
@@ -123,11 +124,11 @@ def measure_run(
     found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
     held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
-    with _of_the_option("Give other texts with --test, or take more memory."), enough_memory():
+    with _naming_the_option("Give other texts with --test, or take more memory."), enough_memory():
         figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
-        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.stopping.max_tokens),
+        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.decoding.max_tokens),
         texts=summary_of([Record(label, text) for label, texts in held_out.texts.items() for text in texts]),
         left_out=held_out.left_out,
         **figures,
@@ -135,7 +136,7 @@ def measure_run(
 
 
 @contextmanager
-def _of_the_option(remedy: str) -> Iterator[None]:
+def _naming_the_option(remedy: str) -> Iterator[None]:
     """Speak of the option in an error about a replay or a config's fields.
 
     A run no longer has these fields.
@@ -169,12 +170,14 @@ class Measurement:
             self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
         self._mechanism = run.manifest.mechanism
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None
-        self._most = run.manifest.stopping.max_tokens
+        self._most = run.manifest.decoding.max_tokens
         # An accountant for every number that a text has within its label: a run writes one text from a batch.
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
-        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
+        self._accountants: list[ExPostAccountant] = []
+        if bounded:
+            self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
         # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
         self._sums: list[Doubles] = []
 
@@ -193,7 +196,7 @@ class Measurement:
                 private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
                 for number, text in enumerate(found):
                     budgets = Budgets(self._mechanism, batch.budgets)
-                    for going, place, counts in _along(private, text):
+                    for going, place, counts in _prompts_along(private, text):
                         added = self._step(going, place, budgets, batch.id, number)
                         if counts:
                             sums[number] += added
@@ -219,7 +222,7 @@ class Measurement:
         }
 
     def _public_side(self, label: str) -> list[_Text]:
-        """Texts of a label with all that is public about them: the same for every batch."""
+        """Return texts of a label with all that is public about them, the same for every batch."""
         public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
@@ -227,7 +230,7 @@ class Measurement:
         ]
 
     def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
-        """What one token adds to a text's sums; it is charged for."""
+        """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
@@ -239,7 +242,7 @@ class Measurement:
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
-        """A step as `dpaudit.generation.worker` aggregates it."""
+        """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
         return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
 
@@ -250,7 +253,7 @@ class Measurement:
 
     @property
     def texts(self) -> int:
-        """How many texts were given to batches."""
+        """The number of texts that were given to batches."""
         return len(self._sums)
 
     @property
@@ -282,10 +285,12 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     tokens, lead = prompts.continuation(label, text, most)
     bare = _Text(tuple(_Place(token, NOTHING_PUBLIC, None, math.nan) for token in tokens), lead)
     places: list[_Place] = []
-    for going, place, _ in _along(public, bare):
+    for going, place, _ in _prompts_along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
+            part = NOTHING_PUBLIC
+            if manifest.needs_public:
+                part = mechanism.public_part(logits, ruled)
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))
@@ -296,7 +301,7 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
     return _Text(tuple(places), lead)
 
 
-def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
+def _prompts_along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
     """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):
@@ -307,7 +312,7 @@ def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts,
 
 @contextmanager
 def _usable_logits() -> Iterator[None]:
-    """Raises InputError where the model's logits are no numbers."""
+    """Turn an error for logits that are no numbers into InputError."""
     try:
         yield
     except ValueError as error:

@@ -27,16 +27,17 @@ _ROUNDING = 1e-9
 
 
 def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
-    """Which texts one seed compares, uniformly and without replacement.
+    """Draw the texts that one seed compares, uniformly and without replacement.
 
     Args:
         seed: of the draw.
-        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference are distinct.
+        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference
+            are distinct.
         n: texts on every side.
 
     Returns:
-        Three index arrays int64 [n]: of synthetic texts, of the reference texts that both comparisons share, and of
-        other reference texts, for the ceiling.
+        Three index arrays int64 [n]: of synthetic texts, of the reference texts that both
+            comparisons share, and of other reference texts, for the ceiling.
 
     Raises:
         ValueError: there are too few texts.
@@ -49,10 +50,10 @@ def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDA
 
 
 def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: int) -> float:
-    """MAUVE of two sets of equal size.
+    """Return MAUVE of two sets of equal size.
 
     Args:
-        texts, reference: embeddings float32 [n, d] of what is judged, and of real texts.
+        texts, reference: embeddings float32 [n, d] of the judged texts, and of real ones.
         settings: as `mauve.compute_mauve` takes them, under names that say what they are.
         seed: of PCA and k-means.
 
@@ -61,8 +62,8 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
     Raises:
         ValueError: the sets differ in size.
-        InputError: the vectors are all the same, or too few for so many clusters or for so much variance; or mauve-text
-            gives what is no MAUVE.
+        InputError: the vectors are all the same, or too few for so many clusters or for so much
+            variance; or mauve-text gives what is no MAUVE.
     """
     if len(texts) != len(reference):
         raise ValueError(f"{len(texts)} and {len(reference)} texts: MAUVE here is of equal numbers")
@@ -95,8 +96,7 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
     """Refuse vectors whose components never explain the share asked for.
 
-    mauve-text would keep a single component. The components are those that it takes: of vectors of
-    length 1, by the same estimator and seed.
+    The components are those that it takes: of vectors of length 1, by the same estimator and seed.
     """
     with np.errstate(invalid="ignore"):  # without any variance, shares of it are 0 / 0
         ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_

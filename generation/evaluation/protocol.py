@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Baseline, Downstream, Encoder, Fit, Mauve, Quality, Trained, added_by, scores
+from dpaudit.results.quality import Baseline, Downstream, Encoder, Mauve, Quality, Trained, added_by, scores
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
@@ -100,7 +100,7 @@ def evaluate(
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
-    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_carried(bench, previous, cache))
+    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_earlier_sweeps(bench, previous, cache))
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
@@ -126,7 +126,7 @@ def evaluate(
 
 
 def _read_baseline(baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]) -> tuple[Record, ...]:
-    """A baseline's texts, at most as many of each label as the run has."""
+    """Read a baseline's texts, at most as many of each label as the run has."""
     baseline.public.require_fit(baseline.where(PUBLIC), reader.manifest)
     texts, _ = read_synthetic(baseline)
     public = as_many(texts, synthetic)
@@ -182,14 +182,14 @@ def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
 
 
 def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
-    """Accuracies of whatever was trained: linear probes, fine-tuned encoders, or both."""
+    """Yield the accuracies of trained classifiers: linear probes, fine-tuned encoders, or both."""
     for kind, encoder, settings in (
         (ProbeTask, bench.features, bench.settings.probe),
         (FitTask, bench.classifier, bench.settings.fine_tune),
     ):
         tasks = [task for task in bench.tasks if isinstance(task, kind) and task in figures]
         trained = [
-            _trained(bench, [task for task in tasks if task.source == source], figures)
+            _source_accuracy(bench, [task for task in tasks if task.source == source], figures)
             for source in dict.fromkeys(task.source for task in tasks)
         ]
         if trained and encoder is not None and settings is not None:
@@ -203,8 +203,8 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
             )
 
 
-def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
-    """One source's accuracy: of every probe, or of each seed's best fit."""
+def _source_accuracy(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
+    """Return one source's accuracy: of every probe, or of each seed's best fit."""
     fits = [task for task in tasks if isinstance(task, FitTask)]
     best = [
         _best([fit for fit in fits if fit.seed == seed], figures) for seed in dict.fromkeys(fit.seed for fit in fits)
@@ -214,7 +214,6 @@ def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mappin
         source=tasks[0].source,
         texts=len(bench.training(tasks[0].source, tasks[0].seed)),
         accuracy=scores(tuple(accuracies)),
-        fits=tuple(_fit(fit, figures[fit], fit in best) for fit in fits),
     )
 
 
@@ -228,24 +227,11 @@ def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
 
-def _fit(task: FitTask, found: Figures, chosen: bool) -> Fit:
-    """An attempt without its test accuracy: nobody is to choose by that."""
-    whole = bool(found["best_epoch"])
-    return Fit(
-        **asdict(task.attempt),
-        epochs=int(found["epochs"]),
-        best_epoch=int(found["best_epoch"]) if whole else None,
-        validation_accuracy=found["validation"] if whole else None,
-        validation_loss=found["loss"] if whole else None,
-        chosen=chosen,
-    )
+def _earlier_sweeps(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
+    """Yield an earlier sweep on these very texts, if the cache has all of it.
 
-
-def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
-    """An earlier sweep on these very texts, where the cache has all of it.
-
-    The run directory may be another's, and with it the evaluation that names the sweep: figures are the cache's alone,
-    and their keys bind whatever else is shown.
+    The run directory may be another's, and with it the evaluation that names the sweep: figures are
+    the cache's alone, and their keys bind everything else that is shown.
     """
     if bench.settings.fine_tune is not None or previous is None:
         return
@@ -264,7 +250,7 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
 
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
-    """What a reader of the figures must know."""
+    """Yield the warnings for readers of the figures."""
     corpus, half = bench.corpus, len(bench.real) // 2
     texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
     if empty:

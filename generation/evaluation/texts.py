@@ -33,7 +33,7 @@ _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", "
 
 @dataclass(frozen=True)
 class RealData:
-    """Where real records are.
+    """The place of real records.
 
     Attributes:
         reference: the records that texts are compared with.
@@ -49,7 +49,7 @@ class RealData:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All texts of an evaluation. A record's label is empty where the run has none.
+    """All texts of an evaluation. A record's label is empty if the run has none.
 
     Attributes:
         synthetic: the run's texts, in its order, doubles included: they are part of what would be released.
@@ -58,8 +58,8 @@ class Corpus:
         trainable: the synthetic texts that they may be trained on.
         test: real records that none is trained on.
         labels: the run's public list.
-        held_out: what the test texts are; None where there are no labels.
-        public: the baseline's texts; empty where there is none.
+        held_out: what the test texts are; None if there are no labels.
+        public: the baseline's texts; empty without one.
         trainable_public: those of them that classifiers may be trained on.
     """
 
@@ -102,7 +102,7 @@ def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
 
 
 def as_many(records: tuple[Record, ...], others: tuple[Record, ...]) -> tuple[Record, ...]:
-    """The first of the records, at most as many of each label as there are among the others."""
+    """Return the first of the records, at most as many of each label as the others have."""
     left, kept = Counter(record.label for record in others), []
     for record in records:
         left[record.label] -= 1
@@ -112,12 +112,13 @@ def as_many(records: tuple[Record, ...], others: tuple[Record, ...]) -> tuple[Re
 
 
 def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tuple[Record, ...]:
-    """Distinct real records, sorted: with labels where the run has them.
+    """Read distinct real records, sorted: with labels if the run has them.
 
     Args:
         manifest: of the run, which says where its own data came from and under which columns.
-        name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME or NAME:SPLIT.
-        setting: what gave the name, for errors.
+        name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME
+            or NAME:SPLIT.
+        setting: the setting that gave the name, for errors.
         data: names the columns to read, where they are not the run's.
 
     Raises:
@@ -168,7 +169,7 @@ def corpus_of(
     count_own: CountOwn | None = None,
     public: tuple[Record, ...] = (),
 ) -> Corpus:
-    """Part what is trained on from what is tested on.
+    """Separate training texts from test texts.
 
     Args:
         labels: the run's public list.
@@ -189,7 +190,9 @@ def corpus_of(
         raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
     if test is not None and not test:
         raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
-    chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
+    chosen = test
+    if chosen is None:
+        chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share)
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
     trainable, trainable_public = (
@@ -228,7 +231,8 @@ def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record
 def own_records(reader: RunReader) -> CountOwn | None:
     """Return a count of records whose text a run was made from, under any label, letter by letter.
 
-    By its assignment, whose digests tell nothing of other texts; None where it does not say, or not in one voice.
+    It is by the run's assignment, whose digests tell nothing of other texts; None if that does not
+    say, or not in one voice.
     """
     manifest = reader.manifest
     if manifest.batching.key is None or manifest.data.digest is None or not reader.has(ASSIGNMENT):
@@ -252,7 +256,7 @@ def own_records(reader: RunReader) -> CountOwn | None:
 
 
 def distinct_texts(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The first record with each text, up to case and white space, in their order."""
+    """Return the first record with each text, up to case and white space, in their order."""
     first: dict[str, Record] = {}
     for record in records:
         first.setdefault(normalized_text(record.text), record)
@@ -260,7 +264,7 @@ def distinct_texts(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def summary_of(records: Sequence[Record]) -> Texts:
-    """Numbers and digest of a set of texts."""
+    """Return the numbers and digest of a set of texts."""
     total = hashlib.sha256()
     for record in records:
         for part in (record.label.encode(), record.text.encode("utf-8", "surrogatepass")):
@@ -269,7 +273,7 @@ def summary_of(records: Sequence[Record]) -> Texts:
 
 
 def normalized_text(text: str) -> str:
-    """What two texts share that count as one: all but case and white space."""
+    """Return the text without its case and white space: equal ones count as one."""
     return " ".join(text.split()).casefold()
 
 

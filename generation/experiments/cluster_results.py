@@ -8,18 +8,20 @@ from dpaudit.results import Number, Result
 
 
 class ClusteredBy(Result):
-    """What one clustering method makes of the private records.
+    """One clustering method's clusters of the private records.
 
     Attributes:
         method: as configs name it.
-        origin: who had a say in its centres: public data, private records through noise, or private records.
+        origin: the data behind its centres: public data, private records through noise, or private
+            records.
         centers: how many centres records may go to.
-        epsilon, delta: what centres and counts cost for one record that comes or goes, epsilon in nats.
+        epsilon, delta: the cost of centres and counts for one record that comes or goes, epsilon in
+            nats.
         clusters: how many hold two records or more.
         large: how many hold at least `ClusterComparison.large` records.
         v_measure: against the reference, between 0 and 1.
         sizes: records of each cluster that has any, descending.
-        settings: what else decides it, by name.
+        settings: its other settings, by name.
     """
 
     method: str

@@ -39,13 +39,14 @@ RELATION: Relation = "add_remove"
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What is compared.
+    """The settings of a comparison.
 
     Attributes:
         centers: k, of every method that takes a number.
         keep: k', of rebalanced centres.
         chang_epsilon, rebalancing_epsilon: budgets, in nats.
-        dpm_epsilons: as many runs of that method; the paper's budget and, to be fair to the others, theirs.
+        dpm_epsilons: as many runs of that method; the paper's budget and, to be fair to the others,
+            theirs.
         delta: of the methods that need one.
         dimension: that vectors are projected onto for Chang's method.
 

@@ -104,7 +104,7 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
 def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
     """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
-    None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
+    None if only the data shows the cost. The batch level is by the accounting that a run's own claim is.
     """
     counts, centers, centers_delta = _clustering_costs(config.clustering)
     if math.isinf(centers):
@@ -139,12 +139,12 @@ def _levels(config: Config, delta: float | None) -> tuple[float | None, float | 
 
 
 def unbounded(config: Config) -> bool:
-    """Whether centres are found on records without noise, so that nothing bounds what they tell."""
+    """Return whether centres are found on records without noise: nothing bounds their cost."""
     return math.isinf(_clustering_costs(config.clustering)[1])
 
 
 def stated_throughput(context_tokens_per_second: float) -> Throughput:
-    """A throughput that the user measured."""
+    """Return a throughput that the user measured."""
     return Throughput(
         context_tokens_per_second=context_tokens_per_second,
         source=f"{context_tokens_per_second:g} context tokens/s, as given",
@@ -181,8 +181,7 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
     """Return the cost of the noisy counts that decide on kept centres, and that of the centres.
 
-    The cost of counts is an epsilon, that of centres epsilon and delta. Nothing bounds centres that
-    are found on records without noise: their epsilon is infinite.
+    Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """
     if clustering is None or (clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"):
         return 0.0, 0.0, 0.0

@@ -129,14 +129,16 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
 
 
 def in_words(row: MechanismLikelihood) -> str:
-    """A mechanism, but for clip and temperature."""
+    """Describe a mechanism, but for clip and temperature."""
     mechanism = row.mechanism
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
-    own = {name: value for part in parts for name, value in part.model_dump(exclude={"clip"}).items()}
+    own = {name: value for part in parts for name, value in part if name != "clip"}
     said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
     if mechanism.support.size is not None:
-        margin = "" if mechanism.support.margin is None else f" and up to {stated(mechanism.support.margin)} below"
+        margin = ""
+        if mechanism.support.margin is not None:
+            margin = f" and up to {stated(mechanism.support.margin)} below"
         said.append(f"top {mechanism.support.size}{margin}")
     return ", ".join(said)
 
@@ -169,7 +171,7 @@ def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
 
 
 def _measured_on(row: MechanismLikelihood) -> str:
-    """Texts, batches and neighbours, in a sentence or two."""
+    """Describe texts, batches and neighbours in a sentence or two."""
     left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
     return (
         f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "

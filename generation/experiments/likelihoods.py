@@ -1,6 +1,6 @@
 """Probability of the same held-out texts under the mechanisms of several configs, and their costs.
 
-The figures look at private records without noise: they are for whoever may see the records.
+The figures read private records without noise: they are for readers who may see the records.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
         most=max(filled),
         texts=measurement.texts,
         left_out=held_out.left_out,
-        max_tokens=manifest.stopping.max_tokens,
+        max_tokens=manifest.decoding.max_tokens,
         **figures,
         approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
         batch_epsilon=None if claim is None else claim.batch_epsilon,

@@ -9,11 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from dpaudit.generation.config import Batches, Config, DataConfig, Name, input_error, load_config, read_yaml
+from dpaudit.generation.config import Config, DataConfig, input_error, load_config, read_yaml
 from dpaudit.mechanisms import Fields, Positive, clash
 from dpaudit.results import Number
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
+from dpaudit.runs.manifest import Count, NotEmpty
 
 #: More than any data set has: of `most_records`, no limit.
 ALL_RECORDS = 1 << 40
@@ -35,25 +36,26 @@ class PublishedQuality(Fields):
 
 
 class PublishedRow(PublishedQuality):
-    """What a paper says of one row.
+    """A paper's figures for one row.
 
     Attributes:
-        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where none is aimed at.
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite if
+            none is aimed at.
         clustering_epsilon: of the noisy counts, which the paper adds.
-        clusters: labels that share nothing count as clusters; None where the paper does not say.
+        clusters: labels that share nothing count as clusters; None if the paper does not say.
     """
 
     epsilon: Annotated[Number, Field(gt=0)]
     clustering_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    clusters: Batches | None = None
+    clusters: Count | None = None
 
 
 class HeldOutConfig(Fields):
     """Real texts outside all runs, with the columns and labels of the row's private data."""
 
-    path: Name | None = None
-    dataset: Name | None = None
-    split: Name | None = None
+    path: NotEmpty | None = None
+    dataset: NotEmpty | None = None
+    split: NotEmpty | None = None
 
 
 class DatasetConfig(Fields):
@@ -78,30 +80,31 @@ class RowConfig(Fields):
     """
 
     config: ConfigFile
-    dataset: Name
-    method: Name
+    dataset: NotEmpty
+    method: NotEmpty
     paper: PublishedRow | None = None
     baseline: bool = False
 
     @property
     def folder(self) -> str:
-        """Where its run goes, below the table's: the row's name."""
+        """The folder of its run, below the table's: the row's name."""
         return self.config.removesuffix(".yaml")
 
 
 class EvaluationConfig(Fields):
-    """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
+    """The settings of an evaluation that differ from the defaults of `dpaudit evaluate`.
 
     Attributes:
-        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
+        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no
+            network.
         fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
         classifier: the encoder that is fine-tuned; null for the one that needs no network.
         most_records: real records of a file that are used, private and held-out ones; null for all.
     """
 
-    embedding: Name | None = None
+    embedding: NotEmpty | None = None
     fine_tune: Literal["paper", "laptop"] | None = None
-    classifier: Name | None = None
+    classifier: NotEmpty | None = None
     most_records: Annotated[int, Field(ge=4, le=ALL_RECORDS)] | None = 4000
 
     @model_validator(mode="after")
@@ -121,10 +124,10 @@ class TableConfig(Fields):
         datasets: by the names that rows use.
     """
 
-    title: Name
+    title: NotEmpty
     parameters: Positive
     evaluation: EvaluationConfig = EvaluationConfig()
-    datasets: Annotated[dict[Name, DatasetConfig], Field(min_length=1)]
+    datasets: Annotated[dict[NotEmpty, DatasetConfig], Field(min_length=1)]
     rows: Annotated[tuple[RowConfig, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
@@ -144,7 +147,7 @@ _RESERVED = (*TABLE_FILES, LOCK)
 
 
 def _is_free(folder: str, taken: Iterable[str]) -> bool:
-    """Whether a row can have this folder, also where capitals make no difference to names."""
+    """Return whether a row can have this folder, even if capitals make no difference to names."""
     parts = folder.casefold().split("/")
     if parts[0] in _RESERVED:
         return False
@@ -221,7 +224,7 @@ def load_table(path: Path) -> Table:
 
 
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
-    """Held-out texts have the private data's columns, labels and ways of writing them."""
+    """Read held-out texts with the private data's columns, labels and ways of writing them."""
     if held_out is None:
         return None
     same = private.model_dump(include={"text", "label", "labels", "label_values"})

@@ -1,9 +1,8 @@
 """A table of runs in the paper's layout, its figures beside the paper's.
 
-It is for terminals, Markdown and spreadsheets. The two kinds of epsilon have columns of their own:
-they are different statements, and neither is the better for being smaller than the other. An
-epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come from a
-table's file and from whatever failed, and are shown as plain text.
+The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
+smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
+from a table's file and from whatever failed, and are shown as plain text.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def lines(result: TableResult) -> list[Line]:
 
 
 def notes(result: TableResult) -> Iterator[str]:
-    """What must be read with the table: failures, warnings, what the columns mean."""
+    """Yield the notes of the table: failures, warnings, meanings of the columns."""
     for row in result.rows:
         yield from _row_notes(row)
     yield from equal_levels((row.audited.equal, row.config) for row in result.rows if row.audited is not None)
@@ -227,7 +226,9 @@ def _estimated(each: Estimate) -> tuple[str, ...]:
 
 
 def _below(epsilon: float | None, batch_epsilon: float | None) -> str:
-    return "" if batch_epsilon in (None, epsilon) else f"\n/{up(batch_epsilon or 0.0)}"
+    if batch_epsilon in (None, epsilon):
+        return ""
+    return f"\n/{up(batch_epsilon or 0.0)}"
 
 
 def equal_levels(reasons: Iterable[tuple[Finding | None, str]]) -> Iterator[str]:
@@ -245,8 +246,10 @@ def _two_decimals(amount: float) -> str:
 
 
 def up(epsilon: float) -> str:
-    """An epsilon with two decimals, rounded up: never smaller than what was computed."""
-    return decimals(epsilon, 2, most=math.inf) if math.isfinite(epsilon) else INFINITE
+    """Return an epsilon with two decimals, rounded up."""
+    if math.isfinite(epsilon):
+        return decimals(epsilon, 2, most=math.inf)
+    return INFINITE
 
 
 def _row_notes(row: RowResult) -> Iterator[str]:
@@ -291,7 +294,9 @@ def _kind(row: RowResult) -> ClaimKind:
 
 def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Value]:
     """Return a figure in the column of what is fixed beforehand, or of what is ex-post."""
-    return (figure, absent) if CLAIM_KINDS[kind].beforehand else (absent, figure)
+    if CLAIM_KINDS[kind].beforehand:
+        return (figure, absent)
+    return (absent, figure)
 
 
 def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
@@ -312,7 +317,7 @@ def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowR
 
 
 def _public_line(row: RowResult) -> Iterator[Line]:
-    """What the prompts of the row above reach without any record, where that was measured."""
+    """Yield the figures of the row's prompts without any record, if they were measured."""
     found = row.evaluated
     if found is None or (found.public_mauve is None and found.public_accuracy is None):
         return
@@ -326,16 +331,20 @@ def _size(n: int | None, trained: int | None) -> str:
     if n is None and trained is None:
         return ""
     sides = ABSENT if n is None else str(n)
-    return f"n = {sides}" if trained in (None, n) else f"n = {sides}/{trained}"
+    if trained in (None, n):
+        return f"n = {sides}"
+    return f"n = {sides}/{trained}"
 
 
 def _published_epsilon(paper: PublishedRow | None) -> str:
-    """As the paper writes it: what the noisy counts cost is added to what the tokens do."""
+    """Return epsilon as the paper writes it: noisy counts plus tokens."""
     if paper is None:
         return ABSENT
     if math.isinf(paper.epsilon):
         return INFINITE
-    return f"{paper.epsilon:g}" + (f"+{paper.clustering_epsilon:g}" if paper.clustering_epsilon else "")
+    if paper.clustering_epsilon:
+        return f"{paper.epsilon:g}+{paper.clustering_epsilon:g}"
+    return f"{paper.epsilon:g}"
 
 
 def _claimed(row: RowResult) -> str:
@@ -347,16 +356,22 @@ def _claimed(row: RowResult) -> str:
     claimed = _promised(claim)
     if claim.batch_epsilon not in (None, claim.epsilon):
         claimed += f"/{up(claim.batch_epsilon or 0.0)}"
-    return f"{claimed} ({up(theorem1)})" if _kind(row) == ExPostClaim.id and theorem1 is not None else claimed
+    if _kind(row) == ExPostClaim.id and theorem1 is not None:
+        return f"{claimed} ({up(theorem1)})"
+    return claimed
 
 
 def _promised(claim: ClaimResult) -> str:
     """Return the figure that a claim promises, with its symbol where that is no epsilon."""
-    return up(claim.stated) if claim.epsilon is not None else f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
+    if claim.epsilon is not None:
+        return up(claim.stated)
+    return f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
 
 
 def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:
-    return ABSENT if paper is None else _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
+    if paper is None:
+        return ABSENT
+    return _spread(getattr(paper, figure), getattr(paper, f"{figure}_std"))
 
 
 def _measured(figure: Measured | None) -> str:
@@ -364,13 +379,13 @@ def _measured(figure: Measured | None) -> str:
 
 
 def _spread(mean: float, std: float | None) -> str:
-    """As the paper writes shares of 1: without the zero before the point."""
+    """Return shares of 1 as the paper writes them: without the zero before the point."""
     shown = (f"{value:.3f}".removeprefix("0") for value in (mean, std) if value is not None)
     return "±".join(shown)
 
 
 def _figures(row: RowResult) -> tuple[object, ...]:
-    """A row's cells under `_COLUMNS`."""
+    """Return a row's cells under `_COLUMNS`."""
     paper, audited, found = row.paper, row.audited, row.evaluated
     claim = None if audited is None else audited.claim
     return (
@@ -401,7 +416,7 @@ def _mean_and_std(figure: Measured | None) -> tuple[float | None, float | None]:
 
 
 def _value(value: object) -> object:
-    """A cell of a spreadsheet: numbers as they are, and text that is no formula."""
+    """Return a cell of a spreadsheet: a number unchanged, or text that is no formula."""
     if not isinstance(value, str):
         return value
     line = one_line(value)

@@ -31,26 +31,28 @@ class Throughput(Result):
 
 
 class Estimate(Result):
-    """What one row takes, from public settings alone.
+    """The size and cost of one row, from public settings alone.
 
     Attributes:
         config: the row's name.
         clusters: groups of records that share batches: labels, or clusters within them.
         batches: of which each gives a text, or as many as its tokens take.
         counted: noisy counts decide on batches, and `batches` is about their number.
-        contexts: of a batch: its slots, or about so many records.
+        contexts: of a batch: its slots, or about the number of its records.
         tokens: of a batch at most; a single text that ends early takes fewer.
         context_tokens: batches x contexts x tokens.
-        epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1: the paper's figure,
-            of the batch level and of one round.
-            Noised centres are in it, noisy counts are not. Infinite where records without noise decide on centres,
-            else None for medians.
+        epsilon_as_paper: of a mean's tokens for one context that comes or goes, at records ** -1.1:
+            the paper's figure, of the batch level and of one round. Noised centres are in it, noisy
+            counts are not. Infinite if records without noise decide on centres, else None for
+            medians.
         counts_epsilon: of the noisy counts, which the paper adds to it.
-        affordable_tokens: how many tokens the paper's epsilon buys by the same accounting; None without one.
-        epsilon: of all that, accounted for jointly, at the release level, for the unit and relation of the config's own
-            claim; infinite where nothing bounds it, None for medians, whose ex-post epsilon is known afterwards.
+        affordable_tokens: how many tokens the paper's epsilon buys by the same accounting; None
+            without one.
+        epsilon: of all that, accounted for jointly, at the release level, for the unit and relation
+            of the config's own claim; infinite if nothing bounds it, None for medians, whose
+            ex-post epsilon is known afterwards.
         batch_epsilon: the same at the batch level.
-        equal: why both levels are equal, None where they are not.
+        equal: why both levels are equal, None if they are not.
         delta: that goes with `epsilon`.
         hours: None without a throughput.
     """
@@ -102,13 +104,13 @@ class Failure(Result):
 
 
 class Audited(Result):
-    """What an audit found of a row's run.
+    """The results of a row's audit.
 
     Attributes:
         failed: ids of the checks that failed or could not be made.
         claim: that was tested, clusters' cost included.
-        theorem1: what the paper's Theorem 1 gives for an ex-post claim, in nats, clusters' cost included.
-        equal: why both levels of the claim are equal, None where they are not.
+        theorem1: by the paper's Theorem 1 for an ex-post claim, in nats, clusters' cost included.
+        equal: why both levels of the claim are equal, None if they are not.
         texts, tokens: that were generated.
     """
 
@@ -122,7 +124,7 @@ class Audited(Result):
 
     @classmethod
     def of(cls, result: AuditResult) -> Audited:
-        """The part of an audit that a table shows."""
+        """Return the part of an audit that a table shows."""
         ex_post, claim = result.guarantees.ex_post, result.claim
         found = None if claim is None else result.guarantees.epsilons(claim.kind)
         return cls(
@@ -144,15 +146,16 @@ class Measured(Result):
 
 
 class Evaluated(Result):
-    """How good a row's texts are, and as many real ones by the same measure.
+    """The quality of a row's texts, and of as many real ones by the same measure.
 
     Attributes:
         n: texts on each side of MAUVE; figures of different n are not comparable.
         method: how accuracy was measured.
         trained: texts that the classifier was trained on.
-        real_accuracy, real_trained: of as many real texts, or fewer where there are no more.
-        public_mauve, public_accuracy, public_trained: of the row's public baseline; None where it has none.
-        warnings: what a reader of the figures must know.
+        real_accuracy, real_trained: of as many real texts, or fewer if there are no more.
+        public_mauve, public_accuracy, public_trained: of the row's public baseline; None if it has
+            none.
+        warnings: those for readers of the figures.
     """
 
     n: int | None
@@ -170,7 +173,7 @@ class Evaluated(Result):
 
 
 class RowResult(Result):
-    """One row: what was made of it, and what the paper says.
+    """One row: its results, and the paper's.
 
     Attributes:
         config: the row's name.

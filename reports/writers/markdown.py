@@ -50,13 +50,16 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()) -> str:
-    """A table of cells that are Markdown already; the columns named in `figures` align right."""
+    """Return a table of cells that are Markdown already.
+
+    The columns named in `figures` align right.
+    """
     rule = ["---:" if name in figures else "---" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list of lines that are Markdown already."""
+    """Return a list of lines that are Markdown already."""
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -83,7 +86,7 @@ def _spans(text: str) -> str:
 
 
 def _within(text: str) -> str:
-    """Escaped, where it stands within a line, with the blanks at its ends."""
+    """Escape text that stands within a line, with the blanks at its ends."""
     return escaped(f"x{text}x")[1:-1]
 
 
@@ -93,7 +96,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _longest_run(text: str) -> int:
-    """Length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
@@ -171,14 +174,11 @@ def _items(found: d.Items, level: int) -> Iterator[str]:
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:
-    yield "\n".join(_entries(found.entries, ""))
-
-
-def _entries(entries: Iterable[d.Entry], indent: str) -> Iterator[str]:
-    for entry in entries:
+    lines = []
+    for entry in found.entries:
         name = escaped(entry.name) + (f" ({escaped(entry.hint)})" if entry.hint else "")
-        yield f"{indent}- {name}:" + (f" {inline(entry.value)}" if entry.value else "")
-        yield from _entries(entry.entries, indent + "  ")
+        lines.append(f"{name}:" + (f" {inline(entry.value)}" if entry.value else ""))
+    yield items(lines)
 
 
 def _outcomes(found: d.Outcomes, level: int) -> Iterator[str]:

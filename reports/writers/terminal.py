@@ -46,7 +46,7 @@ def print_blocks(blocks: Iterable[d.Block], console: Console) -> None:
 
 
 def print_paragraph(said: Text, console: Console) -> None:
-    """Wrapped, with all lines but the first indented."""
+    """Print wrapped text, with all lines but the first indented."""
     for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
         line.rstrip()
         console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
@@ -67,7 +67,7 @@ def print_pair(
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
+        console.print(Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True)
 
 
 def _plain(words: d.Words) -> str:
@@ -205,7 +205,6 @@ def _items(items: d.Items, console: Console) -> None:
 def _definitions(found: d.Definitions, console: Console) -> None:
     for entry in found.entries:
         print_pair(one_line(entry.name, LABEL_LENGTH), _plain(entry.value), console)
-        _definitions(d.Definitions(entry.entries), console)
 
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:

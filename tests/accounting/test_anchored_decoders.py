@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
 from dpaudit.mechanisms import ANCHOR, Arrays, ContextChange, Mechanism, Relation, log_probability
+from tests.nesting import mechanism_with
 
 #: Of a text.
 TOKENS = 2
@@ -114,9 +115,9 @@ class Decoder:
 def decoders(**mechanism: Any) -> Iterator[Decoder]:
     """Decoders of few and no contexts, with the whole vocabulary or another support per prefix."""
     flat = {"contribution": "differences", "clip": CLIP, **mechanism}
-    top = Mechanism.model_validate({**flat, "support": {"kind": "public-top-k", "size": 2, "margin": 0.5}})
-    yield Decoder(Mechanism.model_validate(flat), (Context(1), Context(2)), balanced=True)
-    yield Decoder(Mechanism.model_validate(flat), (Context(1), Context(2), Context(3)))
+    top = mechanism_with({**flat, "support": {"kind": "public-top-k", "size": 2, "margin": 0.5}})
+    yield Decoder(mechanism_with(flat), (Context(1), Context(2)), balanced=True)
+    yield Decoder(mechanism_with(flat), (Context(1), Context(2), Context(3)))
     yield Decoder(top, (Context(1), Context(2), Context(3), Context(4)))
     yield Decoder(top, (Context(1),))
 

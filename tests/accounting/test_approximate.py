@@ -14,7 +14,8 @@ from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, Method, exponential_mechanism_epsilon, renyi, zcdp_epsilon
-from dpaudit.mechanisms import ContextChange, Mechanism, bounded_range, mean_sensitivity
+from dpaudit.mechanisms import ContextChange, bounded_range, mean_sensitivity
+from tests.nesting import mechanism_with
 
 ADDED, REPLACED = ContextChange("add_remove"), ContextChange("replace")
 
@@ -23,7 +24,7 @@ def accountant(
     change: ContextChange | None, divisor: float = 64.0, *, clip: float = 9.0, temperature: float = 1.5, **more: Any
 ) -> ApproximateAccountant:
     flat = {"aggregator": "mean", "clip": clip, "temperature": temperature, "divisor": divisor}
-    found = ApproximateAccountant.of(Mechanism.model_validate(flat), change, **more)
+    found = ApproximateAccountant.of(mechanism_with(flat), change, **more)
     assert found is not None
     return found
 
@@ -80,7 +81,7 @@ def test_a_cost_is_that_of_composing_its_range_and_centres_are_added() -> None:
         assert found.epsilon > left.epsilon + 0.25 - 1e-15
     assert clusters.delta_left(4e-6) == 0.0
     assert clusters.epsilon(40, 4e-6).epsilon == math.inf
-    assert ApproximateAccountant.of(Mechanism.model_validate(MEDIAN), ADDED) is None
+    assert ApproximateAccountant.of(mechanism_with(MEDIAN), ADDED) is None
 
 
 MEDIAN = {"aggregator": "median", "clip": 9.0, "temperature": 1.5}

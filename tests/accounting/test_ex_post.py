@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpaudit.accounting import Cost, ExPostAccountant, exact_cost, median_bounds, theorem1_cost
-from dpaudit.accounting.ex_post import rounding_allowance
+from dpaudit.accounting.ex_post import rounding_allowances
 from dpaudit.mechanisms import (
+    NO_FIXED_COLUMNS,
     ContextChange,
     FixedColumns,
-    Mechanism,
     ReducedStep,
     central_order_statistics,
     context_change,
     mean_box,
 )
+from tests.nesting import mechanism_with
 
 # Logits in units of log 2 and temperature 1, so that exp(logit) is a power of 2; clip 2 log 2.
 LOG2 = math.log(2)
@@ -37,7 +38,7 @@ class MedianAccountant(ExPostAccountant):
 
     def __init__(self, change: ContextChange | None, temperature: float, clip: float = CLIP) -> None:
         flat = {"aggregator": "median", "clip": clip, "temperature": temperature}
-        self.mechanism = Mechanism.model_validate(flat)
+        self.mechanism = mechanism_with(flat)
         super().__init__(self.mechanism, change)
 
     def take(self, batch: int, central: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
@@ -49,10 +50,20 @@ class MeanAccountant(ExPostAccountant):
 
     def __init__(self, change: ContextChange | None, temperature: float, clip: float, divisor: float) -> None:
         flat = {"aggregator": "mean", "clip": clip, "temperature": temperature, "divisor": divisor}
-        super().__init__(Mechanism.model_validate(flat), change)
+        super().__init__(mechanism_with(flat), change)
 
     def take(self, batch: int, aggregate: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
         return self.charge(batch, ReducedStep({"aggregate": aggregate}, token))
+
+
+def rounding_allowance(
+    low: np.ndarray,  # type: ignore[type-arg]
+    high: np.ndarray,  # type: ignore[type-arg]
+    temperature: float,
+    fixed: FixedColumns = NO_FIXED_COLUMNS,
+) -> float:
+    """Of one step."""
+    return float(rounding_allowances(low, high, ReducedStep({}, 0, fixed).alone(len(low)), temperature)[0])
 
 
 def gamma(values: np.ndarray, token: int) -> float:  # type: ignore[type-arg]
@@ -527,6 +538,6 @@ def test_values_that_are_no_numbers_bound_nothing() -> None:
 def test_what_is_left_out_counts_for_rounding() -> None:
     """The sum runs over all columns, and may be as large as the largest of them makes it."""
     low, high = np.array([-1.0, 0.5]), np.array([0.0, 2.0])
+    whole = np.concatenate([low, np.full(50_000, 40.0)]), np.concatenate([high, np.full(50_000, 40.0)])
     fixed = FixedColumns(columns=50_000, largest=40.0, log_sum=3.0)
-    everywhere = rounding_allowance(np.concatenate([low, np.full(50_000, 40.0)]), np.append(high, 40.0), 0.7)
-    assert rounding_allowance(low, high, 0.7, fixed) >= everywhere
+    assert rounding_allowance(low, high, 0.7, fixed) >= rounding_allowance(*whole, 0.7)

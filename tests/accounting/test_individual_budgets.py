@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms import ContextChange, Mechanism, zcdp_of_draw
 from dpaudit.runs import Assigned, allowances
+from tests.nesting import mechanism_with
 
 Doubles = NDArray[np.float64]
 Prefix = tuple[int, ...]
@@ -74,7 +75,7 @@ def _contribution(context: int | tuple[int, int], prefix: Prefix, vocabulary: in
 
 def mean(budget: float, divisor: float) -> Mechanism:
     flat = {"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": divisor, "budget": budget}
-    return Mechanism.model_validate(flat)
+    return mechanism_with(flat)
 
 
 def divergence(order: float, left: Doubles, right: Doubles) -> float:

@@ -253,7 +253,7 @@ def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
     assert cost.approximate.figure.epsilon < 0.8 * cost.batch_approximate.figure.epsilon
     two_rounds = runs[0].spec.release
     both = replace(two_rounds, secret=replace(two_rounds.secret, rounds=2), batch=replace(two_rounds.batch, rounds=2))
-    due = both.epsilon(runs[0].spec.stopping.most_tokens, alone[0].delta)
+    due = both.epsilon(runs[0].spec.decoding.most_tokens, alone[0].delta)
     assert math.isclose(cost.approximate.figure.epsilon, due, rel_tol=5e-3), "two releases are as two rounds"
 
 

@@ -25,6 +25,7 @@ from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, RunSummary
 from dpaudit.results.rounding import bound, lower_bound, nearest
 from dpaudit.runs import Assigned, DecodingRules, KeyedHash, RunReader, data_digest
+from tests.nesting import read_run
 
 Run = Any
 #: Numbers that stand out, so that finding one in a report is no coincidence.
@@ -44,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def manifest(run: Run) -> dict[str, Any]:
-    return dict(json.loads((run / "run.json").read_text()))
+    return dict(read_run(run))
 
 
 def settings(result: AuditResult) -> dict[str, Any]:
@@ -302,7 +303,7 @@ def test_a_claim_is_withheld_where_a_figure_of_it_is_the_runs_own(make_run):
         assert (public.claim is not None) == named
         withheld = public.guarantee.values.get("why") == Finding(code="withheld.stated-afterwards")
         assert withheld == ("caveat.to-show-figure" in codes(public.caveats)) == (not named)
-        run.edit_manifest({"origins.settings": "private"})
+        run.edit_manifest({"chosen_from.settings": "private"})
         run.rehash()
         assert public_form(audit_run(run.path, question)).claim is None
 
@@ -354,21 +355,16 @@ def test_what_is_not_declared_public_is_left_out(make_run):
     whole = settings(public_form(run.audit()))
     batching = manifest(run)["batching"]
     assert whole["batching"].keys() == {name for name, value in batching.items() if value is not None} - {"key"}
-    assert whole.keys() == manifest(run).keys() - {
-        "data",
-        "claim",
-        "claim_stated",
-        "sensitivity",
-        "nonce",
-        "commitment",
-    }
+    stated = {name for name, value in manifest(run).items() if value is not None}
+    unpublished = {"data", "claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
+    assert whole.keys() == (stated - unpublished - {"format"}) | {"format_version"}
     assert whole["sampling"] == {"generator": "os-entropy"}
-    run.edit_manifest({"origins": {"batching": None, "settings": "private"}})
+    run.edit_manifest({"chosen_from": {"batching": None, "settings": "private"}})
     run.rehash()
     public = public_form(run.audit())
     left = settings(public)
     assert left["batching"].keys() == {"rule", "labels"}
-    assert not left.keys() & {"mechanism", "stopping", "record", "prompt"}
+    assert not left.keys() & {"mechanism", "decoding", "record", "prompt"}
     assert left["model"] == {"trained_on_records": "unknown"}
     assert public.claim is None
     assert public.guarantees.approximate is None
@@ -376,8 +372,10 @@ def test_what_is_not_declared_public_is_left_out(make_run):
 
 def test_words_of_the_users_own_stay_in_the_run_directory(make_run):
     rules = DecodingRules(banned_words=("w9",), no_repeated_ngram=3)
-    public = settings(public_form(make_run(top_k=5, rules=rules).audit()))
-    assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3}
+    run = make_run(top_k=5, rules=rules)
+    public = settings(public_form(run.audit()))
+    lengths = {"max_tokens": run.spec.max_tokens, "sequences": [list(each) for each in run.spec.sequences]}
+    assert public["decoding"] == {"least_tokens": 0, "no_line_breaks": False, "no_repeated_ngram": 3, **lengths}
     assert "public" not in public["prompt"]
 
 
@@ -388,7 +386,7 @@ def test_noisy_counts_and_centres_stay_in_the_run_directory(make_run, tmp_path):
         run.edit_clusters(noisy_counts=counts)
         # Noise of such a scale hides a thousand records altogether.
         scale = {"clustering.counts.scale": 5e7, "clustering.counts.epsilon": 0.125}
-        run.edit_manifest({"clustering.records_per_batch": 10.5e6, **scale})
+        run.edit_manifest({"batching.records_per_batch": 10.5e6, **scale})
         run.rehash()
         result = run.audit()
         assert result.verdict == "pass"
@@ -479,15 +477,15 @@ def a_digest(run: Run) -> str:
 FAULTS: dict[str, tuple[str, Callable[[Run], Any], str, str]] = {
     "a record as the model's name": ("model.name", a_record, "model.name", "record"),
     "a digest as bytes": (
-        "stopping.sequences",
+        "decoding.sequences",
         lambda run: [*run.spec.sequences, list(bytes.fromhex(a_digest(run)[:16]))],
-        "stopping.sequences[3]",
+        "decoding.sequences[3]",
         "digest",
     ),
     "a digest as numbers of 16 bits": (
-        "stopping.sequences",
+        "decoding.sequences",
         lambda run: [*run.spec.sequences, [int(a_digest(run)[at : at + 4], 16) for at in range(0, 16, 4)]],
-        "stopping.sequences[3]",
+        "decoding.sequences[3]",
         "digest",
     ),
     "a digest's decimal digits": (
@@ -540,9 +538,9 @@ FAULTS: dict[str, tuple[str, Callable[[Run], Any], str, str]] = {
         "sizes",
     ),
     "sizes of batches as a stop sequence": (
-        "stopping.sequences",
+        "decoding.sequences",
         lambda run: [*run.spec.sequences, list(run.spec.contexts_of)],
-        "stopping.sequences[3]",
+        "decoding.sequences[3]",
         "sizes",
     ),
     "the key of a round": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from typing import get_args
 
@@ -15,9 +14,10 @@ from hypothesis import strategies as st
 from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.mechanisms import BatchingRule, ContextChange, Mechanism, central_order_statistics, context_change
+from dpaudit.mechanisms import BatchingRule, ContextChange, central_order_statistics, context_change
 from dpaudit.results import Amplification
 from dpaudit.runs import RunReader, SecretBatches
+from tests.nesting import mechanism_with, read_run
 
 CLIP = 6.0
 #: Log-ratios and bounds are sums of some hundred float64 operations on numbers below 100.
@@ -113,7 +113,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
 
 
 def median(tau):
-    return Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": tau})
+    return mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": tau})
 
 
 def record_of(values):
@@ -277,7 +277,7 @@ def test_progress_is_told_of_every_batch(make_run):
 def test_result_holds_no_key(make_run):
     """With the hash's key, records could be guessed from the digests in `assignment`."""
     run = make_run()
-    assert json.loads((run / "run.json").read_text())["batching"]["key"] not in run.audit().to_json()
+    assert read_run(run)["batching"]["key"] not in run.audit().to_json()
 
 
 def test_a_claim_is_never_rounded_in_words(make_run):
@@ -332,6 +332,6 @@ def test_says_why_secret_batches_gain_nothing(make_run):
     found = audit_run(run.path).guarantees.approximate
     accountant = run.spec.release_of(SecretBatches(((10, 2),)))
     assert found.epsilon == found.batch_epsilon
-    reason = accountant.gains_nothing(run.spec.stopping.most_tokens, 1e-40)
+    reason = accountant.gains_nothing(run.spec.decoding.most_tokens, 1e-40)
     assert reason is not None and found.amplification.reason == Amplification.why_equal(reason)
     assert found.amplification.groups == ()

@@ -35,7 +35,7 @@ def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
         costs, steps = shown.costs, open_run(run.path).batches[batch.id].costs
         assert costs.exact == tuple(step.exact for step in steps)
         assert costs.ends[-1] == len(sample.text)
-        kept = without_stop(sample.tokens, reader.manifest.stopping.sequences)
+        kept = without_stop(sample.tokens, reader.manifest.decoding.sequences)
         decode = reader.decoder(special=False)
         spelt = [decode(kept[: place + 1]) for place in range(len(kept))]
         assert [sample.text[:end] for end in costs.ends[: len(kept)]] == spelt
@@ -126,7 +126,7 @@ def test_empty_and_very_short_texts_are_counted(make_run):
     for fields in ({}, {"sizes": (3, 20, 5, 9, 30)}, {"max_tokens": 2}, {"max_tokens": 12, "sizes": (1, 2, 3, 4)}):
         run = make_run(**fields)
         reader = RunReader(run.path)
-        ends = reader.manifest.stopping.sequences
+        ends = reader.manifest.decoding.sequences
         texts = [(sample.text, without_stop(sample.tokens, ends)) for sample in reader.samples()]
         empty = [text for text, tokens in texts if (not tokens if text is None else not text.strip())]
         short = [text for text, tokens in texts if text not in empty and len(tokens) < VERY_SHORT]

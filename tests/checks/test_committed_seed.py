@@ -16,7 +16,7 @@ from scipy import stats
 from dpaudit.auditing import audit_run
 from dpaudit.catalogue import is_public
 from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
-from dpaudit.checks.draws import DrawnStep
+from dpaudit.checks.draws import DrawnSteps
 from dpaudit.generation.sampling import CommittedStream, sample
 from dpaudit.runs import CommittedSeed, InputError, Manifest, RunReader
 
@@ -41,9 +41,9 @@ class Fixed:
 
 
 def interval(scores: np.ndarray, temperature: float, token: int) -> tuple[float, float]:
-    step = DrawnStep.of(scores, temperature, token)
+    step = DrawnSteps.alone(scores, temperature, token)
     assert step is not None
-    return step.interval
+    return step.intervals[0]
 
 
 @given(

@@ -11,6 +11,7 @@ import pytest
 from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.auditing.caveats import EqualContexts, EqualRows
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.mechanisms import Spans
 from dpaudit.results import Place
 
 
@@ -21,13 +22,13 @@ def steps(contexts: int, width: int, count: int, seed: int = 1) -> list[np.ndarr
 
 def view(contexts: np.ndarray | None) -> Any:
     """A step whose record has these contributions."""
-    return SimpleNamespace(step=SimpleNamespace(contexts=contexts))
+    return SimpleNamespace(contexts=contexts, spans=Spans([0 if contexts is None else contexts.shape[1]]))
 
 
 def found(rows: list[np.ndarray]) -> list[list[int]]:
     equal = EqualRows(len(rows[0]))
     for each in rows:
-        equal.step(view(each))
+        equal.look(view(each))
     return equal.result()
 
 
@@ -50,7 +51,7 @@ def test_rows_that_clipping_made_equal_are_not_told():
 
 def test_without_recorded_contexts_nothing_is_found():
     equal = EqualRows(4)
-    equal.step(view(None))
+    equal.look(view(None))
     assert equal.result() == []
 
 

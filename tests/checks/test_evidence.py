@@ -77,8 +77,8 @@ def test_what_is_not_declared_is_not_passed(make_run, failed):
         ("batching.key", "partition.stable"),
         ("batching.batches_per_label", "partition.stable"),
         ("batching.generate_per_label", "release.selection"),
-        ("origins.batching", "partition.public-parameters"),
-        ("origins.settings", "claim.tuning"),
+        ("chosen_from.batching", "partition.public-parameters"),
+        ("chosen_from.settings", "claim.tuning"),
     ]:
         run = make_run()
         run.edit_manifest({field: None})

@@ -42,6 +42,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.commitment import SETTLED
 from tests.forging import entry_of, list_digests
+from tests.nesting import read_run
 
 CLIP = 6.0
 DELTA = 1000**-1.1
@@ -106,7 +107,7 @@ def claimed_rho(rho: float | Callable[[Any], float]) -> Callable[[Any], None]:
 def rho_of(run: Any, rounds: int = 1) -> float:
     """What the tokens of a mean cost in rho, without clusters."""
     batch = run.spec.release.batch.without_clusters()
-    return replace(batch, rounds=rounds).rho(run.spec.stopping.most_tokens)
+    return replace(batch, rounds=rounds).rho(run.spec.decoding.most_tokens)
 
 
 def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> None:
@@ -204,7 +205,7 @@ settled("model_changed_after_the_commitment", model__name="another")
 settled("software_changed_after_the_commitment", software={"dpaudit": "9.9"})
 settled("run_dated_back_after_the_commitment", created="2024-01-01T00:00:00+00:00")
 settled("claim_said_to_be_stated_beforehand", claim_stated="beforehand")
-settled("stop_sequence_declared_after_the_commitment", stopping__sequences=[[11], [1, 11], [2, 3], [9, 9, 9, 9]])
+settled("stop_sequence_declared_after_the_commitment", decoding__sequences=[[11], [1, 11], [2, 3], [9, 9, 9, 9]])
 settled("prompt_changed_after_the_commitment", prompt__text="Write of {example}")
 settled("nonce_drawn_again", nonce="5eed" * 16)
 
@@ -219,7 +220,7 @@ def text_cut_at_a_stop_sequence_of_its_own(run):
 
     run.rewrite(0, cut)
     end = [step.token for step in run.draft(0).steps][-2:]
-    run.edit_manifest({"stopping.sequences": [*run.spec.sequences, end]})
+    run.edit_manifest({"decoding.sequences": [*run.spec.sequences, end]})
 
 
 @fault("integrity.commitment")
@@ -838,13 +839,13 @@ def costly_tail_dropped(run):
 
 @fault("release.stopping", text=False, **MEAN)
 def said_to_end_at_an_end_token(run):
-    run.edit_manifest({"stopping.sequences": []})
+    run.edit_manifest({"decoding.sequences": []})
     run.rewrite(0, lambda draft: setattr(draft.texts[0], "stop", "end-token"))
 
 
 @fault("release.stopping", text=False, **MEAN)
 def goes_on_past_an_end_token(run):
-    run.edit_manifest({"stopping.sequences": [[run.draft(0).steps[0].token]]})
+    run.edit_manifest({"decoding.sequences": [[run.draft(0).steps[0].token]]})
 
 
 #: Batches that write a text after another, of at most 4 tokens, until they have 9: the last one of each is cut.
@@ -878,7 +879,7 @@ def costly_text_not_begun(run):
 
 @fault("integrity.format", "claim.epsilon", **TEXTS)
 def batch_that_spends_more_than_its_tokens(run):
-    run.edit_manifest({"stopping.tokens_per_batch": 8})
+    run.edit_manifest({"decoding.tokens_per_batch": 8})
 
 
 @fault("release.stopping", **TEXTS)
@@ -891,7 +892,7 @@ def text_that_goes_on_in_the_next(run):
 
 @fault("release.stopping", **TEXTS)
 def text_beyond_its_longest(run):
-    run.edit_manifest({"stopping.max_tokens": 2})
+    run.edit_manifest({"decoding.max_tokens": 2})
 
 
 @fault("release.stopping", **TEXTS)
@@ -963,7 +964,7 @@ def grouped(**change: Any) -> Callable[[Any], None]:
 
 
 def undeclared(*fields: str) -> Callable[[Any], None]:
-    return lambda run: run.edit_manifest({f"clustering.{name}": None for name in fields})
+    return lambda run: run.edit_manifest(dict.fromkeys(fields))
 
 
 def headed(**change: Any) -> Callable[[Any], None]:
@@ -977,12 +978,12 @@ plain("counts_of_too_little_noise_that_are_paid_for",
       manifest(clustering__counts__scale=4.0, claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
 plain("counts_noised_after_selection", manifest(clustering__counts__noised="after-selection"), "rebalancing.noise",
       "partition.public-parameters", "claim.epsilon", **REBALANCED)  # fmt: skip
-plain("counts_whose_noise_is_not_declared", undeclared("counts"), "rebalancing.noise", "partition.public-parameters",
-      "claim.epsilon", **REBALANCED)  # fmt: skip
+plain("counts_whose_noise_is_not_declared", undeclared("clustering.counts"), "rebalancing.noise",
+      "partition.public-parameters", "claim.epsilon", **REBALANCED)  # fmt: skip
 plain("batches_from_counts_without_noise",
-      manifest(clustering__records_per_batch=10.0, clustering__most_batches=50), "rebalancing.noise",
+      manifest(batching__records_per_batch=10.0, batching__most_batches=50), "rebalancing.noise",
       "partition.public-parameters", "claim.epsilon", **PUBLIC)  # fmt: skip
-plain("clusters_of_different_sizes_without_a_rule", undeclared("records_per_batch", "most_batches"),
+plain("clusters_of_different_sizes_without_a_rule", undeclared("batching.records_per_batch", "batching.most_batches"),
       "partition.public-parameters", **REBALANCED)  # fmt: skip
 plain("counts_listed_without_noise", grouped(noisy_counts=[[7, 9], [3, 1]]), "rebalancing.noise", **PUBLIC)
 plain("noise_of_the_other_relation", manifest(privacy__relation="replace", claim__relation="replace",
@@ -1025,7 +1026,7 @@ plain("noisy_counts_of_half_the_records", grouped(noisy_counts=[[80, -3, 150, 24
 def noisy_counts_of_fewer_records_than_a_label_has_in_its_batches(run):
     """The second label has 460 records in batches, but 240 by its counts; all else agrees."""
     run.edit_clusters(noisy_counts=[[80, -3, 680, 3], [0, 120, 0, 120]])
-    run.edit_manifest({"clustering.records_per_batch": 20.0, "clustering.most_batches": 8})
+    run.edit_manifest({"batching.records_per_batch": 20.0, "batching.most_batches": 8})
 
 
 plain("batches_that_no_noisy_count_gives", grouped(batches=[[4, 8], [6, 7]]), "rebalancing.noise",
@@ -1036,7 +1037,7 @@ plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-m
 plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clustering.method": "k-means"})
       or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon", **PUBLIC)  # fmt: skip
 plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED)
-plain("noised_centers_without_a_bound", undeclared("epsilon"), "rebalancing.noise", **NOISED)
+plain("noised_centers_without_a_bound", undeclared("clustering.epsilon"), "rebalancing.noise", **NOISED)
 plain("noised_centers_of_smaller_epsilon", manifest(clustering__epsilon=1e-9), "rebalancing.noise", **NOISED)
 plain("noised_centers_of_an_epsilon_a_little_low",
       lambda run: run.edit_manifest({"clustering.epsilon": 0.95 * RunReader(run.path).manifest.clustering.epsilon}),
@@ -1057,7 +1058,7 @@ def without_clusters(run: Any) -> None:
 
 
 def mean_without_clusters(run: Any) -> None:
-    manifest, accounts = json.loads((run / "run.json").read_text()), run.sibling(clusters="none")
+    manifest, accounts = read_run(run), run.sibling(clusters="none")
     run.edit_manifest({"claim.epsilon": accounts.approximate})
     assert manifest["claim"]["epsilon"] > accounts.approximate
 
@@ -1165,14 +1166,14 @@ plain("end_mark_that_ends_no_text", manifest(prompt__end="w7"), "release.stoppin
 @fault("disclosure.sensitive")
 def digest_of_a_record_as_a_stop_sequence(run):
     digest = bytes.fromhex(next(RunReader(run.path).assignment()).digest)
-    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, list(digest)]})
+    run.edit_manifest({"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, list(digest)]})
 
 
 @fault("disclosure.sensitive")
 def digest_of_a_record_as_numbers(run):
     digest = next(RunReader(run.path).assignment()).digest
     numbers = [int(digest[at : at + 4], 16) for at in range(0, 16, 4)]
-    run.edit_manifest({"stopping.sequences": [*RunReader(run.path).manifest.stopping.sequences, numbers]})
+    run.edit_manifest({"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, numbers]})
 
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
@@ -1673,7 +1674,7 @@ def of_groups(batches: int, generated: int) -> Callable[[Any], float]:
 
     def figure(spec: Any) -> float:
         secret = SecretBatches(((batches, generated),))
-        return spec.release_of(secret).epsilon(spec.stopping.most_tokens, DELTA)
+        return spec.release_of(secret).epsilon(spec.decoding.most_tokens, DELTA)
 
     return figure
 
@@ -1765,7 +1766,7 @@ def a_single_text_claimed_of_a_batch(run):
 @fault("composition.total", "claim.epsilon", **LEAST, **MEAN)
 def secret_batches_without_the_noisy_counts(run):
     alone = replace(run.spec.release, batch=run.spec.release.batch.without_clusters())
-    claimed(lambda spec: alone.epsilon(spec.stopping.most_tokens, DELTA))(run)
+    claimed(lambda spec: alone.epsilon(spec.decoding.most_tokens, DELTA))(run)
 
 
 @fault("claim.epsilon", **LEAST, **MEAN)
@@ -1774,7 +1775,7 @@ def noisy_counts_put_into_the_secret_batches(run):
     spec = run.spec
     (batches, generated), *_ = spec.release.secret.groups
     together = replace(spec.release.one, laplace=spec.release.batch.laplace)
-    profiles = together.profiles(spec.stopping.most_tokens, DELTA)
+    profiles = together.profiles(spec.decoding.most_tokens, DELTA)
     figure = min(epsilon_of_profile(allocated(each, batches, generated, DELTA), DELTA) for each in profiles)
     claimed(lambda _: figure)(run)
 
@@ -1784,7 +1785,7 @@ def gaussian_of_the_same_zcdp_claimed(run):
     """Its profile is not above that of draws of bounded range, so it bounds nothing."""
     spec = run.spec
     (batches, generated), *_ = spec.release.secret.groups
-    mu = math.sqrt(2 * spec.release.batch.rho(spec.stopping.most_tokens))
+    mu = math.sqrt(2 * spec.release.batch.rho(spec.decoding.most_tokens))
     losses = np.arange(2048) * (8 * mu + mu**2) / 2047
     deltas = ndtr(mu / 2 - losses / mu) - np.exp(losses) * ndtr(-mu / 2 - losses / mu)
     profile = allocated(Profile(float(losses[1]), deltas), batches, generated, DELTA)
@@ -1796,7 +1797,7 @@ def added_records_alone_claimed(run):
     """What is gone can be told better than what was added."""
     spec = run.spec
     (batches, generated), *_ = spec.release.secret.groups
-    profile = spec.release.one.profiles(spec.stopping.most_tokens, DELTA)[0]
+    profile = spec.release.one.profiles(spec.decoding.most_tokens, DELTA)[0]
     ratios, most = _ratios(profile), 8.0
     total = _Sum.of(ratios, batches, generated, most, 1 << 17)
     at = np.exp(np.linspace(0.0, most, 4096).astype(np.longdouble))
@@ -1816,7 +1817,7 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
     def figure(spec: Any) -> float:
         secret = replace(spec.release.secret, rounds=rounds)
         accountant = replace(spec.release, batch=replace(spec.release.batch, rounds=rounds), secret=secret)
-        return accountant.epsilon(spec.stopping.most_tokens, DELTA)
+        return accountant.epsilon(spec.decoding.most_tokens, DELTA)
 
     return figure
 
@@ -1873,16 +1874,16 @@ def record_twice_in_a_round(run):
 
 plain("a_single_round_claimed", claimed(of_rounds(1)), "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN)
 plain("a_single_round_claimed_of_a_batch", claimed(
-          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon,
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon,
           "batch_epsilon"),
       "claim.batch-epsilon", "amplification.rounds", **ROUNDS, **MEAN)  # fmt: skip
 plain("stopped_early_and_claimed_as_if_that_was_settled", claimed(of_rounds(2)), "claim.epsilon",
       "amplification.rounds", **ROUNDS, **MEAN, stopped=2)  # fmt: skip
 plain("delta_said_to_be_split_and_spent_whole", claimed(
-          lambda spec: replace(spec.release, shares=1).epsilon(spec.stopping.most_tokens, DELTA)),
+          lambda spec: replace(spec.release, shares=1).epsilon(spec.decoding.most_tokens, DELTA)),
       "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN, split=True, stopped=2)  # fmt: skip
 plain("rounds_of_known_batches_claimed_as_one", claimed(
-          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.stopping.most_tokens, DELTA).epsilon),
+          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon),
       "claim.epsilon", "amplification.rounds", **ROUNDS | {"secret": False}, **MEAN)  # fmt: skip
 
 
@@ -1988,7 +1989,7 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "public_example_that_is_a_record_less_four_words": in_public_texts("prompt.public_examples", 34),
     "half_a_record_in_the_template": in_public_texts("prompt.text", 96),
     "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
-    "record_in_stop_sequences": in_public_texts("stopping.sequences", 61),
+    "record_in_stop_sequences": in_public_texts("decoding.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
     "other_tokenizer": (replace(CLEAN, texts=FOREIGN_TOKEN), {}, {"release.text"}),
     "other_assignment_of_slices": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), SLICES, {"partition.stable"}),
@@ -2134,7 +2135,7 @@ def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(make_run, fa
     monkeypatch.setattr(Median, "box", scaled)
     run = make_run(sizes=(2, 3), dtype="float64")
     assert "neighbors.addition" in failed(run.audit())
-    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda *_: (np.zeros(()),) * 3)
+    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda _, tokens, *__: (np.zeros(len(tokens)),) * 3)
     assert "neighbors.removal" in failed(run.audit())
 
 

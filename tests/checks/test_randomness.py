@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.draws import Draw, DrawnStep
+from dpaudit.checks.draws import Draw, DrawnSteps
 from dpaudit.checks.randomness import (
     LAGS,
     PLACES,
@@ -223,9 +223,9 @@ def test_intervals_are_those_of_the_three_orders(grid: float | None) -> None:
     chances /= chances.sum()
     orders = [np.arange(40), np.argsort(values, kind="stable"), np.argsort(-values, kind="stable")]
     for token in range(40):
-        step = DrawnStep.of(values, 1.5, token)
+        step = DrawnSteps.alone(values, 1.5, token)
         assert step is not None
-        found = Draw.of(step, token + 100)
+        found = Draw(*step.draws(np.array([token + 100]))[0])
         assert found.token == token + 100
         assert found.chance == pytest.approx(chances[token])
         for low, order in zip(found[1:4], orders, strict=True):

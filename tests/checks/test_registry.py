@@ -45,7 +45,7 @@ def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the
     for status in ("pass", "fail", "skip"):
         found = check.in_words(Outcome(status, "origin-undeclared", {"field": "settings"}), context_of("run"))
         assert (found.why, found.remedy, found.values) == (about.why, about.remedy, {"field": "settings"})
-        assert "origins.settings" in found.detail
+        assert "chosen_from.settings" in found.detail
     assert check.in_words(Outcome("fail", "origin-private"), context_of("run")).detail == about.remedy
 
 

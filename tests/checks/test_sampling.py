@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import FAMILIES, GREEDY, Family
-from dpaudit.checks.draws import NO_TOKENS, DrawnStep
+from dpaudit.checks.draws import NO_TOKENS, DrawnSteps
 from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, Detectable, RunSampling, SamplingTest
 
 TEMPERATURE = 1.5
@@ -56,8 +56,8 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     return values
 
 
-def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnStep:
-    step = DrawnStep.of(row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS)
+def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnSteps:
+    step = DrawnSteps.alone(row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS)
     assert step is not None
     return step
 
@@ -67,7 +67,7 @@ def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
     test, text = SamplingTest(), list[int]()
     for number, row in enumerate(aggregates(steps, size, seed)):
         token = draw(row, random)
-        test.add(drawn(row, token, text), bytes([seed % 256, number % 256]))
+        test.add(drawn(row, token, text), [bytes([seed % 256, number % 256])])
         text.append(token)
     return test
 
@@ -122,7 +122,7 @@ def test_the_stated_power_is_the_power(runs: int, most: int) -> None:
 def test_ties_and_a_token_at_the_floor() -> None:
     test = SamplingTest()
     for token in range(8):
-        test.add(drawn(np.zeros(8), token), bytes([token]))
+        test.add(drawn(np.zeros(8), token), [bytes([token])])
     run = run_of(test)
     assert run.steps == 8
     assert not run.alarms()
@@ -185,10 +185,10 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
                 moments = np.where(other > 0, other * ratio, 0.0)
                 square = np.where(other > 0, other * ratio**2, 0.0).sum()
             for token, ratios in zip(tokens, found, strict=True):
-                np.testing.assert_allclose(ratios.found[place], ratio[token], rtol=1e-8, atol=allowed)
-                np.testing.assert_allclose(ratios.mean[place], moments.sum(), rtol=1e-8, atol=allowed)
+                np.testing.assert_allclose(ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed)
+                np.testing.assert_allclose(ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed)
                 np.testing.assert_allclose(
-                    ratios.variance[place], square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+                    ratios.variance[place, 0], square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
                 )
 
 
@@ -198,7 +198,7 @@ def test_no_ratio_expects_more_than_one(size: int) -> None:
     for row in aggregates(4, size, seed=8):
         here = softmax(row, TEMPERATURE)
         ratios = [
-            np.concatenate([family.ratios(drawn(row, token, [0, 1, 1])).found for family in FAMILIES])
+            np.concatenate([family.ratios(drawn(row, token, [0, 1, 1])).found[:, 0] for family in FAMILIES])
             for token in range(size)
         ]
         assert (here @ np.exp(ratios) <= 1 + 1e-9).all()
@@ -220,7 +220,7 @@ def test_a_tenth_of_the_steps_is_a_mixture() -> None:
     test = SamplingTest()
     row = np.array([2.0, 1.0, -3.0])
     for number, token in enumerate([0, 0, 2]):
-        test.add(drawn(row, token), bytes([number]))
+        test.add(drawn(row, token), [bytes([number])])
     here = softmax(row, TEMPERATURE)
     greedy = sum(len(family.settings) for family in FAMILIES[:1])
     inside = np.log(1 - MIXED + MIXED / here[0])
@@ -233,7 +233,9 @@ def test_a_tenth_of_the_steps_is_a_mixture() -> None:
 def test_transforms_that_all_lie_at_one_end_are_evidence_by_massarts_bound() -> None:
     test = SamplingTest()
     for number in range(20):
-        test.add(drawn(np.array([30.0, -30.0]), 0), bytes([number]))  # a token of probability 1: its places are uniform
+        test.add(
+            drawn(np.array([30.0, -30.0]), 0), [bytes([number])]
+        )  # a token of probability 1: its places are uniform
     assert test.steps == test._counts.sum() == 20
     test._counts[:] = [20] + [0] * (BINS - 1)
     assert test._transform_evidence() == pytest.approx(2 * 20 * (1 - 1 / BINS) ** 2)
@@ -245,7 +247,7 @@ def test_merged_tests_are_the_test_of_all_steps() -> None:
     for number, row in enumerate(aggregates(30, 200, seed=1)):
         token = at(TEMPERATURE)(row, random)
         for test in (whole, parts[number // 10]):
-            test.add(drawn(row, token), bytes([number]))
+            test.add(drawn(row, token), [bytes([number])])
     merged = SamplingTest()
     for part in parts:
         merged.merge(part)
@@ -283,7 +285,7 @@ def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() 
 
 def test_steps_that_are_no_numbers_are_left_to_other_checks() -> None:
     for value in [np.nan, np.inf, -np.inf]:
-        assert DrawnStep.of(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
+        assert DrawnSteps.alone(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
 
 
 def test_batches_share_the_transforms_rate_of_false_alarms() -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from dpaudit.checks.release import stop_problems
 from dpaudit.results import Finding, Place, Value
-from dpaudit.runs import Sample, Stopping
+from dpaudit.runs import Decoding, Sample
 from dpaudit.runs.manifest import StopReason
 
 Text = tuple[int, StopReason]
 REASONS: tuple[StopReason, ...] = ("end-token", "max-tokens", "budget")
 
 
-def ended(tokens: Sequence[int], stopping: Stopping) -> list[Text] | None:
+def ended(tokens: Sequence[int], decoding: Decoding) -> list[Text] | None:
     """The texts a generator would write, by length and reason, or None for an incomplete batch.
 
     A token at a time, as generation goes.
@@ -26,20 +26,20 @@ def ended(tokens: Sequence[int], stopping: Stopping) -> list[Text] | None:
     texts: list[Text] = []
     text: list[int] = []
     for spent, token in enumerate(tokens, start=1):
-        if texts and stopping.tokens_per_batch is None:
+        if texts and decoding.tokens_per_batch is None:
             return None
         text.append(token)
         reason: StopReason | None = None
-        if spent == stopping.tokens_per_batch:
+        if spent == decoding.tokens_per_batch:
             reason = "budget"
-        if len(text) == stopping.max_tokens:
+        if len(text) == decoding.max_tokens:
             reason = "max-tokens"
-        if any(tuple(text[-len(sequence) :]) == sequence for sequence in stopping.sequences):
+        if any(tuple(text[-len(sequence) :]) == sequence for sequence in decoding.sequences):
             reason = "end-token"
         if reason is not None:
             texts.append((len(text), reason))
             text = []
-    whole = not text and stopping.tokens_per_batch in (None, len(tokens))
+    whole = not text and decoding.tokens_per_batch in (None, len(tokens))
     return texts if whole else None
 
 
@@ -82,13 +82,13 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
     tokens = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
     most = data.draw(st.integers(1, 6))
     budget = data.draw(st.none() | st.integers(most, 7))
-    stopping = Stopping(max_tokens=most, sequences=data.draw(sequences), tokens_per_batch=budget)
-    expected = ended(tokens, stopping)
+    decoding = Decoding(max_tokens=most, sequences=data.draw(sequences), tokens_per_batch=budget)
+    expected = ended(tokens, decoding)
     for lengths in cuts(len(tokens)):
         for reasons in itertools.product(REASONS, repeat=len(lengths)):
             texts = list(zip(lengths, reasons, strict=True))
-            problems = list(stop_problems(samples(tokens, texts), stopping))
-            assert (not problems) == (texts == expected), (tokens, stopping, texts, problems)
+            problems = list(stop_problems(samples(tokens, texts), decoding))
+            assert (not problems) == (texts == expected), (tokens, decoding, texts, problems)
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
     ],
 )
 def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]) -> None:
-    stopping = Stopping(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
-    found = list(stop_problems(samples(tokens, texts), stopping))
+    decoding = Decoding(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
+    found = list(stop_problems(samples(tokens, texts), decoding))
     assert any(each.code == f"release.{code}" and values.items() <= each.values.items() for each in found)
 
 
 def test_a_batch_of_one_text_has_one() -> None:
     found = stop_problems(
-        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Stopping(max_tokens=4, sequences=((9,),))
+        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Decoding(max_tokens=4, sequences=((9,),))
     )
     assert list(found) == [Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})]

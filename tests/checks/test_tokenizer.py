@@ -35,7 +35,7 @@ def forge(run: Any, change: Any) -> None:
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
     decode = RunReader(run.path).decoder(special=False)
     assert decode is not None
-    stops = run.spec.stopping.sequences
+    stops = run.spec.decoding.sequences
     for batch in RunReader(run.path).batches:
         with RunReader(run.path).batch(batch) as reader:
             texts = [decode(without_stop(sample.tokens, stops)) for sample in reader.samples()]

@@ -45,9 +45,9 @@ def by_hand(run: Any) -> float:
     """A run's rho: a budget, or eta^2 / 8 a token; plus half the square of each count's cost."""
     manifest = RunReader(run.path).manifest
     mechanism, counts = manifest.mechanism, manifest.clustering.counts
-    divisor = mechanism.model_dump()["divisor"]
+    divisor = mechanism.model_dump()["aggregator"]["divisor"]
     eta = 2 * mechanism.clip / (divisor * mechanism.temperature)
-    tokens = eta**2 / 8 * manifest.stopping.most_tokens
+    tokens = eta**2 / 8 * manifest.decoding.most_tokens
     spent = 0.0 if counts is None else (1 / counts.scale) ** 2 / 2
     return min(tokens, mechanism.budget or math.inf) * manifest.batching.rounds + spent
 

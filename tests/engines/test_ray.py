@@ -186,7 +186,7 @@ def test_no_more_tasks_are_taken_than_can_soon_run(engine: RayEngine, workers: M
 
 def test_tasks_do_not_wait_for_actors_that_find_no_room(engine: RayEngine, workers: ModuleType, tmp_path: Path) -> None:
     assert list(RayEngine(workers=5).map(partial(workers.Square, tmp_path), range(30))) == [n * n for n in range(30)]
-    assert len(processes(tmp_path)) == 2
+    assert len(processes(tmp_path)) in (1, 2)  # on a busy machine the first may be done before the second is there
 
 
 def test_node_with_another_version_is_refused(

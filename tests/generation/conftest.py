@@ -19,6 +19,7 @@ from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel
+from tests.nesting import nested
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")
@@ -99,7 +100,7 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]]:
-    """A config's values; keyword arguments replace fields of sections."""
+    """A config's values; keyword arguments replace fields of sections. `decoding` may have a `test_seed`, or none."""
 
     def make(**sections: dict[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {
@@ -108,12 +109,16 @@ def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]
             "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
             "batching": {"rule": "hashed", "batches_per_label": 2, "generate_per_label": 2, "key": KEY},
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
-            "decoding": {"max_tokens": 5, "test_seed": 7},
+            "decoding": {"max_tokens": 5},
+            "sampling": {"generator": "test-seed", "seed": 7},
             "chosen_from": {"batching": "public", "settings": "public"},
         }
         for name, fields in sections.items():
-            values[name] = {**values.get(name, {}), **fields}
-        return values
+            values[name] = {**values.get(name, {}), **fields} if name != "sampling" else fields
+        if "test_seed" in values["decoding"]:
+            seed = values["decoding"].pop("test_seed")
+            values["sampling"] = {} if seed is None else {"generator": "test-seed", "seed": seed}
+        return {**values, "mechanism": nested(values["mechanism"])}
 
     return make
 

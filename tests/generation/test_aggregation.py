@@ -18,13 +18,14 @@ from dpaudit.generation import aggregation
 from dpaudit.generation.aggregation import Floats, aggregated, contributions
 from dpaudit.mechanisms import ROUNDING, Arrays, Mechanism, PublicPart
 from dpaudit.mechanisms.order_statistics import network, select
+from tests.nesting import mechanism_with
 
 CLIP = 3.0
 Support = NDArray[np.integer] | None
 
 
 def mechanism_of(**fields: Any) -> Mechanism:
-    return Mechanism.model_validate({"clip": CLIP, "temperature": 1.0, **fields})
+    return mechanism_with({"clip": CLIP, "temperature": 1.0, **fields})
 
 
 def median_of_clip(clip: float = CLIP, grid: float | None = None) -> Mechanism:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -31,6 +30,7 @@ from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 from tests.forging import unfinish
 from tests.generation.after_load import after_load
+from tests.nesting import read_run, write_run
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -450,9 +450,9 @@ def test_another_config_or_other_data_is_refused_by_the_field_that_differs(
     other = tmp_path / "other.csv"
     other.write_text("label,text\nnorth,something else\n")
     changed: list[tuple[Sections, str]] = [
-        ({"mechanism": {"clip": 5.0}}, r"mechanism\.clip"),
-        ({"decoding": {"max_tokens": 6}}, r"stopping\.max_tokens"),
-        ({"decoding": {"tokens_per_batch": 6}}, r"stopping\.tokens_per_batch"),
+        ({"mechanism": {"clip": 5.0}}, r"mechanism\.contribution\.clip"),
+        ({"decoding": {"max_tokens": 6}}, r"decoding\.max_tokens"),
+        ({"decoding": {"tokens_per_batch": 6}}, r"decoding\.tokens_per_batch"),
         ({"batching": {"key": "aa" * 32}}, r"batching\.key"),
         ({"claim": {"epsilon": 1.0}}, r"claim\.epsilon"),
         ({"data": {"path": str(other)}}, r"data\.digest"),
@@ -488,7 +488,7 @@ def test_no_private_text_is_in_the_run_directory(generated: MakeRun, canary: str
         for path in run.rglob("*"):
             if path.is_file():
                 assert canary.encode() not in path.read_bytes(), path
-        assert json.loads((run / "run.json").read_text())["data"]["records"] == 10
+        assert read_run(run)["data"]["records"] == 10
 
 
 def test_no_private_text_is_in_an_error(
@@ -591,10 +591,10 @@ def test_goes_on_only_where_public_logits_are_those_of_the_run(make_config: Make
     config = make_config(mechanism=TOP)
     generate(config, run)
     unfinish(run)
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     assert len(manifest["model"]["public_logits"]) == 64
     manifest["model"]["public_logits"] = "0" * 64
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     for go_on in (generate, batch_tasks):  # in this process, and in a worker on any machine
         with pytest.raises(InputError) as caught:
             go_on(config, str(run))

@@ -22,10 +22,11 @@ from dpaudit.generation.records import Record
 from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
 from dpaudit.mechanisms import Support as Declared
 from dpaudit.results.replay import Attacked
+from tests.nesting import mechanism_with
 
 CLIP = 6.0
-MEDIAN = Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
-MEAN = Mechanism.model_validate({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
+MEDIAN = mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
+MEAN = mechanism_with({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
 DELTA = 1e-3
 #: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on either.
 FIRST, SECOND, EITHER = np.full((3, 50), -np.inf)

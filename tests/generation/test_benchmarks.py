@@ -92,13 +92,14 @@ def number(factor: str) -> float:
 
 def test_the_arithmetic_of_the_scaling_page_gives_its_results() -> None:
     checked = 0
-    for line in scaling.PAGE.read_text(encoding="utf-8").splitlines():
-        if " × " in line:
-            _, _, arithmetic, result, many, _ = (cell.strip() for cell in line.split("|"))
+    page = scaling.PAGE.read_text(encoding="utf-8").splitlines()
+    for what, arithmetic, result, many in scaling.worked_out(Results.read(RESULTS)):
+        assert (f"| {what} | {result} | {many} |" in page) == (what in scaling.SHOWN)
+        if " × " in arithmetic:
             times, *over = arithmetic.split(" ÷ ")
             value = math.prod(map(number, times.split(" × "))) / math.prod(map(number, over))
-            assert value == pytest.approx(number(result), rel=0.05), line
+            assert value == pytest.approx(number(str(result)), rel=0.05), what
             times_more = scaling.MANY.value / scaling.PAPER.value
-            assert number(many) == pytest.approx(number(result) * times_more, rel=0.05), line
+            assert number(str(many)) == pytest.approx(number(str(result)) * times_more, rel=0.05), what
             checked += 2
     assert checked >= 20

@@ -362,7 +362,7 @@ def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_th
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(asked))
     asked["privacy"]["epsilon"] = 3.5
     (tmp_path / "more.yaml").write_text(yaml.safe_dump(asked))
-    asked["decoding"]["test_seed"] = 1  # which fails an audit
+    asked["sampling"] = {"generator": "test-seed", "seed": 1}  # which fails an audit
     (tmp_path / "seeded.yaml").write_text(yaml.safe_dump(asked))
     assert dpaudit("generate", "first.yaml", "--out", "first")[0] == 0
     assert dpaudit("generate", "seeded.yaml", "--out", "seeded", "--unverified")[0] == 0

@@ -107,14 +107,14 @@ def test_canaries_that_are_out_change_nothing(tmp_path, make_config, monkeypatch
 
 def test_one_that_is_in_changes_its_own_batch_alone(tmp_path, make_config, monkeypatch):
     """The same canaries with one coin turned: neighbouring data, as a claim per record means it."""
-    coins, drawn = iter([0] * COUNT), made_up._drawn
+    coins, drawn = iter([0] * COUNT), made_up._draw_canaries
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: next(coins))
     kept = []
-    monkeypatch.setattr(made_up, "_drawn", lambda *given: kept.append(drawn(*given)) or kept[0])
+    monkeypatch.setattr(made_up, "_draw_canaries", lambda *given: kept.append(drawn(*given)) or kept[0])
     generate(make_config(**ASKED, record={"contexts": True}), tmp_path / "out")
     first, *rest = kept[0].canaries
     turned = kept[0].model_copy(update={"canaries": (first.model_copy(update={"included": True}), *rest)})
-    monkeypatch.setattr(made_up, "_drawn", lambda *given: turned)
+    monkeypatch.setattr(made_up, "_draw_canaries", lambda *given: turned)
     generate(make_config(**ASKED, record={"contexts": True}), tmp_path / "in")
     moved = []
     for batch in range(COUNT):

@@ -27,6 +27,7 @@ from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit, context_change
 from dpaudit.runs import Batching, Clusters, KeyedHash
+from tests.nesting import mechanism_with
 
 NONE, LABELS = Clusters(), ("a", "b")
 #: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and other batches.
@@ -215,7 +216,7 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
         "replace": data.draw(st.permutations(list(exchanged(records))))[:24] if records else [],
     }
     for fields in AGGREGATORS:
-        mechanism = Mechanism.model_validate({"clip": CLIP, "temperature": TEMPERATURE, **fields})
+        mechanism = mechanism_with({"clip": CLIP, "temperature": TEMPERATURE, **fields})
         texts = Texts(mechanism, tokens)
         own = texts.log_probability(here)
         for relation, others in neighbours.items():
@@ -228,7 +229,7 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
 def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() -> None:
     """A bound of one context is exceeded: by an exchange in one batch, and by one in two."""
     exceeded: Counter[int] = Counter()
-    mechanism = Mechanism.model_validate({"clip": CLIP, "temperature": TEMPERATURE, **AGGREGATORS[2]})
+    mechanism = mechanism_with({"clip": CLIP, "temperature": TEMPERATURE, **AGGREGATORS[2]})
     for key in range(8):
         batching, records = cells_of(2, key=key), frozenset(POOL[::2])
         here, texts = partition(batching, NONE, records), Texts(mechanism, [(0, 0)] * 4)

@@ -41,9 +41,8 @@ def files(tmp_path: Path) -> list[Path]:
     return found
 
 
-def decoding(files: list[Path], **fields: Any) -> dict[str, Any]:
-    randomness = {"source": "committed-seed", "seed_files": list(map(str, files)), **fields}
-    return {"max_tokens": 5, "test_seed": None, "randomness": randomness}
+def sampling(files: list[Path], **fields: Any) -> dict[str, Any]:
+    return {"generator": "committed-seed", "seed_files": list(map(str, files)), **fields}
 
 
 def outcome(run: Path, files: list[Path]) -> str:
@@ -93,8 +92,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 def test_the_tokens_of_every_mechanism_are_the_seeds(
     kind: dict[str, Any], files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    asked = decoding(files) | kind.get("decoding", {})
-    run = Path(generate(make_config(**{**kind, "decoding": asked}), tmp_path / "run"))
+    run = Path(generate(make_config(**kind, sampling=sampling(files)), tmp_path / "run"))
     assert outcome(run, files) == "pass"
     other = tmp_path / "other.seed"
     other.write_text(hashlib.sha256(b"other").hexdigest())
@@ -111,7 +109,7 @@ class StoppedError(Exception):
 def test_a_run_that_goes_on_or_is_spread_over_processes_draws_the_same_tokens(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
 
     def stop(event: Event) -> None:
         if isinstance(event, BatchDone):
@@ -133,7 +131,7 @@ def test_a_run_that_goes_on_or_is_spread_over_processes_draws_the_same_tokens(
 def test_a_batch_that_is_deleted_and_drawn_again_comes_out_the_same(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
     run = Path(generate(config, tmp_path / "run"))
     first, lost = tokens(run), run / "steps/00000001.zip"
     for in_journal in (False, True):
@@ -155,7 +153,7 @@ def test_two_parties_commit_before_either_knows_the_seed(
     steward, auditor = files
     kept = auditor.rename(tmp_path / "at the auditor's")
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(settings(decoding=decoding(files, seed_hashes=HASHES))))
+    config.write_text(yaml.safe_dump(settings(sampling=sampling(files, seed_hashes=HASHES))))
     for _ in range(2):
         code, out, err = dpaudit("generate", config, "--out", "run")
         commitment = RunReader(tmp_path / "run").manifest.commitment
@@ -181,7 +179,7 @@ def test_no_secret_is_in_the_run_the_reports_or_what_is_printed(
     files: list[Path], tmp_path: Path, settings: Settings, dpaudit: Dpaudit
 ) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(settings(decoding=decoding(files))))
+    config.write_text(yaml.safe_dump(settings(sampling=sampling(files))))
     seeds = ["--seed-file", files[0], "--seed-file", files[1]]
     printed = ""
     for command in (
@@ -224,13 +222,13 @@ def test_a_seed_for_a_run_without_one_is_refused(
 
 def test_a_part_in_the_run_directory_is_refused(files: list[Path], tmp_path: Path, make_config: MakeConfig) -> None:
     with pytest.raises(InputError, match="inside the run"):
-        generate(make_config(decoding=decoding(files)), tmp_path)
+        generate(make_config(sampling=sampling(files)), tmp_path)
 
 
 def test_a_part_that_was_exchanged_midway_is_refused(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
 
     def exchange(event: Event) -> None:
         if isinstance(event, RunCommitted):
@@ -244,46 +242,45 @@ def test_a_part_that_was_exchanged_midway_is_refused(
 
 
 def test_the_public_baseline_needs_no_seed(tmp_path: Path, make_config: MakeConfig) -> None:
-    out = generate_public(make_config(decoding=decoding([Path("nowhere")])), tmp_path / "public")
+    out = generate_public(make_config(sampling=sampling([Path("nowhere")])), tmp_path / "public")
     assert '"os-entropy"' in (Path(out) / "public.json").read_text()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no files": ({"source": "committed-seed"}, "decoding.randomness.seed_files"),
-    "files of nothing": ({"seed_files": ["a"]}, "decoding.randomness.seed_files"),
-    "empty": ({"source": "committed-seed", "seed_files": []}, "decoding.randomness.seed_files"),
+    "no files": ({"generator": "committed-seed"}, "sampling.seed_files"),
+    "files of nothing": ({"seed_files": ["a"]}, "sampling.seed_files"),
+    "empty": ({"generator": "committed-seed", "seed_files": []}, "sampling.seed_files"),
     "fewer hashes": (
-        {"source": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1]},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1]},
+        "sampling.seed_hashes",
     ),
     "one hash twice": (
-        {"source": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1] * 2},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1] * 2},
+        "sampling.seed_hashes",
     ),
     "no hash": (
-        {"source": "committed-seed", "seed_files": ["a"], "seed_hashes": ["secret"]},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a"], "seed_hashes": ["secret"]},
+        "sampling.seed_hashes",
     ),
-    "other source": ({"source": "dice"}, "decoding.randomness.source"),
-    "the seed itself": ({"source": "committed-seed", "seed": PARTS[0].hex()}, "decoding.randomness"),
-    "missing": ({"source": "committed-seed", "seed_files": ["nowhere.seed"]}, "decoding.randomness.seed_files"),
+    "other generator": ({"generator": "dice"}, "sampling.generator"),
+    "the seed itself": ({"generator": "committed-seed", "seed": PARTS[0].hex()}, "sampling.seed"),
+    "missing": ({"generator": "committed-seed", "seed_files": ["nowhere.seed"]}, "sampling.seed_files"),
 }
 
 
-@pytest.mark.parametrize(("randomness", "field"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("asked", "field"), REFUSED.values(), ids=REFUSED)
 def test_rejects_randomness_that_is_none(
-    randomness: dict[str, Any], field: str, tmp_path: Path, settings: Settings, dpaudit: Dpaudit
+    asked: dict[str, Any], field: str, tmp_path: Path, settings: Settings, dpaudit: Dpaudit
 ) -> None:
-    asked = {"max_tokens": 5, "test_seed": None, "randomness": randomness}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(decoding=asked)))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(sampling=asked)))
     code, _, err = dpaudit("generate", "config.yaml", "--dry-run")
     assert code == 2 and field in err and PARTS[0].hex() not in err, err
 
 
 def test_rejects_two_seeds(tmp_path: Path, files: list[Path], settings: Settings) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(settings(decoding=decoding(files) | {"test_seed": 7})))
-    with pytest.raises(InputError, match=r"decoding\.test_seed"):
+    path.write_text(yaml.safe_dump(settings(sampling=sampling(files, seed=7))))
+    with pytest.raises(InputError, match=r"config\.yaml: sampling"):
         load_config(path)
 
 

@@ -2,14 +2,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import yaml
 
-from dpaudit.generation.config import Config, in_config, load_config
+from dpaudit.generation.config import UNRECORDED, Config, in_config, load_config
+from dpaudit.mechanisms import Fields
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import Settings as RunSettings
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -40,8 +42,8 @@ def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
     assert config == Config.model_validate(settings())
     assert config.rule == "hashed-records"
     assert config.privacy.unit == "record"
-    # What is null is as good as absent, and a clip is what float32 makes of it.
-    again = Config.model_validate(settings(mechanism={"divisor": None, "clip": 0.3}))
+    # A clip is what float32 makes of it.
+    again = Config.model_validate(settings(mechanism={"clip": 0.3}))
     assert again.mechanism == Config.model_validate(settings(mechanism={"clip": float(np.float32(0.3))})).mechanism
 
 
@@ -57,8 +59,8 @@ SLICES = {"rule": "paper-slices", "batches_per_label": None, "slots": 2}
 
 LIST = "Notes:\n- {example}\n-"
 OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"text": ""}, "prompt.text", "''", "1 to 16,384 characters"),
-    ({"text": LIST + "x" * 16_384}, "prompt.text", "'Notes:", "1 to 16,384 characters"),
+    ({"text": ""}, "prompt.text", "''", "not empty"),
+    ({"text": LIST + "x" * 16_384}, "prompt.text", "'Notes:", "at most 16,384 characters"),
     ({"text": 5}, "prompt.text", "5", "put it in quotes"),
     ({"text": "Notes:"}, "prompt.text", "'Notes:'", "holds {example} once, and not 0 times"),
     ({"text": LIST + "{example}"}, "prompt.text", "'Notes:", "once, and not 2 times"),
@@ -66,41 +68,47 @@ OWN_PROMPT_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"text": LIST + "{"}, "prompt.text", "'{'", "doubled, {{ or }}"),
     ({"text": "{example}"}, "prompt.text", "'{example}'", "words in a line without {example}"),
     ({"text": "a\0" + LIST}, "prompt.text", "'\\x00'", "without control characters"),
-    ({"text": LIST, "end": ""}, "prompt.end", "''", "1 to 64 characters"),
-    ({"text": LIST, "end": "#" * 65}, "prompt.end", "'###", "1 to 64 characters"),
+    ({"text": LIST, "end": ""}, "prompt.end", "''", "not empty"),
+    ({"text": LIST, "end": "#" * 65}, "prompt.end", "'###", "at most 64 characters"),
     ({"text": LIST, "end": "\x07"}, "prompt.end", "'\\x07'", "without control characters"),
 ]
 
 MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
-    ("mechanism", {"clip": -3.0}, "mechanism.clip", "-3.0", "greater than 0"),
-    ("mechanism", {"clip": 0}, "mechanism.clip", "0", "greater than 0"),
-    ("mechanism", {"clip": float("nan")}, "mechanism.clip", "nan", "finite"),
-    ("mechanism", {"clip": float("inf")}, "mechanism.clip", "inf", "finite"),
+    ("mechanism", {"clip": -3.0}, "mechanism.contribution.clip", "-3.0", "greater than 0"),
+    ("mechanism", {"clip": 0}, "mechanism.contribution.clip", "0", "greater than 0"),
+    ("mechanism", {"clip": float("nan")}, "mechanism.contribution.clip", "nan", "finite"),
+    ("mechanism", {"clip": float("inf")}, "mechanism.contribution.clip", "inf", "finite"),
     ("mechanism", {"temperature": "warm"}, "mechanism.temperature", "'warm'", "number"),
     ("mechanism", {"temperature": 0.01}, "mechanism.temperature", "0.01", "2 * clip"),
     ("mechanism", {"temperature": True}, "mechanism.temperature", "True", "number"),
-    ("mechanism", {"aggregator": "max"}, "mechanism.aggregator", "'max'", "'median' or 'mean'"),
-    ("mechanism", {"aggregator": None}, "mechanism.aggregator", "null", "'median' or 'mean'"),
+    ("mechanism", {"aggregator": "max"}, "mechanism.aggregator.kind", "'max'", "'median' or 'mean'"),
+    ("mechanism", {"aggregator": None}, "mechanism.aggregator.kind", "null", "'median' or 'mean'"),
     (
         "mechanism",
         {"aggregator": "mean"},
-        "mechanism.divisor",
+        "mechanism.aggregator.divisor",
         "missing",
         "without the data, or start from `dpaudit init",
     ),
-    ("mechanism", {"aggregator": "mean", "divisor": 0.0}, "mechanism.divisor", "0.0", "greater than 0"),
-    ("mechanism", {"divisor": 8.0}, "mechanism.divisor", "8.0", "null"),
-    ("mechanism", {"aggregator": "central"}, "mechanism.central", "missing", "without the data"),
-    ("mechanism", {"aggregator": "central", "central": 2.5}, "mechanism.central", "2.5", "a whole number"),
-    ("mechanism", {"aggregator": "central", "central": 0}, "mechanism.central", "0", "greater than or equal to 1"),
-    ("mechanism", {"central": 8}, "mechanism.central", "8", "null"),
-    ("mechanism", {"grid": 0.1}, "mechanism.grid", "0.1", "a power of two"),
-    ("mechanism", {"grid": -0.5}, "mechanism.grid", "-0.5", "greater than 0"),
-    ("mechanism", {"grid": 16.0}, "mechanism.grid", "16.0", "is a multiple"),
-    ("mechanism", {"grid": 2.0**-40}, "mechanism.grid", "e-13", "up to 4194304 times"),
-    ("mechanism", {"grid": 5e-324}, "mechanism.grid", "5e-324", "is a multiple"),
-    ("mechanism", {"clip": 0.3, "grid": 0.5}, "mechanism.grid", "0.5", "is a multiple"),
-    ("mechanism", {"contribution": "ranks"}, "mechanism.contribution", "'ranks'", "'logits'"),
+    ("mechanism", {"aggregator": "mean", "divisor": 0.0}, "mechanism.aggregator.divisor", "0.0", "greater than 0"),
+    ("mechanism", {"divisor": 8.0}, "mechanism.aggregator.divisor", "no such field", "kind"),
+    ("mechanism", {"aggregator": "central"}, "mechanism.aggregator.central", "missing", "without the data"),
+    ("mechanism", {"aggregator": "central", "central": 2.5}, "mechanism.aggregator.central", "2.5", "a whole number"),
+    (
+        "mechanism",
+        {"aggregator": "central", "central": 0},
+        "mechanism.aggregator.central",
+        "0",
+        "greater than or equal to 1",
+    ),
+    ("mechanism", {"central": 8}, "mechanism.aggregator.central", "no such field", "kind"),
+    ("mechanism", {"grid": 0.1}, "mechanism.contribution.grid", "0.1", "a power of two"),
+    ("mechanism", {"grid": -0.5}, "mechanism.contribution.grid", "-0.5", "greater than 0"),
+    ("mechanism", {"grid": 16.0}, "mechanism.contribution.grid", "16.0", "is a multiple"),
+    ("mechanism", {"grid": 2.0**-40}, "mechanism.contribution.grid", "e-13", "up to 4194304 times"),
+    ("mechanism", {"grid": 5e-324}, "mechanism.contribution.grid", "5e-324", "is a multiple"),
+    ("mechanism", {"clip": 0.3, "grid": 0.5}, "mechanism.contribution.grid", "0.5", "is a multiple"),
+    ("mechanism", {"contribution": "ranks"}, "mechanism.contribution.kind", "'ranks'", "'logits'"),
     ("mechanism", {"support": TOP | {"size": 0}}, "mechanism.support.size", "0", "greater than or equal to 1"),
     ("mechanism", {"support": TOP | {"size": 2.5}}, "mechanism.support.size", "2.5", "a whole number"),
     (
@@ -155,11 +163,17 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("decoding", {"max_tokens": None}, "decoding.max_tokens", "null", "at least 1 without tokens_per_batch"),
     ("decoding", {"tokens_per_batch": 0}, "decoding.tokens_per_batch", "0", "greater than or equal to 1"),
     ("decoding", {"max_tokens": 9, "tokens_per_batch": 8}, "decoding.max_tokens", "9", "tokens_per_batch, which is 8"),
-    ("decoding", {"test_seed": -1}, "decoding.test_seed", "-1", "greater than or equal to 0"),
     (
-        "decoding",
-        {"max_tokens": 9, "randomness": {"source": "committed-seed", "seed_files": ["a\0b"]}},
-        "decoding.randomness.seed_files.0",
+        "sampling",
+        {"generator": "test-seed", "seed": -1},
+        "sampling.seed",
+        "cannot be used",
+        "greater than or equal to 0",
+    ),
+    (
+        "sampling",
+        {"generator": "committed-seed", "seed_files": ["a\0b"]},
+        "sampling.seed_files.0",
         "a\\x00b",
         "pattern",
     ),
@@ -211,7 +225,7 @@ def test_an_unknown_field_gets_the_known_ones_and_a_guess(tmp_path: Path, settin
     error = failure(write(tmp_path, yaml.safe_dump(settings(mechanism={"temprature": 1.0}))))
     assert error.where.endswith("mechanism.temprature")
     assert "you mean temperature?" in error.remedy
-    assert "clip" in error.remedy
+    assert "contribution" in error.remedy
 
 
 def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path) -> None:
@@ -221,14 +235,14 @@ def test_a_missing_field_is_told_with_the_misspelt_one_beside_it(tmp_path: Path)
         load_config(path)
 
 
-def test_a_misspelt_field_of_the_mechanism_is_told_before_the_one_it_leaves_missing(
+def test_a_misspelt_field_of_the_mechanism_is_told_with_the_one_it_leaves_missing(
     tmp_path: Path, settings: Settings
 ) -> None:
     values = settings()
-    values["mechanism"]["clipp"] = values["mechanism"].pop("clip")
+    values["mechanism"]["contribution"]["clipp"] = values["mechanism"]["contribution"].pop("clip")
     error = failure(write(tmp_path, yaml.safe_dump(values)))
-    assert error.where.endswith("mechanism.clipp")
-    assert "you mean clip?" in error.remedy
+    assert error.where.endswith("mechanism.contribution.clip")
+    assert "clipp" in error.remedy
 
 
 def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
@@ -241,7 +255,7 @@ def test_a_missing_section_is_named(tmp_path: Path, settings: Settings) -> None:
 def test_a_section_that_is_no_mapping_is_named(tmp_path: Path, settings: Settings) -> None:
     error = failure(write(tmp_path, yaml.safe_dump(settings() | {"model": "gemma"})))
     assert "model" in error.where
-    assert "name, dtype, device" in error.remedy
+    assert "name, trained_on_records, dtype" in error.remedy
 
 
 def test_several_mistakes_are_counted(tmp_path: Path, settings: Settings) -> None:
@@ -477,3 +491,39 @@ def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> Non
     ]:
         told = in_config(Path("own.yaml"), InputError(where, "It is wrong.", "Mend it.")).where
         assert told == (f"own.yaml: {where}" if named else where)
+
+
+# --- what run.json repeats -------------------------------------------------------------------------------------------
+
+
+def test_every_field_is_a_setting_that_run_json_repeats_or_says_that_it_is_not() -> None:
+    """A path, a key or the device of a config gets into run.json by no oversight: each field is marked or a setting."""
+    recorded = {name: section_of(field.annotation) for name, field in RunSettings.model_fields.items()}
+    unrecorded = set()
+    for name, field in Config.model_fields.items():
+        if UNRECORDED in field.metadata:
+            unrecorded.add(name)
+            continue
+        section, settings = section_of(field.annotation), recorded[name]
+        if section is None or settings is None:
+            assert section is settings is None
+            continue
+        for part, own in section.model_fields.items():
+            marked = UNRECORDED in own.metadata
+            assert marked != (part in settings.model_fields), f"{name}.{part}"
+            unrecorded |= {f"{name}.{part}"} if marked else set()
+    assert unrecorded >= {
+        "data.path",
+        "data.dataset",
+        "model.device",
+        "model.rows",
+        "batching.key",
+        "clustering.public",
+    }
+    assert unrecorded >= {"sampling.seed_files", "prompt.public_examples"}
+
+
+def section_of(kind: Any) -> type[Fields] | None:
+    """Return the type of a section, which may be one that can be left out."""
+    kinds = (each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, Fields))
+    return next(kinds, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Support
 from dpaudit.runs import DecodingRules, ForbiddenTokens, InputError, RunReader, without_stop
+from tests.nesting import read_run, write_run
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -44,7 +44,7 @@ FREE = RULES | {"decoding": {"max_tokens": 30, "test_seed": 9}}
 def kept(run: Path) -> list[tuple[tuple[int, ...], str]]:
     """Tokens of each text, its end aside, and what they say."""
     reader = RunReader(run)
-    ends = reader.manifest.stopping.sequences
+    ends = reader.manifest.decoding.sequences
     return [(tuple(without_stop(sample.tokens, ends)), sample.text or "") for sample in reader.samples()]
 
 
@@ -117,16 +117,16 @@ def test_a_run_with_rules_goes_on_as_if_unbroken(tmp_path: Path, make_config: Ma
 def test_a_replay_finds_what_the_record_alone_does_not_show(own_run: MakeRun, data_file: Path) -> None:
     """The rules of a run that had none: its supports hold what they forbid, by the model too."""
     run = own_run(**FREE)
-    values = json.loads((run / "run.json").read_text())
+    values = read_run(run)
     values["decoding"]["banned_words"] = WORDS
-    (run / "run.json").write_text(json.dumps(values))
+    write_run(run, values)
     found = replay_public(run).public
     assert found is not None and 0 < found.wrong < found.steps
     assert found.first is not None and "replay.other-support" in str(found.first)
     run = own_run(**RULES)
-    values = json.loads((run / "run.json").read_text())
+    values = read_run(run)
     values["prompt"]["public"][1][0] += 1
-    (run / "run.json").write_text(json.dumps(values))
+    write_run(run, values)
     with pytest.raises(InputError, match=r"prompt\.public: .*public prompts"):
         replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
 

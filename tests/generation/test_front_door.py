@@ -29,7 +29,7 @@ def digest(run):
     return run.manifest.data.digest, run.manifest.data.records
 
 
-@pytest.mark.filterwarnings("ignore:decoding.test_seed")
+@pytest.mark.filterwarnings("ignore:sampling.seed")
 def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_path):
     datasets = pytest.importorskip("datasets")
     classes = datasets.Features(
@@ -58,7 +58,7 @@ def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_p
 def test_settings_are_refused_by_field(settings):
     with pytest.raises(dpaudit.InputError) as raised:
         dpaudit.Config(**settings(mechanism={"clip": -1.0}))
-    assert raised.value.field == "mechanism.clip"
+    assert raised.value.field == "mechanism.contribution.clip"
 
 
 def test_records_must_be_given(config, tmp_path):

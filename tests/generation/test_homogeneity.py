@@ -30,7 +30,7 @@ def test_the_two_runs_differ_in_their_batches_alone() -> None:
     assert by_label.batching.generate_per_label == 12 and by_label.batching.batches_per_label == 100
     left = clustered.model_copy(update={"clustering": None, "batching": by_label.batching})
     assert left == by_label
-    assert clustered.decoding.test_seed == 3
+    assert clustered.sampling.seed == 3
 
 
 def test_the_matched_ratio_does_not_see_the_sizes_of_batches() -> None:

@@ -382,7 +382,7 @@ def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Pa
         code, _, err = dpaudit("init", "own.yaml", *own, "--records", 1200, "--epsilon", asked, "--force")
         assert code == 0 and float(err.partition("at epsilon ")[2].split()[0]) <= asked
         config = load_config(tmp_path / "own.yaml")
-        divisor = config.mechanism.model_dump()["divisor"]
+        divisor = config.mechanism.model_dump()["aggregator"]["divisor"]
         assert config.mechanism.support.margin == pytest.approx(4 / divisor, rel=5e-3)
         assert config.batching.batches_per_label == round(600 / divisor)
         seen.append(divisor)
@@ -494,7 +494,7 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
         code, out, err = dpaudit("init", "own.yaml", *own, "--force")
         assert (code, out) == (0, "  own.yaml\n"), err
         config = load_config(tmp_path / "own.yaml")
-        batching, divisor = config.batching, config.mechanism.model_dump()["divisor"]
+        batching, divisor = config.batching, config.mechanism.model_dump()["aggregator"]["divisor"]
         assert (batching.batches_per_label, batching.generate_per_label, divisor) == sizes
         assert config.prompt.id == template
     monkeypatch.setattr("sys.stdin", io.StringIO(""))

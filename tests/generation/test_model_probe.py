@@ -21,6 +21,7 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import SharedPasses
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
+from tests.nesting import read_run, write_run
 
 VOCABULARY = 272
 SIZES: dict[str, Any] = {
@@ -200,8 +201,8 @@ def test_a_run_says_what_keeps_contexts_apart(make_config: Callable[..., Any], d
         assert RunReader(run).manifest.model.isolation == said
         found = replay_run(run, str(data_file), steps=3, left_out=1, trials=0)
         assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["model"]["isolation"] = "shared"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     with pytest.raises(InputError, match=r"model\.isolation"):
         replay_run(run, str(data_file), steps=3, left_out=0, trials=0)

@@ -16,6 +16,7 @@ from dpaudit.generation.canaries import WORDS
 from dpaudit.generation.overlap import FORM_RECORDS, PublicTexts
 from dpaudit.generation.replay import replay_run
 from dpaudit.results import Finding
+from tests.nesting import read_run
 
 Texts = dict[str, Any]
 
@@ -127,7 +128,7 @@ def test_a_replay_finds_records_in_public_texts(
         (f"They said {phrase[:-9]}.", False),
     ):
         run = generated(data={"path": str(data)}, prompt={"public_examples": {"north": [example]}})
-        assert json.loads((run / "run.json").read_text())["prompt"]["public_examples"]
+        assert read_run(run)["prompt"]["public_examples"]
         result = audit_run(run, replay=replay_run(run, str(data), steps=1, left_out=0, trials=0))
         (check,) = (check for check in result.checks if check.id == "disclosure.sensitive")
         assert (check.status, check.evidence) == ("fail" if copied else "pass", 3)

@@ -25,6 +25,7 @@ from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
 from tests.forging import list_digests
+from tests.nesting import read_run, write_run
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -65,7 +66,7 @@ def audited(run: Path, data: Path) -> dict[str, str]:
 def test_a_run_without_labels_is_whole(generated: MakeRun, unlabelled: dict[str, Any], notes_file: Path) -> None:
     run = generated(**unlabelled)
     manifest = RunReader(run).manifest
-    said = json.loads((run / "run.json").read_text())["prompt"]
+    said = read_run(run)["prompt"]
     assert said == {
         "template": "own",
         "digest": hashlib.sha256(f"own\0{LIST}\0\n".encode()).hexdigest(),
@@ -124,12 +125,12 @@ def test_a_run_does_not_go_on_with_another_template(tmp_path: Path, make_config:
     pt: dict[str, Any] = {"template": "pt", "text": None, "end": None, "one_line": False}
     for begun, after, fields in (
         (OWN, {"text": LIST + "x"}, "prompt.digest, prompt.text"),
-        (OWN, {"end": "###"}, "prompt.digest, prompt.end, stopping.sequences"),
-        (OWN, {"end": None}, "prompt.digest, prompt.end, stopping.sequences"),
+        (OWN, {"end": "###"}, "decoding.sequences, prompt.digest, prompt.end"),
+        (OWN, {"end": None}, "decoding.sequences, prompt.digest, prompt.end"),
         (OWN, {"one_line": False}, "prompt.one_line"),
-        (OWN, pt, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+        (OWN, pt, "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text"),
         (pt, {"one_line": True}, "prompt.one_line"),
-        (pt, OWN, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+        (pt, OWN, "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text"),
     ):
         run = tmp_path / "run"
         with pytest.raises(KilledError):
@@ -223,7 +224,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
     own_run: MakeRun, unlabelled: dict[str, Any], notes_file: Path
 ) -> None:
     run = own_run(**unlabelled)
-    whole = json.loads((run / "run.json").read_text())
+    whole = read_run(run)
     for fields, said in (
         ({"text": LIST + "{label}"}, "batching.labels"),
         ({"text": "{example}"}, "prompt.text"),
@@ -238,7 +239,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"template": "pt"}, "prompt.template"),
     ):
         manifest = whole | {"prompt": whole["prompt"] | fields}
-        (run / "run.json").write_text(json.dumps(manifest))
+        write_run(run, manifest)
         list_digests(run)
         with pytest.raises(InputError, match=said):
             replay_run(run, str(notes_file), steps=1, left_out=0, trials=0)

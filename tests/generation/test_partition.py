@@ -12,6 +12,7 @@ from dpaudit.generation.manifest import declared_batching
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, partition_as_recorded
 from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, Batching, Clusters, InputError, KeyedHash
+from tests.nesting import nested
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")
@@ -31,7 +32,7 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> B
             "model": {"name": "m"},
             "prompt": {"examples_per_context": examples},
             "batching": batching,
-            "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
+            "mechanism": nested({"aggregator": "median", "clip": 1.0, "temperature": 1.0}),
             "decoding": {"max_tokens": 1},
             "privacy": {"unit": unit},
             "chosen_from": {"batching": "public", "settings": "public"},
@@ -146,7 +147,7 @@ def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
         "prompt": {"examples_per_context": examples},
         "batching": {"batches_per_cluster": 4, "generate_per_cluster": 2, **batching},
         "clustering": {"method": "public-centers", "public": "y.csv", "centers": 4},
-        "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
+        "mechanism": nested({"aggregator": "median", "clip": 1.0, "temperature": 1.0}),
         "decoding": {"max_tokens": 1},
         "chosen_from": {"batching": "public", "settings": "public"},
     }

@@ -71,7 +71,7 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
         "δ = 1e-5",
         "s on this machine",
         "kB",
-        "test_seed:",
+        "sampling.seed:",
     ):
         assert part in said
     assert max(map(len, said.splitlines())) <= 80

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
 from dpaudit.auditing import audit_run
+from dpaudit.catalogue import catalogue
+from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.preflight import Obstacle, refuse
 from dpaudit.checks.preflight import obstacles as obstacles_of
+from dpaudit.checks.registry import Outcome, SettingsCheck
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.records import Records, read_records
+from dpaudit.plugins import PlugIn
 from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError, RunReader
 from tests.forging import unfinish
+from tests.nesting import read_run
 
 MakeConfig = Callable[..., Config]
 Settings = Callable[..., dict[str, Any]]
@@ -48,7 +52,7 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     top_mean, public = {**MEAN, **TOP}, folder / "examples.csv"
     with public.open("w", newline="") as file:
         csv.writer(file).writerows([("label", "text"), ("south", record)])
-    yield "mechanism.randomness", "decoding.test_seed", {"decoding": {"test_seed": 7}}
+    yield "mechanism.randomness", "sampling.seed", {"decoding": {"test_seed": 7}}
     yield "mechanism.model", "model.trained_on_records", {"model": {"trained_on_records": "yes"}}
     yield "claim.tuning", "chosen_from.settings", {"chosen_from": {"settings": "private"}}
     yield "partition.public-parameters", "chosen_from.batching", {"chosen_from": {"batching": "private"}}
@@ -158,6 +162,67 @@ def test_a_secret_key_covers_a_claim_that_the_batch_level_exceeds(make_config: M
     assert costs == {(1, True): set(), (1, False): set(), (40, True): set(), (40, False): exceeded}
 
 
+def codes(config: Config) -> set[tuple[str, str]]:
+    return {(each.check, each.code) for each in obstacles(config, read_records(config.data))}
+
+
+def test_settings_alone_exceed_a_rho_spend_a_delta_and_are_too_many(
+    make_config: MakeConfig,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    encoder_folder: Path,
+) -> None:
+    budgets = {**MEAN, **TOP, "budget": 0.5}
+    for rho, found in ((0.01, {("claim.rho", "exceeded")}), (0.6, set())):
+        claim = {"kind": "zcdp", "rho": rho}
+        assert codes(make_config(mechanism=budgets, claim=claim, decoding=REAL)) == found
+    (texts := tmp_path / "public.csv").write_text("text\n" + f"{TEXT}\n" * 9)
+    noised = {"method": "dpm", "epsilon": 2.0, "delta": 0.1, "embedding": str(encoder_folder), "public": str(texts)}
+    batching = {"batches_per_label": None, "generate_per_label": None, "batches_per_cluster": 2}
+    clustered = {"mechanism": {**MEAN, **TOP}, "clustering": noised, "batching": batching}
+    values = settings(**clustered, decoding=REAL)
+    values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
+    config = Config.model_validate(values)
+    (spent,) = obstacles(config, read_records(config.data))
+    assert (spent.check, spent.code, spent.setting) == ("claim.delta", "spent-on-centers", "privacy.delta")
+    monkeypatch.setattr("dpaudit.checks.disclosure.MOST_PAIRS", 0)
+    shown = {"template": None, "text": f"About {{label}}:\n{TEXT}\n- {{example}}\n-"}
+    assert codes(make_config(prompt=shown, decoding=REAL)) == {("disclosure.sensitive", "too-many-labels")}
+
+
+def test_words_name_a_field_of_a_config() -> None:
+    """And say what is wrong without a full stop, for the check's id follows."""
+    for check, entry in catalogue().check.items():
+        for code, words in entry.before.items():
+            assert words.remedy.rstrip().endswith(".") and not words.problem.rstrip().endswith("."), (check, code)
+            section, _, field = words.setting.partition(".")
+            if "{" in words.setting:
+                continue
+            assert section in Config.model_fields
+            kind = Config.model_fields[section].annotation
+            kinds = [kind, *get_args(kind)]
+            assert any(field in getattr(each, "model_fields", {}) for each in kinds), (check, code)
+
+
+def test_an_outcome_without_words_is_an_obstacle_and_a_plug_ins_error_is_none(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(run: AuditedRun) -> Outcome:
+        raise ZeroDivisionError
+
+    checks = {name: SettingsCheck(id=name) for name in ("mechanism.model", "mechanism.unit")}
+    checks["mechanism.model"].function = lambda run: Outcome("fail", "unheard-of")
+    checks["mechanism.unit"].function = raises
+    monkeypatch.setattr("dpaudit.checks.preflight.registered", lambda: checks)
+    with pytest.raises(ZeroDivisionError):
+        obstacles(make_config())
+    checks["mechanism.unit"].plug_in = PlugIn("dpaudit.checks", "acme.unit", "acme:unit", "acme", "1")
+    (found,) = obstacles(make_config())
+    assert (found.check, found.code, found.setting) == ("mechanism.model", "unheard-of", "mechanism.model")
+    assert not found.meant
+
+
 def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(make_config: MakeConfig, tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     with path.open("w", newline="") as file:
@@ -243,7 +308,7 @@ def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
     first.unlink()
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
     assert (code, "drawn again: 0." in " ".join(err.split())) == (0, True)
-    assert json.loads((run / "run.json").read_text())["redrawn"] == [0]
+    assert read_run(run)["redrawn"] == [0]
     failed = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failed >= {"integrity.redrawn"}
 
@@ -252,7 +317,7 @@ def test_a_test_seed_is_told_of_and_runs(dpaudit: Dpaudit, settings: Settings, t
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(decoding={"max_tokens": 1})))
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "-q")
     assert code == 0
-    assert "warning: run: decoding.test_seed: " in err
+    assert "warning: run: sampling.seed: " in err
     assert RunReader(tmp_path / "run").manifest.sampling.generator == "test-seed"
 
 
@@ -287,3 +352,16 @@ def test_what_more_is_to_be_mended_is_counted(make_config: MakeConfig) -> None:
     config = make_config(mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL)
     with pytest.raises(InputError, match=r"\(2 more to mend .*\) Else."):
         refuse(obstacles(config), "Else.")
+
+
+def test_what_only_the_release_level_covers_is_accepted_and_passes(make_config: MakeConfig, tmp_path: Path) -> None:
+    sections = {"mechanism": {**MEAN, **TOP, "clip": 0.5}, "decoding": REAL}
+    sections |= {"privacy": {"relation": "add_remove"}, "claim": {"epsilon": 0.3, "delta": 1e-3}}
+    batching = {"batches_per_label": 40, "generate_per_label": 2}
+    found = {}
+    for key in (None, "ab" * 32):
+        config = make_config(**sections, batching={**batching, "key": key})
+        run = Path(generate(config, tmp_path / str(key)))
+        verdict = audit_run(run, replay=replay_public(run)).verdict
+        found[key is None] = {each.check for each in obstacles(config, read_records(config.data))}, verdict
+    assert found == {True: (set(), "pass"), False: ({"claim.epsilon"}, "fail")}

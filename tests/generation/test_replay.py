@@ -62,6 +62,7 @@ from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import steps_file
 from tests.forging import list_digests
 from tests.generation.after_load import after_load
+from tests.nesting import read_run, write_run
 
 MakeRun = Callable[..., Path]
 Steps = list[Step]
@@ -115,21 +116,21 @@ def rehash(run: Path) -> None:
     with suppress(InputError):  # without a manifest there is nothing to commit to
         reader = RunReader(run)
         digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
-        fields = json.loads((run / "run.json").read_text())
-        (run / "run.json").write_text(json.dumps(fields | {"commitment": commitment_of(reader.manifest, digests)}))
+        fields = read_run(run)
+        write_run(run, fields | {"commitment": commitment_of(reader.manifest, digests)})
     list_digests(run)
 
 
 def edit_manifest(run: Path, **fields: Any) -> None:
     """Set dotted fields, with __ for the dots."""
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     for name, value in fields.items():
         *sections, last = name.split("__")
         place = manifest
         for section in sections:
             place = place[section]
         place[last] = value
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     rehash(run)
 
 
@@ -228,9 +229,9 @@ def test_users_are_counted_in_the_data_that_is_given(make_config: Callable[..., 
         with refused("no such column", "very data"):
             replay_run(run, str(renamed), steps=0, left_out=0, trials=0)
         # Who names no column is taken at its word, and that is said.
-        manifest = json.loads((run / "run.json").read_text())
+        manifest = read_run(run)
         del manifest["data"]["user"]
-        (run / "run.json").write_text(json.dumps(manifest))
+        write_run(run, manifest)
         rehash(run)
         found = replay_run(run, str(true), steps=0, left_out=0, trials=0)
         (check,) = (each for each in audit_run(run, replay=found).checks if each.id == "partition.users")
@@ -515,7 +516,7 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(own_run: Mak
 
 def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
     manifest = RunReader(own_run(**FROM_TOP)).manifest
-    label, most = (manifest.batching.labels or ("",))[0], manifest.stopping.max_tokens
+    label, most = (manifest.batching.labels or ("",))[0], manifest.decoding.max_tokens
     for given, count, token, code in (
         (label, most, 0, None),
         ("another", 1, 0, "replay.no-public-prompt"),
@@ -552,7 +553,7 @@ def test_a_text_that_the_models_own_tokenizer_does_not_give_is_found(own_run: Ma
     place.write_text(json.dumps(recorded))
     forged, manifest = Tokenizer.from_file(str(place)), RunReader(run).manifest
     for sample in list(RunReader(run).samples()):
-        text = forged.decode(without_stop(sample.tokens, manifest.stopping.sequences))
+        text = forged.decode(without_stop(sample.tokens, manifest.decoding.sequences))
         rewrite(run, sample.id, lambda steps: None, text=text)
     found = replay_run(run, str(data_file), steps=1, left_out=0, trials=0)
     assert found.texts == Finding(code="replay.other-text", values={"place": Place(batch=0), "text": 0})
@@ -800,4 +801,5 @@ def test_data_of_another_encoding_are_read_again(make_config: Callable[..., Conf
     assert (data.encoding, data.delimiter) == ("cp1252", ";")
     assert not replay_run(run, str(file), steps=1, left_out=0, trials=0).assignment
     plain = generate(make_config(), tmp_path / "plain")
-    assert not {"encoding", "delimiter"} & json.loads(Path(str(plain), "run.json").read_text())["data"].keys()
+    read = read_run(Path(str(plain)))["data"]
+    assert read["encoding"] is read["delimiter"] is None

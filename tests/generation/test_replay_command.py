@@ -178,8 +178,8 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "prompt": {"max_example_tokens": 8},
             "batching": {"batches_per_label": 1},
             "mechanism": {
-                "aggregator": "median",
-                "clip": 8.0,
+                "contribution": {"kind": "logits", "clip": 8.0},
+                "aggregator": {"kind": "median"},
                 "temperature": 1.0,
                 "support": {"kind": "public-top-k", "size": 64},
             },

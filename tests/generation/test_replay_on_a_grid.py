@@ -22,6 +22,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Mechanism, log_probability
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import RunReader, Step
+from tests.nesting import mechanism_with
 
 Logits = NDArray[np.float32]
 
@@ -29,7 +30,7 @@ TOLERANCE = 1e-4
 
 
 def mechanism_of(grid: float, **fields: Any) -> Mechanism:
-    return Mechanism.model_validate({"clip": 4.0, "temperature": 0.8, "grid": grid, **fields})
+    return mechanism_with({"clip": 4.0, "temperature": 0.8, "grid": grid, **fields})
 
 
 MEDIAN, MEAN = mechanism_of(0.25, aggregator="median"), mechanism_of(0.25, aggregator="mean", divisor=3.0)

@@ -119,7 +119,7 @@ def test_without_a_longest_text_the_batchs_tokens_bound_it(
 ) -> None:
     config = make_config(decoding={"max_tokens": None, "tokens_per_batch": 12})
     run = Path(generate(config, tmp_path / "run"))
-    assert RunReader(run).manifest.stopping.max_tokens == 12
+    assert RunReader(run).manifest.decoding.max_tokens == 12
     assert {sum(len(text.tokens) for text in texts) for texts in texts_of(run).values()} == {12}
     assert max(len(text.tokens) for texts in texts_of(run).values() for text in texts) > LONGEST
     assert failed(audit_run(run)) == SEEDED

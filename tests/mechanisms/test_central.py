@@ -25,6 +25,7 @@ from tests.mechanisms import test_conformance as conformance
 from tests.mechanisms.test_conformance import CLIP, GROUPS, RELATIONS, Floats, central_case, contexts
 from tests.mechanisms.test_toy_aggregator import dpaudit, replanted
 from tests.mechanisms.test_toy_aggregator import settings as config_of
+from tests.nesting import read_run
 
 Integers = NDArray[np.int64]
 
@@ -262,9 +263,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
     run = made / "central"
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     mechanism = manifest["mechanism"]
-    assert (mechanism["aggregator"], mechanism["central"], manifest["record"]["dtype"]) == ("central", 4, "float32")
+    assert mechanism["aggregator"] == {"kind": "central", "central": 4} and manifest["record"]["dtype"] == "float32"
     assert (manifest["claim"]["kind"], manifest["claim"]["delta"]) == ("ex-post", 0.0)
     assert dpaudit("verify", run)[0] == 0
     code, said = dpaudit("report", run, "--data", made / "records.csv", "--evidence", 4, "--out", tmp_path)
@@ -347,6 +348,6 @@ def test_a_record_of_fewer_places_than_declared_is_refused(made: Path, tmp_path:
         run = Path(shutil.copytree(made / "central", tmp_path / str(declared)))
         text = (run / "run.json").read_text()
         (run / "run.json").write_text(text.replace('"central": 4', f'"central": {declared}'))
-        assert RunReader(run).manifest.mechanism.model_dump()["central"] == declared
+        assert RunReader(run).manifest.mechanism.aggregator == Central(central=declared)
         code, said = dpaudit("verify", run)
         assert (code == 2 and "not a whole batch" in said) or (code == 1 and "FAIL record.aggregate" in said), said

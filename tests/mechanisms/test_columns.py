@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from dpaudit.accounting import exact_cost
 from dpaudit.mechanisms import ContextChange, Mechanism, log_probability
 from dpaudit.mechanisms.interfaces import log_sum_exp
+from tests.nesting import mechanism_with
 
 Floats = NDArray[np.floating]
 
 
 def mechanism(temperature: float, clip: float = 400.0) -> Mechanism:
-    return Mechanism.model_validate({"aggregator": "median", "clip": clip, "temperature": temperature})
+    return mechanism_with({"aggregator": "median", "clip": clip, "temperature": temperature})
 
 
 def test_others_far_below_the_token_still_bound_its_cost() -> None:

@@ -36,8 +36,9 @@ from dpaudit.mechanisms import (
     Support,
     with_anchor,
 )
-from dpaudit.runs import BatchHeader, Batching, Data, Manifest, Model, Prompt, Record, Step, Stopping
+from dpaudit.runs import BatchHeader, Batching, Data, Decoding, Manifest, Model, Prompt, Record, Step
 from dpaudit.runs.batches import BatchReader, BatchWriter
+from tests.nesting import mechanism_with
 
 CLIP, GRID = 3.0, 0.5
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace")
@@ -74,7 +75,7 @@ class Case:
 
     def mechanism(self, temperature: float = 1.0, **fields: Any) -> Mechanism:
         flat = {"aggregator": self.name, "clip": CLIP, "temperature": temperature, **self.fields, **fields}
-        return Mechanism.model_validate(flat)
+        return mechanism_with(flat)
 
 
 def median(values: Floats) -> Floats:
@@ -476,7 +477,7 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
         created="2025-01-01T00:00:00+00:00",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype=dtype, vocabulary=vocabulary, contexts=recorded, width=2),
         data=Data(records=9),
         model=Model(name="none"),
@@ -782,20 +783,19 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
 
 
 @every
-def test_a_mechanism_is_written_flat_and_comes_back(case: Case) -> None:
+def test_mechanism_is_written_by_its_parts_and_comes_back(case: Case) -> None:
     supports: list[dict[str, Any]] = [{"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)]
     for fields in ({}, {"grid": GRID}, *({"support": support} for support in supports)):
         mechanism = case.mechanism(1.5, **fields)
-        flat = json.loads(mechanism.model_dump_json())
-        names = ["contribution", "aggregator", "clip", "grid", "temperature", *case.fields, "support"]
-        assert list(flat) == names
-        assert Mechanism.model_validate(flat) == Mechanism.model_validate_json(json.dumps(flat)) == mechanism
-        assert mechanism.model_dump() == flat
-        assert set(flat) <= set(Mechanism.flat_names())
-        assert (flat["contribution"], flat["aggregator"], flat["clip"]) == ("logits", case.name, CLIP)
-        del flat["contribution"]
-        assert Mechanism.model_validate(flat) == mechanism
-    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None, "margin": None}
+        written = json.loads(mechanism.model_dump_json())
+        assert written["aggregator"] == {"kind": case.name, **case.fields}
+        assert written["contribution"] == {"kind": "logits", "clip": CLIP, "grid": fields.get("grid")}
+        assert written["draw"] == {"kind": "softmax"}
+        assert Mechanism.model_validate(written) == Mechanism.model_validate_json(json.dumps(written)) == mechanism
+        assert mechanism.model_dump() == written
+        del written["draw"]
+        assert Mechanism.model_validate(written) == mechanism
+    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None, "margin": None, "limit": None}
     anchored = case.mechanism(contribution="differences")
     assert Mechanism.model_validate(json.loads(anchored.model_dump_json())) == anchored
 
@@ -820,18 +820,28 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         {"support": {"kind": "public-top-k", "size": 0}},
         {"support": {"kind": "public-top-k", "size": (1 << 22) + 1}},
     ]
-    for name in others:
-        assert case.mechanism(**{name: None}) == case.mechanism()  # null is as good as absent
     for change in refused:
         with pytest.raises(ValidationError):
             case.mechanism(**change)
     with pytest.raises(ValidationError, match="'median' or 'mean'"):
         case.mechanism(aggregator="mode")
-    for name in (*case.fields, "aggregator", "clip", "temperature"):
-        flat = case.mechanism().model_dump()
-        del flat[name]
+    for part, name in (
+        ("aggregator", "kind"),
+        ("contribution", "clip"),
+        *(("aggregator", name) for name in case.fields),
+    ):
+        written = case.mechanism().model_dump()
+        del written[part][name]
         with pytest.raises(ValidationError):
-            Mechanism.model_validate(flat)
+            Mechanism.model_validate(written)
+    for name in ("aggregator", "contribution", "temperature"):
+        written = case.mechanism().model_dump()
+        del written[name]
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(written)
+    for flat in (case.name, None, [case.name]):
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(case.mechanism().model_dump() | {"aggregator": flat})
 
 
 def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
@@ -861,7 +871,7 @@ def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     flat = {"aggregator": "mean", "contribution": "differences", "temperature": temperature, "divisor": divisor}
     least = divisor * (1 + temperature) * 2**-16
     change = ContextChange("add_remove")
-    allowed = Mechanism.model_validate({**flat, "clip": least})
+    allowed = mechanism_with({**flat, "clip": least})
     # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200 of its probability.
     largest = np.log(2**22) + 2**20 * least / divisor + 200 * np.log(2) * temperature
     rounding = (
@@ -870,8 +880,8 @@ def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     eta = allowed.eta(change)
     assert eta is not None
     assert 2 * least / divisor + rounding <= eta * temperature
-    Mechanism.model_validate({**flat, "clip": least / 2, "contribution": "logits"})
-    Mechanism.model_validate({**flat, "clip": least / 2, "aggregator": "median", "divisor": None})
+    mechanism_with({**flat, "clip": least / 2, "contribution": "logits"})
+    mechanism_with({**flat, "clip": least / 2, "aggregator": "median", "divisor": None})
     for clip in (least * 0.999, 1e-300):
         with pytest.raises(ValidationError, match="bounded range"):
-            Mechanism.model_validate({**flat, "clip": clip})
+            mechanism_with({**flat, "clip": clip})

@@ -16,7 +16,8 @@ from scipy.special import log_ndtr, logsumexp, ndtr, softmax
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_table
-from dpaudit.mechanisms import DRAWS, ContextChange, GaussianDraws, Mechanism
+from dpaudit.mechanisms import DRAWS, ContextChange, GaussianDraws, Mechanism, Softmax
+from tests.nesting import mechanism_with
 
 CLIP, DIVISOR = 3.0, 2.0
 FIELDS: dict[str, Any] = {
@@ -100,7 +101,7 @@ def test_costs_grow_with_everything_that_leaks() -> None:
 
 
 def test_an_accountant_knows_it_where_one_context_comes_or_goes() -> None:
-    mechanism = Mechanism.model_validate(FIELDS)
+    mechanism = mechanism_with(FIELDS)
     assert (mechanism.kinds, mechanism.claim_kind) == (("approximate",), "approximate")
     accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
     assert accountant is not None
@@ -116,11 +117,15 @@ def test_an_accountant_knows_it_where_one_context_comes_or_goes() -> None:
 
 def test_draws_are_written_flat_and_softmax_is_not_written() -> None:
     assert DRAWS.keys() == {"softmax", "noisy-argmax", "sparse-vector"}
-    noisy = Mechanism.model_validate(FIELDS)
-    assert noisy.model_dump(mode="json") == FIELDS | {"grid": None, "support": noisy.support.model_dump()}
+    noisy = mechanism_with(FIELDS)
+    assert noisy.model_dump(mode="json")["draw"] == {
+        "kind": "noisy-argmax",
+        "noise_multiplier": 1.5,
+        "sampling_rate": 0.4,
+    }
     assert Mechanism.model_validate(noisy.model_dump(mode="json")) == noisy
-    plain = Mechanism.model_validate({"aggregator": "median", "clip": 1.0, "temperature": 2.0})
-    assert "draw" not in plain.model_dump()
+    plain = mechanism_with({"aggregator": "median", "clip": 1.0, "temperature": 2.0})
+    assert plain.draw == Softmax()
     for change in (
         {"contribution": "logits"},
         {"aggregator": "median", "divisor": None},
@@ -134,7 +139,7 @@ def test_draws_are_written_flat_and_softmax_is_not_written() -> None:
         {"draw": "softmax"},
     ):
         with pytest.raises(ValidationError):
-            Mechanism.model_validate(FIELDS | change)
+            mechanism_with(FIELDS | change)
 
 
 def test_odds_of_a_noisy_maximum_are_those_of_its_draws() -> None:
@@ -142,7 +147,7 @@ def test_odds_of_a_noisy_maximum_are_those_of_its_draws() -> None:
 
     Far below the noise they stay finite.
     """
-    mechanism, random = Mechanism.model_validate(FIELDS), np.random.default_rng(3)
+    mechanism, random = mechanism_with(FIELDS), np.random.default_rng(3)
     size = 1.5 * CLIP / DIVISOR
     for gap in (0.0, 0.3, -4.0, 12.0):
         odds = mechanism.odds({"aggregate": np.array([gap, 0.0]), "noise": np.zeros(2)})

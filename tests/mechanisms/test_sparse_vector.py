@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold, SparseVector
-from dpaudit.mechanisms import ANCHOR, ContextChange, Mechanism
+from dpaudit.mechanisms import ANCHOR, ContextChange
+from tests.nesting import mechanism_with
 
 FIELDS: dict[str, Any] = {
     "contribution": "differences",
@@ -52,7 +53,7 @@ class Decoder:
 
     def __init__(self, seed: int, contexts: int, **fields: Any) -> None:
         self.seed, self.contexts = seed, contexts
-        self.mechanism = Mechanism.model_validate(FIELDS | fields)
+        self.mechanism = mechanism_with(FIELDS | fields)
         assert isinstance(self.mechanism.draw, SparseVector)
         self.draw = self.mechanism.draw
 
@@ -138,7 +139,7 @@ def test_one_context_moves_a_distance_by_no_more_than_its_share(seed: int, conte
 
 
 def test_all_tokens_are_bounded_together_however_many() -> None:
-    mechanism = Mechanism.model_validate(FIELDS)
+    mechanism = mechanism_with(FIELDS)
     assert mechanism.kinds == ("approximate",) and math.isinf(mechanism.eta(ADDED) or 0)
     accountant = ApproximateAccountant.of(mechanism, ADDED)
     assert accountant is not None
@@ -148,7 +149,7 @@ def test_all_tokens_are_bounded_together_however_many() -> None:
     found = [accountant.epsilon(tokens, 1e-5) for tokens in (1, 10, 10**6)]
     assert {each.epsilon for each in found} == {accountant.budgets_epsilon(1e-5)}
     assert math.isfinite(found[0].epsilon) and accountant.parts(9).rho == accountant.most_rho
-    dearer = Mechanism.model_validate(FIELDS | {"private_tokens": 3}).rho(ADDED)
+    dearer = mechanism_with(FIELDS | {"private_tokens": 3}).rho(ADDED)
     assert dearer == pytest.approx(1.5 * accountant.most_rho)
     for change in (ContextChange("replace"), ContextChange("add_remove", 2), None):
         unknown = ApproximateAccountant.of(mechanism, change)
@@ -188,4 +189,4 @@ def test_which_token_is_private_and_whose_noise_is_new() -> None:
 )
 def test_what_is_not_the_mechanism_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises((ValidationError, ValueError)):
-        Mechanism.model_validate(FIELDS | changed)
+        mechanism_with(FIELDS | changed)

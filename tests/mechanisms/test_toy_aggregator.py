@@ -21,6 +21,7 @@ from dpaudit.cli import cli
 from dpaudit.mechanisms import Arrays
 from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
+from tests.nesting import nested, read_run
 from tests.plug_ins import PACKAGE, plugged_in
 
 Floats = NDArray[np.floating[Any]]
@@ -83,7 +84,7 @@ def settings(folder: Path, aggregator: dict[str, Any]) -> dict[str, Any]:
         "model": {"name": str(folder / "model"), "device": "cpu"},
         "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
         "batching": {"rule": "hashed", "batches_per_label": 3, "generate_per_label": 2},
-        "mechanism": {"clip": 4.0, "temperature": 1.0, **aggregator},
+        "mechanism": nested({"clip": 4.0, "temperature": 1.0, **aggregator}),
         "decoding": {"max_tokens": 4},
         "record": {"contexts": True},
         "chosen_from": {"batching": "public", "settings": "public"},
@@ -99,9 +100,8 @@ def dpaudit(*arguments: object) -> tuple[int, str]:
 
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
-    mechanism = json.loads((made / NAME / "run.json").read_text())["mechanism"]
-    assert (mechanism["aggregator"], mechanism["scale"]) == (NAME, 2.5)
-    assert "divisor" not in mechanism
+    mechanism = read_run(made / NAME)["mechanism"]
+    assert mechanism["aggregator"] == {"kind": NAME, "scale": 2.5}
     code, said = dpaudit("verify", made / NAME)
     assert code == 0, said
     evidence = ("--data", made / "records.csv", "--evidence", 4)

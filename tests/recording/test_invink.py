@@ -284,7 +284,7 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     assert manifest.batching.allocation == Allocation(kind="hashed", secret=True)
     assert result.guarantees.approximate.amplification.groups == ((3, 3),)
     assert result.guarantees.approximate.epsilon < result.guarantees.approximate.batch_epsilon
-    assert (manifest.stopping.max_tokens, manifest.batching.batches) == (TOKENS, 3)
+    assert (manifest.decoding.max_tokens, manifest.batching.batches) == (TOKENS, 3)
     assert np.random.choice is not None
     assert invink.generate.__defaults__[2:4] == ("auto", "auto")
 
@@ -440,7 +440,7 @@ def test_the_package_itself(tmp_path):
     manifest = RunReader(out).manifest
     own = {(other.unit, other.relation): other for other in audit_run(out).guarantees.approximate.others}
     for relation, times in (("add_remove", 2), ("replace", 4)):
-        right = renyi_epsilon(times * manifest.mechanism.clip / 4, manifest.stopping.max_tokens)
+        right = renyi_epsilon(times * manifest.mechanism.clip / 4, manifest.decoding.max_tokens)
         assert_between(own["context", relation], right)
     assert math.isclose(own["context", "add_remove"].rdp, EPSILON, rel_tol=2e-3)  # as it says itself
 

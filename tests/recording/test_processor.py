@@ -78,7 +78,7 @@ def generated(example, folder, path, aggregation, behind=(), *, ends=True, **arg
     placed = hashed_records(TEXTS, batches=1, generated=1)
     manifest = example["manifest"](placed, "tiny", model.config.vocab_size, tokenizer.eos_token_id)
     if not ends:
-        manifest = manifest.model_copy(update={"stopping": manifest.stopping.model_copy(update={"sequences": ()})})
+        manifest = manifest.model_copy(update={"decoding": manifest.decoding.model_copy(update={"sequences": ()})})
         model.generation_config.eos_token_id = None
     prompts = tokenizer(list(placed.batches[0]), return_tensors="pt", padding=True)
     with Recorder.create(path, manifest, placed.assignment) as recorder:

@@ -16,7 +16,7 @@ import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.auditing import audit_run
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import (
     Allocation,
@@ -24,6 +24,7 @@ from dpaudit.runs import (
     Claim,
     CommittedSeed,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -35,9 +36,9 @@ from dpaudit.runs import (
     RunReader,
     Sampling,
     SecretBatches,
-    Stopping,
     data_digest,
 )
+from tests.nesting import mechanism_with
 
 VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
 #: Without the model.
@@ -70,7 +71,7 @@ def handed(fields: dict[str, Any], texts: list[str], position: int) -> dict[str,
 
 
 def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest:
-    mechanism, claim = Mechanism.model_validate(fields), None
+    mechanism, claim = mechanism_with(fields), None
     if fields["aggregator"] == "mean":
         accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
         assert accountant is not None
@@ -80,8 +81,8 @@ def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest
         "mechanism": mechanism,
         "batching": placed.batching,
         "data": placed.data,
-        "origins": Origins(batching="public", settings="public"),
-        "stopping": Stopping(max_tokens=LENGTH, sequences=((END,),)),
+        "chosen_from": Origins(batching="public", settings="public"),
+        "decoding": Decoding(max_tokens=LENGTH, sequences=((END,),)),
         "record": Record(
             vocabulary=VOCABULARY, contexts=True, dtype="float64" if fields["aggregator"] == "mean" else "float32"
         ),
@@ -284,10 +285,10 @@ def test_honest_generators_pass(tmp_path, fields):
 
 
 def test_own_draws_and_several_texts_a_batch(tmp_path):
-    stopping = Stopping(max_tokens=3, tokens_per_batch=LENGTH)
+    decoding = Decoding(max_tokens=3, tokens_per_batch=LENGTH)
     placed = hashed_records(RECORDS, batches=4, generated=2)
     with Recorder.create(
-        tmp_path / "run", manifest_of(MEDIAN, placed, stopping=stopping), placed.assignment
+        tmp_path / "run", manifest_of(MEDIAN, placed, decoding=decoding), placed.assignment
     ) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
@@ -445,7 +446,7 @@ def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
         Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
-        ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
+        ({"mechanism": mechanism_with({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
     ):
         manifest = manifest_of(MEDIAN, placed)
         if "mechanism" in changes:
@@ -462,7 +463,7 @@ def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
         return given
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        record(tmp_path / "run", MEAN, crash, stopping=Stopping(max_tokens=LENGTH))
+        record(tmp_path / "run", MEAN, crash, decoding=Decoding(max_tokens=LENGTH))
     assert audit_run(tmp_path / "run").verdict == "error"
 
     placed = hashed_records(RECORDS, batches=4, generated=2)

@@ -23,7 +23,7 @@ from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.recording.frozen import VARIABLE, Frozen
 from dpaudit.recording.rerun import Script, rerun
 from dpaudit.results.replay import Rerun
-from dpaudit.runs import Assigned, Claim, InputError, KeyedHash, Prompt, Record, RunReader, Stopping
+from dpaudit.runs import Assigned, Claim, Decoding, InputError, KeyedHash, Prompt, Record, RunReader
 from dpaudit.runs.manifest import Moved, Recorded, Rows
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -192,7 +192,7 @@ def test_a_records_own_batch_is_drawn_from_what_its_mechanism_says(made):
 
 
 FAULTS = {
-    "settings": Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}),
+    "settings": Generator(MEDIAN, settings=lambda records: {"decoding": Decoding(max_tokens=len(records) // 3)}),
     "places": Generator(MEDIAN, sliced=True),
     "rows": Generator(MEDIAN, peeking),
     "supports": Generator(ANCHORED, private_support),
@@ -217,7 +217,7 @@ def private_settings(records: list[str]) -> dict[str, Any]:
     return {
         "prompt": Prompt(template=" ".join(records), public_examples={text: (text,) for text in records}),
         "software": dict.fromkeys(records, "1"),
-        "stopping": Stopping(max_tokens=8, sequences=((len(records),),)),
+        "decoding": Decoding(max_tokens=8, sequences=((len(records),),)),
         "record": Record(vocabulary=len(records), contexts=True),
     }
 
@@ -232,9 +232,9 @@ def test_settings_that_moved_are_named_without_their_texts(made):
     names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
     assert names == {"prompt.public_examples"}
     assert not any(text in str(found) for text in TEXTS)
-    numbers = made(Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}))
+    numbers = made(Generator(MEDIAN, settings=lambda records: {"decoding": Decoding(max_tokens=len(records) // 3)}))
     (settings,) = (each.first for each in numbers.differences if each.kind == "settings")
-    assert settings.values == {"name": "stopping.max_tokens", "before": 8, "after": 7}
+    assert settings.values == {"name": "decoding.max_tokens", "before": 8, "after": 7}
 
 
 def test_a_claim_that_was_stated_beforehand_is_a_setting(made):

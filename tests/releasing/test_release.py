@@ -244,7 +244,7 @@ def test_an_entry_is_within_the_registrys_schema(released: Releases) -> None:
 def test_an_entry_says_of_no_counted_setting_that_it_was_chosen_without_the_data(make_run: Callable[..., Run]) -> None:
     counted = make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2))
     private, declared = make_run(), make_run()
-    private.edit_manifest({"origins": {"batching": "public", "settings": "private"}})
+    private.edit_manifest({"chosen_from": {"batching": "public", "settings": "private"}})
     for run, said, unsaid in (
         (declared, "None: labels, numbers of batches and the settings in the report", "all other settings"),
         (counted, "Numbers of batches follow from noisy counts", "numbers of batches and"),

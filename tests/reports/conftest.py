@@ -72,10 +72,10 @@ def check(check_id: str, status: Status = "pass", **fields: Any) -> CheckResult:
 
 
 MEDIAN = {
-    "aggregator": "median",
-    "clip": 6.0,
+    "contribution": {"kind": "logits", "clip": 6.0, "grid": None},
+    "aggregator": {"kind": "median"},
+    "draw": {"kind": "softmax"},
     "temperature": 1.25,
-    "divisor": None,
     "support": {"kind": "full", "size": None},
 }
 
@@ -85,7 +85,7 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     stated = {
         "mechanism": MEDIAN,
         "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
-        "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
+        "decoding": {"max_tokens": 48, "sequences": [[0], [2, 2]], "least_tokens": 0, "no_line_breaks": False},
         "model": {"name": "SmolLM2-135M-Instruct", "digest": "ab" * 32, "trained_on_records": "unknown"},
         "software": {"python": "3.11.9", "torch": "2.4.0"},
         **(parts or {}),
@@ -388,7 +388,7 @@ def mean_run(**changes: Any) -> AuditResult:
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
             "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
-            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": "mean", "divisor": 32.0}}),
+            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": {"kind": "mean", "divisor": 32.0}}}),
             **changes,
         }
     )
@@ -519,7 +519,8 @@ def nested(depth: int) -> LedgerEntry:
 
 
 def hostile_run() -> AuditResult:
-    mechanism = {**MEDIAN, "aggregator": HOSTILE, "clip": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
+    parts = {"contribution": {"kind": "logits", "clip": HOSTILE}, "aggregator": {"kind": HOSTILE}}
+    mechanism = {**MEDIAN, **parts, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
     mechanism |= {"long": "x" * 200_000, "many": {str(index): index for index in range(5_000)}}
     run = run_summary({"mechanism": mechanism}, path=HOSTILE, dpaudit=HOSTILE)
     return median_run(

@@ -83,15 +83,21 @@ def runs(make_run: Callable[..., Any]) -> Iterator[Any]:
 
 def test_run_json(make_run: Callable[..., Any]) -> None:
     check = validator("run")
+    both = {"kind": "central", "central": 2, "divisor": 2.0}
     for manifest in (EXAMPLE / "run.json", *(run / "run.json" for run in runs(make_run))):
         fields = json.loads(manifest.read_text(encoding="utf-8"))
         check.validate(fields)
+        settings, made = fields["settings"], fields["made"]
+        wrong_settings = (
+            {"mechanism": settings["mechanism"] | {"new": 1}},
+            {"mechanism": settings["mechanism"] | {"aggregator": both}},
+            {"data": settings["data"] | {"records": 5}},
+        )
         for wrong in (
             fields | {"new": 1},
-            fields | {"format_version": 2},
-            fields | {"mechanism": fields["mechanism"] | {"new": 1}},
-            fields | {"mechanism": fields["mechanism"] | {"central": 2, "divisor": 2.0}},
-            {name: value for name, value in fields.items() if name != "record"},
+            fields | {"format": 1},
+            *(fields | {"settings": settings | each} for each in wrong_settings),
+            fields | {"made": {name: value for name, value in made.items() if name != "record"}},
         ):
             assert not check.is_valid(wrong)
 

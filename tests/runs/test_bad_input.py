@@ -131,27 +131,27 @@ def test_file_that_may_not_be_read(make_run):
 
 TEXTS = {
     "empty": "",
-    "not JSON": "format_version: 1",
+    "not JSON": "format: 2",
     "deep": DEEP,
     "deep object": '{"a":' * 100_000,
     "array": "[1]",
     "string": '"run"',
     "null": "null",
-    "NaN": '{"format_version": NaN}',
-    "digits": '{"format_version": ' + "1" * 10_000 + "}",
+    "NaN": '{"format": NaN}',
+    "digits": '{"format": ' + "1" * 10_000 + "}",
     "huge": " " * (1 << 24) + "{}",
     "not UTF-8": b"\xff\xfe{}",
-    "lone surrogate": '{"format_version": "\\ud800"}',
+    "lone surrogate": '{"format": "\\ud800"}',
 }
 
 
-VERSIONS = (0, 2, "1", True, None, 1.0, [1], 10**300)
+VERSIONS = (0, 1, "2", True, None, 2.0, [2], 10**300)
 
 
-def test_manifest_that_is_not_json_of_format_1(make_run):
+def test_manifest_that_is_not_json_of_format_2(make_run):
     cases = {name: Case(bytes_of("run.json", text), ["run.json"]) for name, text in TEXTS.items()}
     for version in VERSIONS:
-        cases[f"version {version!r}"] = Case(field("format_version", version), ["run.json: format_version"])
+        cases[f"version {version!r}"] = Case(field("format", version), ["run.json: format"])
     assert not_refused(make_run, cases) == {}
 
 
@@ -167,8 +167,8 @@ FIELDS = {
     "batching.rule": "hashed-slots",
     "batching.cells": 3,
     "batching.labels": ["twice", "twice"],
-    "stopping.max_tokens": 10**9,
-    "stopping.sequences": "end",
+    "decoding.max_tokens": 10**9,
+    "decoding.sequences": "end",
     "record.vocabulary": 10**9,
     "record.width": 1,
     "record.dtype": "float16",
@@ -203,7 +203,7 @@ def test_manifest_field_of_the_wrong_type_or_value(make_run):
 EXTREMES = [
     ({}, {"mechanism.temperature": 5e-324}),
     ({}, {"record.vocabulary": 1 << 22}),
-    ({}, {"stopping.max_tokens": 1 << 15}),
+    ({}, {"decoding.max_tokens": 1 << 15}),
     ({}, {"batching.batches": 1 << 24}),
     ({"aggregator": "mean"}, {"mechanism.temperature": 1e-200, "mechanism.divisor": 1e-200}),
     ({"aggregator": "mean"}, {"mechanism.clip": 1e15}),
@@ -319,8 +319,6 @@ CLUSTERINGS = {
     "digest": "0" * 63,
     "counts": {"epsilon": 1.0, "scale": 0.0, "noised": "before-selection"},
     "counts.noised": "later",
-    "records_per_batch": None,
-    "most_batches": 0,
 }
 
 
@@ -336,13 +334,13 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
     for number in (math.nan, math.inf, -1.1e6):
         cases[f"centers {number}"] = bad(no_embeddings(number), "clusters", beyond)
     for name, value in CLUSTERINGS.items():
-        cases[f"clustering {name}"] = bad(field(f"clustering.{name}", value), "run.json: clustering")
+        cases[f"clustering {name}"] = bad(field(f"clustering.{name}", value), "run.json", "clustering")
     for name, settings_ in SETTINGS.items():
         cases[f"settings {name}"] = bad(field("clustering.settings", settings_), "run.json", "clustering.settings")
     for number in ("NaN", "Infinity", "1e999", "1" + "0" * 400):
         cases[f"settings {number}"] = bad(digits("clustering.settings", f'{{"k": {number}}}'), "run.json")
     # Readers could differ over a key that is there twice: most take the last one, and some the first.
-    doubled = (("run.json", '"claim": null,'), ("run.json", '"created": "",'), ("clusters", '"kept": [[0], [0]],'))
+    doubled = (("run.json", '"made": null,'), ("run.json", '"format": 2,'), ("clusters", '"kept": [[0], [0]],'))
     for name, key in doubled:
         cases[f"twice {key}"] = bad(twice(name, key), name, "a key is doubled")
     # Batches are of labels or of clusters.
@@ -354,7 +352,7 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
 
 HUGE = [
     {"batching.generate_per_cluster": 1 << 24},
-    {"clustering.records_per_batch": 5e-324},
+    {"batching.records_per_batch": 5e-324},
     {"clustering.counts.scale": 5e-324},
     {"clustering.counts.scale": 1e15, "clustering.counts.epsilon": 5e-324},
     {"clustering.counts.epsilon": 1e15},
@@ -635,7 +633,7 @@ def test_texts_beyond_the_public_maximum_are_refused(make_run):
     for aggregator in ("mean", "median"):
         run = make_run(sizes=(3, 4), aggregator=aggregator)
         longest = max(len(sample.tokens) for sample in RunReader(run.path).samples())
-        run.edit_manifest({"stopping.max_tokens": longest - 1})
+        run.edit_manifest({"decoding.max_tokens": longest - 1})
         run.rehash()
         assert_refused(run.audit(), "this is not a whole batch")
 

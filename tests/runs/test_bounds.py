@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, Mechanism
+from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, Mean, Mechanism, TopClippedLogits
 from dpaudit.runs import InputError
 from dpaudit.runs.batches import BatchArrays, BatchHeader, Sample, _Ending
 from dpaudit.runs.layout import most_bytes
-from dpaudit.runs.manifest import Batching, Clusters, Data, Manifest, Model, Prompt, Record, Stopping
+from dpaudit.runs.manifest import Batching, Clusters, Data, Decoding, Manifest, Model, Prompt, Record
 from dpaudit.runs.public import PublicTexts
 from dpaudit.runs.storage import open_storage
 from dpaudit.runs.strict_json import load
@@ -85,7 +85,8 @@ def test_json_is_counted_before_it_is_parsed() -> None:
 
 
 def test_a_step_has_a_bound_for_writers_and_readers() -> None:
-    manifest = manifest_of(Mechanism(contribution="logits", clip=8.0, aggregator="mean", divisor=4.0, temperature=1.0))
+    mechanism = Mechanism(contribution=TopClippedLogits(clip=8.0), aggregator=Mean(divisor=4.0), temperature=1.0)
+    manifest = manifest_of(mechanism)
     assert BatchArrays(manifest, 63).given["contexts"] == ("<f8", (63, 256_000))
     with pytest.raises(InputError, match="at most 134,217,728 are read") as refused:
         BatchArrays(manifest, 65)
@@ -97,7 +98,7 @@ def manifest_of(mechanism: Mechanism) -> Manifest:
         created="2026-01-01T00:00:00Z",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype="float64", vocabulary=256_000, contexts=True),
         data=Data(records=9),
         model=Model(name="none"),

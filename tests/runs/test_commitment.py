@@ -14,7 +14,7 @@ from dpaudit.runs import (
     CanaryCoins,
     Claim,
     Clustering,
-    DecodingRules,
+    Decoding,
     Held,
     Manifest,
     Model,
@@ -26,24 +26,21 @@ from dpaudit.runs import (
     RunReader,
     RunWriter,
     Sampling,
-    Stopping,
     commitment_of,
 )
 from dpaudit.runs.commitment import SETTLED
 
 #: Another value of every field of run.json that is settled before the first token.
 OTHER = {
-    "format_version": 2,
     "sensitivity": "none",
     "created": "2025-01-01T00:00:01+00:00",
     "privacy": Privacy(relation="replace"),
     "batching": Batching(rule="hashed-records", batches=2, key="5eed" * 15 + "5eee"),
     "clustering": Clustering(
-        method="dpm", origin="noised", embedding="m", normalized=True, centers=2, keep=1, epsilon=1.0, delta=0.0
+        method="dpm", origin="noised", embedding="m", normalize=True, centers=2, keep=1, epsilon=1.0, delta=0.0
     ),
-    "origins": Origins(batching="private", settings="public"),
-    "stopping": Stopping(max_tokens=3, sequences=((11,), (1, 11), (2, 3), (7,))),
-    "decoding": DecodingRules(no_line_breaks=True),
+    "chosen_from": Origins(batching="private", settings="public"),
+    "decoding": Decoding(max_tokens=3, sequences=((11,), (1, 11), (2, 3), (7,)), no_line_breaks=True),
     "sampling": Sampling(generator="test-seed", seed=1),
     "record": Record(vocabulary=12, contexts=True),
     "model": Model(name="miniature", dtype="float16"),

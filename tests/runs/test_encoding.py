@@ -94,7 +94,7 @@ def test_what_is_off_the_grid_is_refused_not_changed(values, grid):
     try:
         codes = code.encode(values)
     except ValueError as error:
-        assert "multiples of mechanism.grid" in str(error)
+        assert "multiples of mechanism.contribution.grid" in str(error)
         assert not all(within_and_on_grid(value, grid) for value in values.flat)
     else:
         assert same_bits(code.decode(codes), values)

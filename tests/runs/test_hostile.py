@@ -23,6 +23,7 @@ from dpaudit import reports
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.forging import append_entries
+from tests.nesting import write_run
 
 SECONDS, ADDRESSES = 60, 4 << 30
 #: What reading a run may add to what a process takes anyway.
@@ -134,7 +135,7 @@ def digest_outside(run):
 
 def a_million_steps(run):
     """As many as a manifest may declare, with arrays that agree."""
-    run.edit_manifest({"stopping.max_tokens": 1 << 15})
+    run.edit_manifest({"decoding.max_tokens": 1 << 15})
 
     def grow(entries):
         return [
@@ -155,7 +156,7 @@ def sixteen_million_batches(run):
 
 def declared_steps_without_chunks(run):
     """Names of a million steps, none of which are there."""
-    run.edit_manifest({"stopping.max_tokens": 1 << 15})
+    run.edit_manifest({"decoding.max_tokens": 1 << 15})
 
     def claim(entries):
         return [
@@ -216,12 +217,12 @@ HUGE = "1" + "0" * 400
 LONG = "1" * 1_000_000
 #: What is planted, the exit code, and what the message must name.
 HOSTILE = {
-    "a billion tokens": (field(stopping__max_tokens=10**9), 2, "stopping.max_tokens"),
+    "a billion tokens": (field(decoding__max_tokens=10**9), 2, "decoding.max_tokens"),
     "a billion batches": (field(batching__batches=10**9), 2, "batching.batches"),
     "16 million batches": (sixteen_million_batches, 2, "batch 2 is missing"),
     "a billion tokens to choose from": (field(record__vocabulary=10**9), 2, "record.vocabulary"),
     "a million steps": (a_million_steps, 1, "release.stopping"),
-    "deep run.json": (text_of("run.json", '{"format_version":' + DEEP), 2, "run.json"),
+    "deep run.json": (text_of("run.json", '{"format":' + DEEP), 2, "run.json"),
     "deep samples": (text_of("samples.jsonl", DEEP + "\n"), 2, "samples.jsonl"),
     "deep clusters": (text_of("clusters", DEEP), 2, "clusters"),
     "deep tokenizer": (text_of("tokenizer.json", '{"model":' + DEEP), 2, "tokenizer.json"),
@@ -229,13 +230,13 @@ HOSTILE = {
     "deep attributes": (entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000), 2, "00000000.zip"),
     "epsilon NaN": (number_in("claim.epsilon", "NaN"), 2, "NaN"),
     "clip infinite": (number_in("mechanism.clip", "Infinity"), 2, "Infinity"),
-    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.clip"),
+    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.contribution.clip"),
     "epsilon of 400 digits": (number_in("claim.epsilon", HUGE), 2, "claim.epsilon"),
     "epsilon of a million digits": (number_in("claim.epsilon", LONG), 2, "run.json"),
     "records of 400 digits": (number_in("data.records", HUGE), 2, "data.records"),
     "seed of 400 digits": (number_in("sampling", f'{{"generator": "test-seed", "seed": {HUGE}}}'), 2, "sampling.seed"),
     "contexts of 400 digits": (entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": {HUGE}}}}}'), 2, ".zip"),
-    "stop sequence of 400 digits": (number_in("stopping.sequences", f"[[{HUGE}]]"), 2, "stopping.sequences"),
+    "stop sequence of 400 digits": (number_in("decoding.sequences", f"[[{HUGE}]]"), 2, "decoding.sequences"),
     "linked run.json": (lure("run.json"), 2, "run.json"),
     "linked samples": (lure("samples.jsonl"), 2, "samples.jsonl"),
     "linked batch": (lure("steps/00000000.zip"), 2, "00000000.zip"),
@@ -263,8 +264,8 @@ HOSTILE = {
     "doubled array": (entry("central/c/0/0/0", lambda data: data * 2), 2, "00000000.zip"),
     "key of a million bytes": (field(batching__key="5e" * 1_000_000), 2, "batching.key"),
     "examples of 400 digits": (number_in("batching.examples_per_context", HUGE), 2, "batching.examples_per_context"),
-    "stop sequences": (field(stopping__sequences=[[1]] * 1_600_000), 2, "run.json"),
-    "some thousand stop sequences": (field(stopping__sequences=[[1]] * 3_000), 2, "stopping.sequences"),
+    "stop sequences": (field(decoding__sequences=[[1]] * 1_600_000), 2, "run.json"),
+    "some thousand stop sequences": (field(decoding__sequences=[[1]] * 3_000), 2, "decoding.sequences"),
     "template of a million digits": (field(prompt__template="5e" * 500_000), 2, "prompt.template"),
     "template of 15 million digits": (field(prompt__template="5e" * 7_500_000), 2, "run.json"),
     "month 99": (field(created="2026-99-01T00:00:00Z"), 2, "created"),
@@ -445,7 +446,7 @@ def test_text_of_a_run_is_only_text(make_run, dpaudit, tmp_path, text):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / "out" / name).read_text())
     odd = run.path.with_name(text.replace("/", "|"))
     run.path.rename(odd)
-    (odd / "run.json").write_text(json.dumps({"format_version": 1, text: 1}))
+    write_run(odd, {"format": 2, text: 1})
     code, said = dpaudit("verify", odd)
     assert code == 2
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", said)

@@ -41,8 +41,8 @@ def read_chunks(path):
 
 def float_of(code, mechanism, dtype):
     """A value from its code, one at a time: a multiple of the grid, or the float of that rank."""
-    if mechanism["grid"] is not None:
-        return code * mechanism["grid"]
+    if (grid := mechanism["contribution"]["grid"]) is not None:
+        return code * grid
     size, letter = (4, "f") if dtype == "float32" else (8, "d")
     top = 1 << (8 * size - 1)
     bits = code - top if code >= top else 2 * top - 1 - code
@@ -74,8 +74,10 @@ def step_values(arrays, t, manifest):
     for name in {"central", "contexts"} & step.keys():
         values = [[float_of(int(code), mechanism, dtype) for code in row] for row in step[name]]
         step[name] = np.array(values, dtype=dtype)
-    if "aggregate" in step and mechanism["grid"] is not None:
-        step["aggregate"] = np.array([int(k) * mechanism["grid"] / mechanism["divisor"] for k in step["aggregate"]])
+    grid = mechanism["contribution"]["grid"]
+    if "aggregate" in step and grid is not None:
+        divisor = mechanism["aggregator"]["divisor"]
+        step["aggregate"] = np.array([int(k) * grid / divisor for k in step["aggregate"]])
     if "central" in step:
         order = token_order(step.pop("constant"), step["central"].shape[1])
         for name in {"central", "sides", "holder", "contexts"} & step.keys():
@@ -86,9 +88,17 @@ def step_values(arrays, t, manifest):
     return step
 
 
+def manifest_of(folder):
+    """The sections of run.json, each with its settings and what was made of them."""
+    fields = json.loads((folder / "run.json").read_text())
+    names = fields["settings"].keys() | fields["made"].keys()
+    parts = {name: [fields[half][name] for half in ("settings", "made") if name in fields[half]] for name in names}
+    return {name: {**each[0], **each[1]} if len(each) == 2 else each[0] for name, each in parts.items()}
+
+
 def read_batch(path):
     """Every array of a batch file, as {name: [T, ...]}, and its number of contexts."""
-    manifest = json.loads((path.parents[1] / "run.json").read_text())
+    manifest = manifest_of(path.parents[1])
     arrays, contexts = read_chunks(path)
     steps = [step_values(arrays, t, manifest) for t in range(len(arrays["token"]))]
     return {name: np.array([step[name] for step in steps]) for name in steps[0]}, contexts
@@ -141,14 +151,15 @@ def step_costs(lower, center, upper, x, tau):
 def boxes(arrays, t, contexts, relation, mechanism):
     if "central" in arrays:
         return bounds(arrays["central"][t], contexts, relation)
-    reach = (1 if relation == "add_remove" else 2) * mechanism["clip"] / mechanism["divisor"]
+    moved = mechanism["contribution"]["clip"] / mechanism["aggregator"]["divisor"]
+    reach = (1 if relation == "add_remove" else 2) * moved
     center = [float(v) for v in arrays["aggregate"][t]]
     return [v - reach for v in center], center, [v + reach for v in center]
 
 
 def batch_costs(folder, relation):
     """(Theorem 1, rise, fall) of every batch."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    mechanism = manifest_of(folder)["mechanism"]
     costs = []
     for path in sorted((folder / "steps").iterdir()):
         arrays, contexts = read_batch(path)
@@ -165,7 +176,7 @@ def batch_costs(folder, relation):
 
 def run_costs(folder):
     """The run's Theorem 1, rise and fall for the claim that it makes."""
-    manifest = json.loads((folder / "run.json").read_text())
+    manifest = manifest_of(folder)
     claim, rule = manifest["claim"], manifest["batching"]["rule"]
     replaced = rule == "hashed-slots" if claim["unit"] == "record" else claim["relation"] == "replace"
     # Two contexts may change: an exchanged record's, or those of a user with two records.
@@ -184,7 +195,7 @@ def run_costs(folder):
 
 def largest_loss(folder):
     """A median run's largest absolute leave-one-out loss, from central values, sides, holders."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    mechanism = manifest_of(folder)["mechanism"]
     largest = 0.0
     for path in sorted((folder / "steps").iterdir()):
         arrays, n = read_batch(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.runs import Held, InputError, RunReader, RunWriter
 from tests.forging import journal_of, unfinish
+from tests.nesting import read_run
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ def test_a_finished_batch_is_drawn_again_only_where_somebody_says_so(generator, 
     assert (half / "journal").read_bytes() == before
     steps(half).write_bytes(first)
     finish(generator, half)
-    assert failed(half) == set() and "redrawn" not in json.loads((half / "run.json").read_text())
+    assert failed(half) == set() and read_run(half)["redrawn"] == []
 
 
 def test_a_batch_that_was_drawn_again_fails_the_audit_and_is_named(generator, half):
     steps(half).unlink()
     finish(generator, half, redraw=True)
     assert [name for _, name in entries(half / "hashes")].count("steps/00000000.zip") == 2
-    assert json.loads((half / "run.json").read_text())["redrawn"] == [0]
+    assert read_run(half)["redrawn"] == [0]
     assert failed(half) == {"integrity.redrawn"}
 
 

@@ -249,7 +249,7 @@ def test_value_off_a_declared_grid_is_refused(make_run, tmp_path):
         for name, value in itertools.product(("central", "contexts"), (0.1, -0.0, np.nan, np.inf, 16.0)):
             values = flat(step)[name].copy()
             values[1, 3] = value
-            with pytest.raises(ValueError, match=rf"^{name} .* multiples of mechanism\.grid = 0\.125"):
+            with pytest.raises(ValueError, match=rf"^{name} .* multiples of mechanism\.contribution\.grid = 0\.125"):
                 batch.write(edited(step, **{name: values}))
         batch.write(step)
         batch.finish(text=None, stop="max-tokens")

@@ -79,13 +79,12 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
     assert secret_batches(manifest, "record", clusters) is NotSecret.CLUSTERS_UNCOUNTED
     equal = clusters.model_copy(update={"batches": ((6, 6), (6, 6))})  # beside another neighbour they are not
     assert secret_batches(manifest, "record", equal) is NotSecret.CLUSTERS_UNCOUNTED
-    least, _ = changed({"clusters": "public-centers-rebalanced"}, clustering={"least_batches": 4})
+    least, _ = changed({"clusters": "public-centers-rebalanced"}, batching={"least_batches": 4})
     for known in (clusters, None):
         assert secret_batches(least, "record", known) == SecretBatches(((4, 1),))
     many, _ = changed(
         {"clusters": "public-centers-rebalanced"},
-        clustering={"least_batches": 4},
-        batching={"generate_per_cluster": 7},
+        batching={"least_batches": 4, "generate_per_cluster": 7},
     )
     assert secret_batches(many, "record", clusters) == SecretBatches(((4, 4),))
 

@@ -655,7 +655,7 @@ class TestCommands:
             local = f"file://{make_run(aggregator='mean').path}"
             code, out, _ = dpaudit("compare", url, local, "--json")
             assert code == 0
-            assert [run["name"] for run in json.loads(out)["runs"]] == [url, local.removeprefix("file://")]
+            assert list(json.loads(out)["runs"]) == [url, local.removeprefix("file://")]
 
     def test_run_under_a_files_url_keeps_its_reports(self, generator, dpaudit, tmp_path):
         write(generator, tmp_path / "run")

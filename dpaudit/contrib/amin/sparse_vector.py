@@ -1,7 +1,4 @@
-"""Private tokens if a noisy test finds that contexts disagree with the public prompt.
-
-Else public ones.
-"""
+"""Private tokens if a noisy test asks for them, else public ones."""
 
 from __future__ import annotations
 
@@ -64,7 +61,9 @@ NO_TEST = AboveThreshold(0.0, 0.0, -math.inf)
 
 
 class SparseVector(Draw):
-    """Private tokens where a noisy test asks for them, public ones elsewhere (Amin et al., arXiv 2407.12108).
+    """Private tokens if a noisy test asks for them, else public ones.
+
+    Source: Amin et al., arXiv 2407.12108.
 
     A batch tests before every token: is the distance of the contexts' mean probabilities from the public prompt's,
     with Laplace noise of scale 2 threshold_noise, at least the threshold with Laplace noise of scale threshold_noise?
@@ -86,8 +85,8 @@ class SparseVector(Draw):
     name: ClassVar[str] = "sparse-vector"
     ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": AnchoredDifferences.name,
-        "aggregator": Mean.name,
+        "contribution.kind": AnchoredDifferences.name,
+        "aggregator.kind": Mean.name,
         "budget": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = {
@@ -223,7 +222,9 @@ class Rounds:
     def _problem(self, test: AboveThreshold) -> Problem | None:
         most = self._draw.private_tokens
         if self._private >= most:
-            return None if test == NO_TEST else Problem("mechanisms.test-after-last", {"most": most})
+            if test == NO_TEST:
+                return None
+            return Problem("mechanisms.test-after-last", {"most": most})
         if test.query_noise == NO_TEST.query_noise:
             return Problem("mechanisms.missing-test", {"used": self._private, "most": most})
         if self._noise is not None and test.threshold_noise != self._noise:

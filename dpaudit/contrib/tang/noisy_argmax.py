@@ -1,4 +1,4 @@
-"""Tokens by the highest noisy sum, as few-shot generation draws them (Tang et al., arXiv 2309.11765)."""
+"""Tokens by the highest noisy sum, for few-shot generation (Tang et al., arXiv 2309.11765)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class NoisyArgmax(Draw):
     likely: ClassVar[bool] = False
     ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": Probabilities.name,
-        "aggregator": Mean.name,
+        "contribution.kind": Probabilities.name,
+        "aggregator.kind": Mean.name,
         "temperature": 1.0,
         "budget": None,
-        "grid": None,
+        "contribution.grid": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = NO_EX_POST_COST
 

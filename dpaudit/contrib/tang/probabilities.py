@@ -1,4 +1,4 @@
-"""Probabilities over a public support, as few-shot generation averages them (Tang et al., arXiv 2309.11765)."""
+"""Probabilities over a public support, for few-shot generation (Tang et al., arXiv 2309.11765)."""
 
 from __future__ import annotations
 

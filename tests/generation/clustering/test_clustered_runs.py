@@ -39,6 +39,7 @@ from dpaudit.mechanisms import context_change
 from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
 from tests.forging import unfinish
+from tests.nesting import nested
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]
@@ -106,13 +107,14 @@ def clustered(tmp_path: Path, data: Path, tiny_folder: Path, encoder_folder: Pat
             "batching": {"key": KEY},
             "clustering": {"public": str(public), "embedding": str(encoder_folder), **clustering},
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
-            "decoding": {"max_tokens": 2, "test_seed": 7},
+            "decoding": {"max_tokens": 2},
+            "sampling": {"generator": "test-seed", "seed": 7},
             "chosen_from": {"batching": "public", "settings": "public"},
         }
         values["batching"]["batches_per_cluster"] = 2
         for name, fields in sections.items():
             values[name] = {**values.get(name, {}), **fields}
-        return Config.model_validate(values)
+        return Config.model_validate({**values, "mechanism": nested(values["mechanism"])})
 
     return make
 
@@ -285,7 +287,7 @@ def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: 
         "clustering.method": PUBLIC_CENTERS,
         "clustering.keep": {**REBALANCED, "keep": 2},
         "clustering.counts.epsilon, clustering.counts.scale": {**REBALANCED, "epsilon": 5.0},
-        "clustering.normalized": {**REBALANCED, "normalize": False},
+        "clustering.normalize": {**REBALANCED, "normalize": False},
     }
     for field, clustering in others.items():
         with pytest.raises(InputError, match=f"started with another {field}"):

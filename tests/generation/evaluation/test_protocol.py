@@ -23,7 +23,7 @@ from dpaudit.generation.evaluation.protocol import evaluate
 from dpaudit.generation.evaluation.settings import LAPTOP, PROBE, EvaluationSettings
 from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Fit, Quality
+from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
 
 Evaluate = Callable[..., Quality]
@@ -198,18 +198,6 @@ def test_the_best_fit_of_each_seed_counts_and_what_diverged_has_lost(
     assert [trained.texts for trained in tuned.trained] == [40, 40, 90]
     for trained in tuned.trained:
         assert trained.accuracy.values == (0.25, 0.25)  # 3.0: neither the best test accuracy, nor the lowest loss
-        assert [fit.chosen for fit in trained.fits] == [False, False, True, False, False] * 2
-        lost = Fit(
-            seed=0,
-            learning_rate=2.0,
-            weight_decay=0.0,
-            epochs=3,
-            best_epoch=None,
-            validation_accuracy=None,
-            validation_loss=None,
-            chosen=False,
-        )
-        assert trained.fits[1] == lost
     with pytest.raises(InputError, match="not finite"):
         measure(held_out, fine_tune=settings.model_copy(update={"learning_rates": (2.0,)}))
 

@@ -222,7 +222,7 @@ def test_a_whole_run_of_another_config_or_other_records_is_refused(
         other = tmp_path / "other.csv"
         other.write_text(data_file.read_text() + "south,one more\n")
         sections: dict[str, Any] = {"decoding": {**SECRET, "max_tokens": 4}}
-        told = "stopping.max_tokens"
+        told = "decoding.max_tokens"
         if changed == "records":
             sections, told = {"decoding": SECRET, "data": {"path": str(other)}}, "data.digest"
         config.write_text(yaml.safe_dump(settings(**sections)))

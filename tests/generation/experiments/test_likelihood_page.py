@@ -14,6 +14,7 @@ from dpaudit.generation.experiments.likelihood_page import drawing, files, scree
 from dpaudit.generation.experiments.likelihood_results import Likelihoods, MechanismLikelihood
 from dpaudit.reports.document import Table
 from dpaudit.reports.writers.terminal import print_document
+from tests.nesting import nested
 
 MEAN = {"aggregator": "mean", "divisor": 32.0, "clip": 12.0, "temperature": 0.8}
 ANCHORED = {"contribution": "differences", "clip": 2.0, "temperature": 1.0}
@@ -31,7 +32,7 @@ def row(name: str, mechanism: dict[str, Any], **fields: Any) -> MechanismLikelih
         "equal": None,
         "ex_post": None,
     }
-    return MechanismLikelihood.model_validate({"name": name, "mechanism": mechanism, **values, **fields})
+    return MechanismLikelihood.model_validate({"name": name, "mechanism": nested(mechanism), **values, **fields})
 
 
 FOUND = Likelihoods(

@@ -15,6 +15,7 @@ import pytest
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.experiments import estimates
 from dpaudit.generation.experiments.table import Row, Table, load_table
+from dpaudit.mechanisms import Mean
 
 #: A row's release level takes seconds.
 estimate = cache(estimates.estimate)
@@ -170,9 +171,9 @@ def test_a_preset_has_the_papers_numbers() -> None:
             assert config.decoding.tokens_per_batch == tokens[list(RECORDS).index(dataset)]
             assert config.decoding.max_tokens is None
             assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
-            assert config.mechanism.support.size is None and config.decoding.test_seed is None
+            assert config.mechanism.support.size is None and config.sampling.seed is None
             assert config.batching.slots == (None if examples == 1 else size)
-            assert config.mechanism.model_dump().get("divisor") == (None if epsilon is None else size)
+            assert config.mechanism.model_dump()["aggregator"].get("divisor") == (None if epsilon is None else size)
             assert row.records == RECORDS[dataset]
             found = without_levels(row)
             assert found.clusters == CLUSTERS[dataset]["clustered" in setting]
@@ -270,8 +271,8 @@ def test_the_table_without_privacy_claims_no_more_than_its_tokens_cost(
     config, found = row.config, estimate(row, None)
     assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
     assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
-    flat = config.mechanism.model_dump()
-    assert [flat[name] for name in ("aggregator", "divisor", "clip", "temperature")] == ["mean", 64, 9.0, 1.5]
+    assert config.mechanism.aggregator == Mean(divisor=64)
+    assert (config.mechanism.clip, config.mechanism.temperature) == (9.0, 1.5)
     assert config.batching.slots == (None if examples == 1 else 64)
     assert found.contexts == pytest.approx(64, rel=0.01)
     assert (row.records, found.tokens, config.claim) == (100_000, 1000, None)

@@ -1,4 +1,4 @@
-"""Batches as points: what the figures count, say and omit; and curves thinned before drawing."""
+"""Losses against bounds in words, and curves thinned before they are drawn."""
 
 from __future__ import annotations
 
@@ -36,55 +36,6 @@ def panel(drawing: Drawing | None) -> Any:
     return figure.axes[0]
 
 
-def points(drawing: Drawing | None) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in panel(drawing).collections[0].get_offsets()]
-
-
-def test_every_batch_is_a_point(samples: Samples) -> None:
-    result = samples["median"]()
-    drawn = points(figures.rise_and_fall(result))
-    assert drawn == [(batch.rise, batch.fall) for batch in result.batches]
-    assert points(figures.losses_and_bounds(result)) == [(b.exact, b.leave_one_out_max) for b in result.batches]
-
-
-def test_many_batches_are_drawn_by_cell(large_run: AuditResult) -> None:
-    found = costs.directions(large_run)
-    assert found is not None
-    drawn = points(figures.rise_and_fall(large_run))
-    assert len(drawn) < 0.5 * len(large_run.batches)
-    assert min(found.across) - 0.1 <= min(x for x, _ in drawn) <= max(x for x, _ in drawn) <= max(found.across) + 0.1
-    assert "all batches in its cell" in costs.mark_meaning(found)
-
-
-def test_both_figures_have_axes_of_one_range_so_that_the_line_divides_them(samples: Samples) -> None:
-    for drawing in (figures.rise_and_fall(samples["median"]()), figures.losses_and_bounds(samples["median"]())):
-        axes = panel(drawing)
-        assert axes.get_xlim() == axes.get_ylim()
-
-
-def test_rises_falls_and_ties_are_counted(samples: Samples) -> None:
-    rows = [{"rise": 1.0, "fall": 2.0}, {"rise": 3.0, "fall": 2.5}, {"rise": 1.5, "fall": 1.5}]
-    unknown = {"rise": math.inf, "fall": 1.0}
-    said = costs.directions_described(having(samples["median"](), *rows, unknown, unknown))
-    assert said == (
-        "Of 3 batches, the rise is larger in 1 and the fall in 1, both are equal in 1. "
-        "Largest finite rise 3.000 nats, largest finite fall 2.500 nats. 2 batches without a finite figure "
-        "are left out."
-    )
-
-
-def test_a_batch_that_nothing_bounds_is_said_and_no_finite_one_is_called_the_largest(samples: Samples) -> None:
-    rows = [{"rise": 1.0, "fall": 1.9202}, {"rise": 1.0, "fall": 1.0}, {"rise": math.inf, "fall": 1.0}, {"rise": None}]
-    result = having(samples["median"](), *rows)
-    axes = panel(figures.rise_and_fall(result))
-    assert [text.get_text() for text in axes.texts] == ["n = 2", "batch 2 is not bounded"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rise = fall", "largest finite: 1.921"]
-    said = costs.directions_described(result)
-    assert said.endswith("Batch 2 without a finite figure is left out. 1 batch without both figures left out.")
-    alone = costs.directions_described(having(samples["median"](), rows[2]))
-    assert alone == ("No batch has a rise and a fall that are finite. Batch 0 without a finite figure is left out.")
-
-
 def test_a_loss_that_is_not_finite_is_beyond_its_bound(samples: Samples) -> None:
     for bound, loss in [(1.0, math.inf), (1.0, math.nan), (math.nan, 0.5), (math.nan, math.nan)]:
         fine, broken = {"exact": 4.0, "leave_one_out_max": 1.0}, {"exact": bound, "leave_one_out_max": loss}
@@ -92,20 +43,8 @@ def test_a_loss_that_is_not_finite_is_beyond_its_bound(samples: Samples) -> None
             said = costs.losses_described(having(samples["median"](), *rows))
             assert "1 batch has a loss beyond the bound" in said
             assert "No loss is beyond" not in said
-        drawn = panel(figures.losses_and_bounds(having(samples["median"](), fine, fine, broken)))
-        assert [text.get_text() for text in drawn.texts] == ["n = 2", "1 batch beyond the bound"]
         endless = {"exact": math.inf, "leave_one_out_max": 0.5}
         assert "No loss is beyond" in costs.losses_described(having(samples["median"](), fine, endless))
-
-
-def test_no_cell_of_the_grid_stands_on_the_wrong_side_of_the_line(samples: Samples) -> None:
-    rows = [{"exact": 1 + i / 500, "leave_one_out_max": (1 + i / 500) * (0.97 + i % 4 / 100)} for i in range(600)]
-    drawn = points(figures.losses_and_bounds(having(samples["median"](), *rows)))
-    assert len(drawn) < 300
-    assert all(loss <= bound + 1e-9 for bound, loss in drawn)
-    rows[300]["leave_one_out_max"] = rows[300]["exact"] + 1e-3
-    drawn = points(figures.losses_and_bounds(having(samples["median"](), *rows)))
-    assert sum(loss > bound + 1e-9 for bound, loss in drawn) == 1  # not lost among its neighbours
 
 
 def test_growth_never_lies_below_the_bound_of_any_length(samples: Samples) -> None:
@@ -132,17 +71,16 @@ def test_losses_beyond_their_bound_are_told(samples: Samples) -> None:
         assert said in costs.losses_described(having(samples["median"](), *rows))
 
 
-def test_a_batch_that_cost_nothing_has_no_loss_or_an_infinite_share(samples: Samples) -> None:
+def test_a_batch_that_cost_nothing_has_no_loss_within_its_bound(samples: Samples) -> None:
     nothing, none = ({"exact": 0.0, "leave_one_out_max": loss} for loss in (1.0, 0.0))
-    assert "batch 0: infinite" in costs.losses_described(having(samples["median"](), nothing, none))
-    assert "batch 0: 0%" in costs.losses_described(having(samples["median"](), none, none))
+    assert "1 batch has a loss beyond the bound" in costs.losses_described(having(samples["median"](), nothing, none))
+    assert "No loss is beyond" in costs.losses_described(having(samples["median"](), none, none))
 
 
-def test_without_figures_there_is_nothing_to_draw_or_say(samples: Samples) -> None:
+def test_without_losses_there_is_nothing_to_say(samples: Samples) -> None:
     for name in ["no batch", "approximate only", "unreadable"]:
         result = samples[name]()
-        assert figures.rise_and_fall(result) is figures.losses_and_bounds(result) is None
-        assert costs.directions_described(result) == costs.losses_described(result) == ""
+        assert costs.losses_described(result) == ""
 
 
 def test_a_long_curve_is_grouped_before_it_is_drawn(samples: Samples) -> None:
