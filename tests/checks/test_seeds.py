@@ -9,7 +9,7 @@ import pytest
 
 from dpaudit.auditing import audit_run
 from dpaudit.checks.draws import Draw
-from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest
+from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest, seed_of_noise
 from dpaudit.results import Finding
 from dpaudit.runs import Sampling
 
@@ -162,3 +162,14 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
         assert asked is not None
         assert (other.epsilon, other.rdp) == (asked.batch_epsilon, asked.batch_rdp)
     assert make_run(aggregator="mean", sizes=(4, 5)).audit().guarantees.approximate.others == ()
+
+
+@pytest.mark.parametrize("apart", [-0.9e-7, 0.0, 0.9e-7])
+def test_noise_is_told_however_single_precision_rounds_it(apart):
+    seed = ("numpy.random.seed", 987654321)
+    stream = np.sort(STREAMS["numpy.random.seed"](seed[1], MOST_DRAWS))
+    ends = np.concatenate([stream[:4], stream[-4:]])
+    found = seed_of_noise(ends + apart, [seed])
+    assert (found.status, found.code, found.values["told"]) == ("fail", "noise-told", 8)
+    assert seed_of_noise(ends + 3e-7, [seed]) is None
+    assert seed_of_noise(np.zeros(0), [seed]) is None
