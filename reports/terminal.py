@@ -39,8 +39,8 @@ _MOST_CHECKS, _MOST_OF_CAVEATS = 3, 155
 def summary(result: AuditResult) -> Document:
     """Return verdict and epsilons, what failed, the texts, the checks and what they left open.
 
-    A passing run takes thirteen lines of 80 columns, with the command's own; the report has the rest. Of a run without a
-    claim that can be read there is the verdict alone.
+    A passing run takes thirteen lines of 80 columns, with the command's own; the report has the
+    rest. Of a run without a claim that can be read there is the verdict alone.
     """
     blocks = [] if result.verdict == "error" and result.claim is None else list(_summed_up(result))
     stop = "." if result.claim is not None else ""
