@@ -464,11 +464,11 @@ class SamplingSettings(Fields):
     @model_validator(mode="after")
     def _seeds_belong_to_their_generators(self) -> Self:
         if (self.generator in ("test-seed", "mt19937")) != (self.seed is not None):
-            raise ValueError("seed is for the generators test-seed and mt19937, which need one")
+            raise clash("seed", self.seed, "a whole number with the generators test-seed and mt19937, else null")
         if self.seed_hashes and not self.committed:
-            raise ValueError("seed_hashes is for the generator committed-seed")
+            raise clash("seed_hashes", list(self.seed_hashes), "left out without the generator committed-seed")
         if len(set(self.seed_hashes)) < len(self.seed_hashes):
-            raise ValueError("seed_hashes names a part twice")
+            raise clash("seed_hashes", list(self.seed_hashes), "another hash for each part")
         return self
 
 
