@@ -227,11 +227,15 @@ def private_vocabulary(given: dict[str, Any], texts: list[str], everything: list
 
 
 def test_settings_that_moved_are_named_without_their_texts(made):
-    found = made(Generator(MEDIAN, private_vocabulary, private_settings))
-    assert {"settings", "supports"} <= kinds(found)
-    names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
-    assert names == {"prompt.public_examples"}
-    assert not any(text in str(found) for text in TEXTS)
+    def without_sequences(records: list[str]) -> dict[str, Any]:
+        return {name: part for name, part in private_settings(records).items() if name != "decoding"}
+
+    for stated, first in ((private_settings, "decoding.sequences"), (without_sequences, "prompt.public_examples")):
+        found = made(Generator(MEDIAN, private_vocabulary, stated))
+        assert {"settings", "supports"} <= kinds(found)
+        names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
+        assert names == {first}
+        assert not any(text in str(found) for text in TEXTS)
     numbers = made(Generator(MEDIAN, settings=lambda records: {"decoding": Decoding(max_tokens=len(records) // 3)}))
     (settings,) = (each.first for each in numbers.differences if each.kind == "settings")
     assert settings.values == {"name": "decoding.max_tokens", "before": 8, "after": 7}
