@@ -1,4 +1,4 @@
-"""How contexts used budgets of their own: figures, words for a drawing, and its points. Private, all of it."""
+"""The use of contexts' own budgets: figures, words for a drawing, and its points. Private."""
 
 from __future__ import annotations
 

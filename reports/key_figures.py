@@ -37,7 +37,7 @@ class KeyFigure(NamedTuple):
 
     @property
     def with_unit(self) -> str:
-        """What is shown, with its unit where it has digits."""
+        """The text to show, with its unit if it has digits."""
         return in_nats(self.shown) if self.unit == "nats" else self.shown
 
 
@@ -47,7 +47,7 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty where there are none.
+    """Return what a run's figures of one kind are made of, in order; empty without any.
 
     Readers outside get none that depend on the private data.
     """

@@ -29,23 +29,17 @@ from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
-from dpaudit.results.rounding import bound, delta_bound, exponential, lower_bound, stated
+from dpaudit.results.rounding import delta_bound, exponential, lower_bound
 from dpaudit.results.shell import context_for, options_making
 
 #: Failed checks, and as many warnings, that a summary describes; characters of its caveats: two lines.
 _MOST_CHECKS, _MOST_OF_CAVEATS = 3, 155
-#: Whom the epsilon of a level is for.
-_READERS = {
-    levels.RELEASE: "for readers of the texts",
-    levels.BATCH: "if the batch is known",
-    levels.BOTH: "for everybody",
-}
 
 
 def summary(result: AuditResult) -> Document:
     """Return verdict and epsilons, what failed, the texts, the checks and what they left open.
 
-    A passing run takes twelve lines of 80 columns, with the command's own; the report has the rest. Of a run without a
+    A passing run takes thirteen lines of 80 columns, with the command's own; the report has the rest. Of a run without a
     claim that can be read there is the verdict alone.
     """
     blocks = [] if result.verdict == "error" and result.claim is None else list(_summed_up(result))
@@ -79,23 +73,15 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
 
 
 def _epsilons(result: AuditResult) -> Iterator[Block]:
-    """Yield each level's epsilon with what it promises.
-
-    Where no level is known to hold, yield the guarantee in its place.
-    """
-    held = levels.holding(result)
-    if result.claim is not None and result.claim.rho is not None:
-        yield Paragraph(epsilons(result))
-        yield KeyFigures([KeyFigure(each.name, each.figure, each.promised) for each in held])
-    elif held:
-        named = dict(_figures(result))
-        yield KeyFigures(
-            [KeyFigure(each.name, named[each.name], f"{_READERS[each.name]}. {each.promise}".rstrip()) for each in held]
-        )
-    elif result.claim is not None:
+    """Yield each level's promise and the recomputed figures; else the guarantee."""
+    claim, held = result.claim, levels.holding(result)
+    if claim is not None and held:
+        yield KeyFigures([KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held])
+        yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
+        return
+    if claim is not None:
         yield Paragraph(f"{epsilons(result)}.")
-    if not held:
-        yield Paragraph(one_line(result.guarantee))
+    yield Paragraph(one_line(result.guarantee))
 
 
 def _failed(result: AuditResult) -> Iterator[Block]:
@@ -126,37 +112,13 @@ def _checks(result: AuditResult) -> Iterator[Block]:
 
 
 def epsilons(result: AuditResult) -> str:
-    """Return what is claimed and recomputed at both levels, in a line, or "" without a claim."""
+    """Return what is claimed, and what was recomputed where it can be relied on; "" without a claim."""
     if result.claim is None:
         return ""
-    if result.claim.rho is not None:
-        recomputed = levels.recomputed_words(result.claim, result.guarantees)
-        return f"Claimed: {levels.claimed_words(result.claim)}. Recomputed: {recomputed}"
-    figures = _figures(result)
-    return ". ".join(f"{name}: {figure}" for name, figure in figures) if len(figures) > 1 else figures[0][1]
-
-
-def _figures(result: AuditResult) -> list[tuple[str, str]]:
-    """Return each level's claimed epsilon, the recomputed one where it can be relied on, and delta.
-
-    One figure stands for both levels where they are equal.
-    """
-    claim, found = result.claim, levels.found_of(result)
-    assert claim is not None
-    digits, shown = levels.digits_for(claim, found), None if findings.caution(result) else found
-    delta = [f"δ = {delta_bound(claim.delta, claim.delta)}"] if claim.delta else []
-    release = [f"{levels.promised(claim)} claimed"]
-    if shown is not None:
-        release.append(f"{bound(shown.epsilon, digits)} recomputed")
-    if not levels.are_apart(claim, found):
-        return [(levels.BOTH, ", ".join([*release, *delta]))]
-    batch = [] if claim.batch_epsilon is None else [f"ε ≤ {stated(claim.batch_epsilon)} claimed"]
-    if shown is not None:
-        batch.append(f"{'' if batch else 'ε ≤ '}{bound(shown.batch_epsilon, digits)} recomputed")
-    return [
-        (levels.RELEASE, ", ".join([*release, *delta])),
-        (levels.BATCH, ", ".join([*batch, *delta]) if batch else "none stated"),
-    ]
+    said = f"Claimed: {levels.claim_words(result.claim)}"
+    if findings.caution(result):
+        return said
+    return f"{said}. Recomputed: {levels.recomputed_words(result.claim, result.guarantees)}"
 
 
 def _outcome(check: CheckResult, *compared: tuple[str, str]) -> Outcome:

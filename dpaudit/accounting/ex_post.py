@@ -82,7 +82,9 @@ def exact_cost(
 
 
 def rounding_allowances(lower: Floats, upper: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
-    """How far float64 may put each step's cost below its true value, in nats: [k], from bounds [M].
+    """Return how far float64 may put each step's cost below its true value, in nats: [k].
+
+    The bounds are [M].
 
     Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S
     exponentials by another S * 2^-53 at most. A sampler adds up S weights, cumulates them and
@@ -291,13 +293,16 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
 
 
 def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doubles, Doubles]:
-    """`exact_cost` of k steps, whose columns lie one behind another: rise and fall, both [k]."""
+    """Return `exact_cost` of k steps, whose columns lie one behind another: rise and fall, [k]."""
     _, rise, fall = _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums)
     return rise, fall
 
 
 def _in_shape(box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns) -> tuple[Any, Any, Any]:
-    """Theorem 1, rise and fall of steps [...], floats for one; the columns of all of them are put into a row."""
+    """Return Theorem 1, rise and fall of steps [...], floats for one.
+
+    The columns of all of them are put into a row.
+    """
     index = np.asarray(token)
     *leading, size = np.broadcast_shapes(*(np.shape(values) for values in box))
     shape = np.broadcast_shapes(index.shape, tuple(leading))
@@ -312,7 +317,7 @@ def _in_shape(box: Box, token: ArrayLike, temperature: float, fixed: FixedColumn
 def _costs(
     box: Box, tokens: NDArray[np.intp], spans: Spans, temperature: float, log_sums: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Theorem 1, rise and fall of k steps in nats, [k]; inf where a bound or a sum is not finite.
+    """Return Theorem 1, rise and fall of k steps in nats, [k]; inf if a bound or sum is not finite.
 
     Args:
         box: [columns], each step's behind another's.
@@ -367,10 +372,11 @@ def _scaled(box: Box, temperature: float) -> Doubles:
 
 
 def _log_sums_of_others(values: Doubles, tokens: NDArray[np.intp], spans: Spans) -> Doubles:
-    """log of the sum of exp of values [3, columns] without the tokens' own entries, [3, k]; -inf without others.
+    """Return the logs of the sums of exp of values without the tokens' own entries, [3, k].
 
-    The token's entry is left out before the largest is taken: beside an entry that is higher by 745 all others would
-    vanish, and with them the bound when that entry is replaced. `values` are overwritten.
+    Values are [3, columns], and are overwritten. It is -inf without others. The token's entry is
+    left out before the largest is taken: beside an entry that is higher by 745 all others would
+    vanish, and with them the bound when that entry is replaced.
     """
     values[:, tokens] = -np.inf
     largest = spans.largest(values)

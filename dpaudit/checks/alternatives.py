@@ -74,7 +74,7 @@ class Family(ABC):
 
     @abstractmethod
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """Each one's likelihood ratio against the declared distribution."""
+        """Return each alternative's likelihood ratio against the declared distribution."""
 
 
 class Temperatures(Family):

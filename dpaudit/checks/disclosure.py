@@ -127,7 +127,7 @@ def _prompt(prompt: PromptSettings) -> PromptSettings:
 
 @dataclass(frozen=True)
 class _Told:
-    """What settings tell.
+    """The public content of settings.
 
     Attributes:
         said: all that a public report says of them, with its fields.

@@ -1,7 +1,7 @@
-"""What keeps a run from passing its own audit at evidence level 2, told before it begins.
+"""Obstacles that keep a run from passing its own audit at evidence level 2, before it begins.
 
-The checks that settings decide are made on the planned run. A check that needs more says nothing here, so that a run
-without an obstacle may still fail.
+The checks that settings decide are made on the planned run. A check that needs more says nothing
+here, so that a run without an obstacle may still fail.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class StepCheck(Check[StepFunction]):
             raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
 
     def clears(self, view: StepsView) -> bool:
-        """Whether no step is objected to, by a look at all of them together."""
+        """Return whether no step is objected to, by a look at all of them together."""
         if not self.together or self.plug_in is not None:
             return False
         return self.shown(view) and self.function(view) is None

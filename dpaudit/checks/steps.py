@@ -108,7 +108,7 @@ class StepsView:
 
     @cached_property
     def spans(self) -> Spans:
-        """Which columns each step has."""
+        """The columns of each step."""
         if self.support is None:
             return Spans([self.manifest.most_support] * len(self))
         return Spans(len(step.support) for step in self.steps if step.support is not None)
@@ -264,7 +264,10 @@ class StepsView:
 
     @cached_property
     def regular(self) -> bool:
-        """Whether nothing is wrong with the values of any step. Others are to be looked at one by one."""
+        """Whether nothing is wrong with the values of any step.
+
+        Other steps are looked at one by one.
+        """
         return self.placed and self.range_problem is None and self.drawn is not None
 
     @cached_property

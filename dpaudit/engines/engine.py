@@ -1,4 +1,4 @@
-"""What an engine is, and what all engines share: workers get tasks, and results come back in order."""
+"""The interface of engines, and their common part: workers get tasks, results come in order."""
 
 from __future__ import annotations
 

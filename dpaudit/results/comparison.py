@@ -41,7 +41,7 @@ class SameLength(ForNeighbours):
 
 
 class RunScore(Result):
-    """How good one run's texts are, by one measure. Computed from private records.
+    """The quality of one run's texts, by one measure. Computed from private records.
 
     Attributes:
         score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.

@@ -69,7 +69,7 @@ class DecodingSettings(Section):
 
     @property
     def rules(self) -> dict[str, object]:
-        """What no text may hold, by the name of the rule."""
+        """The rules about what no text may hold, by name."""
         return {name: getattr(self, name, None) for name in DecodingRules.model_fields}
 
 

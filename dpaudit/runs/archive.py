@@ -325,7 +325,7 @@ def _chunk_entry(name: str, spec: ArraySpec, index: int) -> str:
 
 
 def _lie_apart(listed: list[zipfile.ZipInfo]) -> bool:
-    """Whether no entry's bytes are another's."""
+    """Return whether no entry's bytes are another's."""
     in_order = sorted(listed, key=lambda entry: entry.header_offset)
     ends = (each.header_offset + _HEADER_BYTES + len(each.filename) + each.file_size for each in in_order)
     return all(end <= entry.header_offset for end, entry in zip(ends, in_order[1:], strict=False))

@@ -304,7 +304,7 @@ def test_a_bound_is_not_rounded_past_the_claim_it_stands_beside(make_run):
     mean.rehash()
     run = look_into_run(mean.path)
     assert run.figures["audit"].verdict == "pass"
-    shown = re.search(r"claimed, ([\d.]+) recomputed", printed(run, 200))
+    shown = re.search(r"Recomputed: ε ≤ ([\d.]+)", printed(run, 200))
     assert float(shown[1]) <= run.figures["audit"].claim.epsilon
 
 
