@@ -114,11 +114,12 @@ def test_a_locale_that_is_not_utf_8_is_none_to_refuse():
     assert b"\\u" in done.stdout and done.stdout.isascii()
 
 
-def test_closed_streams_change_no_exit_code(tmp_path):
+def test_closed_streams_change_no_exit_code(make_run, tmp_path):
     """`2>&-` and the like; a number that is free goes to no file that is opened later."""
+    run = [path := make_run().path, "--tokenizer", path]
     for arguments, closed, code in (
-        (["verify", EXAMPLE, "--epsilon", "0.01"], "2>&-", 1),
-        (["report", EXAMPLE, "--out", tmp_path / "report"], "2>&- <&- >&-", 141),
+        (["verify", *run, "--epsilon", "0.01"], "2>&-", 1),
+        (["report", *run, "--out", tmp_path / "report"], "2>&- <&- >&-", 141),
         (["no"], "2>&-", 2),
     ):
         command = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-m", "dpaudit", *map(str, arguments)]
@@ -391,9 +392,9 @@ def test_the_report_of_a_pass_takes_thirteen_lines(make_run, dpaudit, tmp_path):
         assert out.startswith("Pass") and "Recomputed: " in out
 
 
-def test_closed_output_is_no_success():
-    path = Path(__file__).parents[1] / "examples/runs/bbc-median"
-    for options, code in ((["verify", "--json", path], 141), (["checks"], 141), (["verify", path], 0)):
+def test_closed_output_is_no_success(make_run):
+    run = [path := make_run().path, "--tokenizer", path]
+    for options, code in ((["verify", "--json", *run], 141), (["checks"], 141), (["verify", *run], 0)):
         command = [sys.executable, "-m", "dpaudit", *map(str, options)]
         found = subprocess.run(["bash", "-c", '"$@" >&-', "bash", *command], stderr=subprocess.DEVNULL, check=False)
         assert found.returncode == code, options

@@ -382,11 +382,15 @@ class BatchView:
                 yield from self._looked_at(steps, position)
                 raise
             size = _size(step) + _BYTES_BEFORE * len(self.record.before(position))
-            if steps and (not together or held + size > BLOCK_BYTES):
+            if steps and held + size > BLOCK_BYTES:
                 yield from self._looked_at(steps, position)
                 steps, held = [], 0
             steps.append(step)
             held += size
+            # The next one may be as large, and large ones are never held together.
+            if not together or held + size > BLOCK_BYTES:
+                yield from self._looked_at(steps, position + 1)
+                steps, held = [], 0
         yield from self._looked_at(steps, len(self.tokens))
 
     def _looked_at(self, steps: Sequence[Step], stop: int) -> Iterator[StepsView]:

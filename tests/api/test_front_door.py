@@ -138,7 +138,7 @@ def test_a_hostile_name_is_escaped(make_run, tmp_path):
     assert "\x1b" not in repr(dpaudit.audit(run)) + shown.data
 
 
-def test_save_writes_the_reports(found, tmp_path):
+def test_save_writes_the_reports(found, tmp_path, empty_figures):
     files = found.save(tmp_path / "report")
     assert {name: file.name for name, file in files.items()} == {
         "html": "report.html",

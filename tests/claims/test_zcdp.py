@@ -184,6 +184,7 @@ def test_rhos_are_compared_and_add_up(make_run: Callable[..., Any], dpaudit: Cal
     assert compose_runs({run.path: results[str(run.path)] for run in (second, third)}, [], 1e-4).zcdp is None
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_release_states_its_rho(make_run: Callable[..., Any], dpaudit: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     run = make_run(**BUDGETS)

@@ -507,7 +507,7 @@ def test_no_private_text_is_in_an_error(
 def users_file(tmp_path: Path) -> Path:
     """Twelve records of five users, one of whom has three."""
     path = tmp_path / "users.csv"
-    owners = ["ana", "ana", "ana", "bob", "bob", "cid", "cid", "dee", "dee", "eve", "eve", "fay"]
+    owners = ["zoe", "zoe", "zoe", "bob", "bob", "cid", "cid", "dee", "dee", "eve", "eve", "fay"]
     rows = [f"north,text {number},{owner}" for number, owner in enumerate(owners)]
     path.write_text("\n".join(["label,text,who", *rows]) + "\n")
     return path
@@ -526,10 +526,10 @@ def test_a_claim_per_user_covers_all_records_of_one(tmp_path: Path, make_config:
         assert {check.id for check in result.checks if check.status == "fail"} == {"mechanism.randomness"}
         assert manifest.data.user == "who"
         everything = b"".join(path.read_bytes() for path in Path(run).rglob("*") if path.is_file())
-        assert b"ana" not in everything
+        assert b"zoe" not in everything
     with pytest.raises(InputError, match=r"privacy.records_per_user: .* 2, .* has 3 records") as caught:
         generate(make_config(data=data, privacy={"unit": "user", "records_per_user": 2}), tmp_path / "run")
-    assert "ana" not in str(caught.value)
+    assert "zoe" not in str(caught.value)
 
 
 def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature: float) -> None:

@@ -621,6 +621,7 @@ def finish_again(generator, location):
         writer.finish(None if writer.manifest.claim else generator.claim())
 
 
+@pytest.mark.usefixtures("empty_figures")
 class TestCommands:
     @pytest.fixture
     def dpaudit(self, capfd, monkeypatch, tmp_path):

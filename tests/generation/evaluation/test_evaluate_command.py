@@ -22,6 +22,8 @@ from dpaudit.results.quality import MOST, MauveSettings, Quality
 from dpaudit.runs import RunReader
 from dpaudit.runs.public import new_folder, write_public
 
+pytestmark = pytest.mark.usefixtures("empty_figures")
+
 Command = Callable[..., tuple[int, str, str]]
 
 
