@@ -91,8 +91,10 @@ class Temperatures(Family):
         """Return the ratios: a level's is linear in its score, so moments follow from the scores'."""
         levels, below, factors = steps.levels, steps.below, self.settings[:, None]
         total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
-        for rows in blocks(len(factors), 8 * len(below)):
-            weights = below * (1 / factors[rows])
+        parts = list(blocks(len(factors), 8 * len(below)))
+        spare = np.empty((len(factors[parts[0]]), len(below)))
+        for rows in parts:
+            weights = np.multiply(below, 1 / factors[rows], out=spare[: len(factors[rows])])
             np.exp(weights, out=weights)
             weights *= steps.counts
             total[rows] = levels.sums(weights)
