@@ -545,7 +545,7 @@ plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable
 plain("cells_of_another_size", manifest(batching__examples_per_context=3), "partition.disjoint", **CELLS)
 
 
-plain("batching_from_private_counts", manifest(origins__batching="private"), "partition.public-parameters")
+plain("batching_from_private_counts", manifest(chosen_from__batching="private"), "partition.public-parameters")
 plain("other_data_digest", manifest(data__digest="5e" * 32), "partition.disjoint")
 plain("other_number_of_records", manifest(data__records=999), "partition.disjoint")
 plain("other_number_of_slots", manifest(batching__slots=1000), *BOTH, **SLOTS)
@@ -1135,7 +1135,7 @@ plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", c
       "claim.epsilon", "mechanism.unit",
       rule="hashed-slots", sizes=(4, 4))  # fmt: skip
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
-plain("settings_from_private_records", manifest(origins__settings="private"), "claim.tuning")
+plain("settings_from_private_records", manifest(chosen_from__settings="private"), "claim.tuning")
 
 
 @fault("disclosure.sensitive")

@@ -291,7 +291,7 @@ def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_p
 def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_path: Path) -> None:
     code, said = dpaudit("inspect", made / "central")
     assert code == 0, said
-    assert "central mean, clip 4, temperature 1, central 4" in " ".join(said.split())
+    assert "aggregator.central 4" in " ".join(said.split())
     code, said = dpaudit("compare", made / "central", made / "median", "--out", tmp_path / "comparison.html")
     assert code == 0, said
     assert "central" in (tmp_path / "comparison.html").read_text()
