@@ -71,7 +71,10 @@ GROUPS = {
             "generation/*",
             "README.md",
         ),
-        uses=("generation/experiments/cluster_page.py", "tests/generation/experiments/test_cluster_page.py"),
+        uses=(
+            "generation/experiments/cluster_page.py",
+            "tests/generation/experiments/test_cluster_page.py",
+        ),
     ),
     "packaging": Group(
         ("tests/packaging",),
@@ -102,7 +105,15 @@ GROUPS = {
     ),
     "invink": Group(
         (),
-        (*DOCUMENTS, *AUDITOR, "benchmarks/*", "dpaudit/engines/*", "dpaudit/releasing/*", "reports/*", "README.md"),
+        (
+            *DOCUMENTS,
+            *AUDITOR,
+            "benchmarks/*",
+            "dpaudit/engines/*",
+            "dpaudit/releasing/*",
+            "reports/*",
+            "README.md",
+        ),
         uses=("tests/recording/*", "tests/runs/test_round_trip.py"),
     ),
 }
@@ -121,7 +132,9 @@ class Change:
 def _git(root: Path, *arguments: str) -> list[str]:
     """Return the fields that git prints, each with a null byte after it."""
     command = ["git", "-c", "core.quotePath=false", *arguments]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
+    return subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.split("\0")[:-1]
 
 
 def _base_is_known(root: Path) -> bool:
@@ -142,7 +155,9 @@ def changes(root: Path) -> list[Change] | None:
         untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
     except (OSError, ValueError, subprocess.CalledProcessError):
         return None
-    tracked = [Change(path, status != "M") for status, path in zip(listed[::2], listed[1::2], strict=True)]
+    tracked = [
+        Change(path, status != "M") for status, path in zip(listed[::2], listed[1::2], strict=True)
+    ]
     return tracked + [Change(path, new=True) for path in untracked]
 
 
@@ -152,7 +167,9 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 def concerns(group: Group, change: Change) -> bool:
     """Return whether a group has to run because of one path."""
-    if _matches(change.path, group.own) or (group.new_files and change.new and _matches(change.path, PACKAGES)):
+    if _matches(change.path, group.own) or (
+        group.new_files and change.new and _matches(change.path, PACKAGES)
+    ):
         return True
     return not _matches(change.path, (*OTHER_TESTS, *group.unrelated))
 
@@ -161,7 +178,9 @@ def needed(found: Sequence[Change] | None) -> set[str]:
     """Return the names of the groups that have to run."""
     if not found or os.environ.get("CI_ALL"):
         return set(GROUPS)
-    return {name for name, group in GROUPS.items() if any(concerns(group, change) for change in found)}
+    return {
+        name for name, group in GROUPS.items() if any(concerns(group, change) for change in found)
+    }
 
 
 def main(asked: str) -> None:
@@ -170,7 +189,9 @@ def main(asked: str) -> None:
     if asked == "groups":
         print(*sorted(run))
     else:
-        left_out = [test for name, group in GROUPS.items() if name not in run for test in group.tests]
+        left_out = [
+            test for name, group in GROUPS.items() if name not in run for test in group.tests
+        ]
         print(*(f"--ignore={test}" for test in left_out))
 
 

@@ -45,7 +45,9 @@ def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
 
 
 def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
-    mechanism = Mechanism(contribution=TopClippedLogits(clip=CLIP), aggregator=Median(), temperature=1.0)
+    mechanism = Mechanism(
+        contribution=TopClippedLogits(clip=CLIP), aggregator=Median(), temperature=1.0
+    )
     settle = _settle(logits.device)
 
     def ours() -> None:
@@ -69,8 +71,17 @@ def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
         ("clamp and sort over ours", "sort", "ours", Wanted("at least", 10)),
         ("ours over one pass of amax", "ours", "amax", Wanted("at most", 12)),
     ):
-        figures: dict[str, float | str] = {**milliseconds, "lowest to highest": timings.spread(over, under)}
-        yield Row("aggregation", f"{what}: {case}", timings.ratio(over, under), wanted=wanted, figures=figures)
+        figures: dict[str, float | str] = {
+            **milliseconds,
+            "lowest to highest": timings.spread(over, under),
+        }
+        yield Row(
+            "aggregation",
+            f"{what}: {case}",
+            timings.ratio(over, under),
+            wanted=wanted,
+            figures=figures,
+        )
 
 
 def _settle(device: torch.device) -> Callable[[], None]:

@@ -31,7 +31,11 @@ def rows(small: bool) -> Iterator[Row]:
 
     Then measure peak memory.
     """
-    shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
+    shape = (
+        Shape(2, 2, 8, 512)
+        if small
+        else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
+    )
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         write_run(run, shape)
@@ -67,7 +71,9 @@ def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
             "read, ms a step": timings.median("read") / number * 1e3,
             "lowest to highest": timings.spread(name, "read"),
         }
-        yield Row("audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures)
+        yield Row(
+            "audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures
+        )
 
 
 def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterator[Row]:
@@ -84,7 +90,9 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
     runs = {name: folder / name for name in shapes} | {"medians": medians}
     for name in ("anchored", "whole vocabulary"):
         write_run(runs[name], shapes[name])
-    timings = interleaved({name: partial(_require_pass, run, LocalEngine(1)) for name, run in runs.items()}, rounds)
+    timings = interleaved(
+        {name: partial(_require_pass, run, LocalEngine(1)) for name, run in runs.items()}, rounds
+    )
     steps = {name: each.batches * each.steps for name, each in shapes.items()}
     rates = {name: f"{steps[name] / timings.median(name):.3g}" for name in runs}
     case = f"{shape.contexts} contexts, {ANCHORED.support.size} of {shape.vocabulary:,} tokens"
@@ -92,7 +100,9 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
         ("the same of the whole vocabulary", "whole vocabulary", Wanted("at least", 20)),
         ("medians of the whole vocabulary without contexts", "medians", None),
     ):
-        ratios = [ratio * steps["anchored"] / steps[other] for ratio in timings.ratios(other, "anchored")]
+        ratios = [
+            ratio * steps["anchored"] / steps[other] for ratio in timings.ratios(other, "anchored")
+        ]
         figures = {f"{name}, steps/s": rates[name] for name in ("anchored", other)}
         figures |= {"lowest to highest": f"{min(ratios):.3g} to {max(ratios):.3g}"}
         said = f"steps a second of a whole audit, one core, anchored with all contexts, over {what}: {case}"

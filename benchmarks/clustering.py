@@ -23,7 +23,9 @@ from dpaudit.generation.clustering.interfaces import Vectors
 #: Rows that are read at a time.
 _PIECE = 16_384
 #: How `peak_memory` is run in a process of its own.
-_PEAK = "import sys; from benchmarks.clustering import peak_memory; print(peak_memory(*sys.argv[1:]))"
+_PEAK = (
+    "import sys; from benchmarks.clustering import peak_memory; print(peak_memory(*sys.argv[1:]))"
+)
 _VECTORS, _CENTERS = "vectors.npy", "centers.npy"
 
 
@@ -52,10 +54,14 @@ def _write(folder: Path, shape: _Shape) -> None:
     random = np.random.default_rng(0)
     scale = np.float32(shape.dimensions**-0.5)
     for name, count in ((_VECTORS, shape.rows), (_CENTERS, shape.centers)):
-        written = open_memmap(folder / name, mode="w+", dtype=np.float32, shape=(count, shape.dimensions))
+        written = open_memmap(
+            folder / name, mode="w+", dtype=np.float32, shape=(count, shape.dimensions)
+        )
         for start in range(0, count, _PIECE):
             size = min(_PIECE, count - start)
-            written[start : start + size] = random.standard_normal((size, shape.dimensions), dtype=np.float32) * scale
+            written[start : start + size] = (
+                random.standard_normal((size, shape.dimensions), dtype=np.float32) * scale
+            )
 
 
 def _pieces(folder: Path, count: int) -> Iterator[Vectors]:
@@ -84,7 +90,13 @@ def _throughput(folder: Path, shape: _Shape, case: str, rounds: int) -> Row:
     }
     figures["lowest to highest"] = timings.spread("floor", "ours")
     what = f"nearest centres, streamed, over a plain matrix product: {case}"
-    return Row("clustering", what, timings.ratio("floor", "ours"), wanted=Wanted("at least", 0.7), figures=figures)
+    return Row(
+        "clustering",
+        what,
+        timings.ratio("floor", "ours"),
+        wanted=Wanted("at least", 0.7),
+        figures=figures,
+    )
 
 
 def _memory(folder: Path, shape: _Shape, case: str) -> Row:
@@ -95,7 +107,9 @@ def _memory(folder: Path, shape: _Shape, case: str) -> Row:
         done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
         peaks[count] = int(done.stdout)
     few, many = peaks.values()
-    figures: dict[str, float | str] = {f"{count:,} rows, MiB": peak / 2**20 for count, peak in peaks.items()}
+    figures: dict[str, float | str] = {
+        f"{count:,} rows, MiB": peak / 2**20 for count, peak in peaks.items()
+    }
     figures["the vectors themselves, MiB"] = shape.rows * shape.dimensions * 4 / 2**20
     what = f"peak memory, all rows over a tenth of them: {case}"
     return Row("clustering", what, many / few, wanted=Wanted("at most", 1.1), figures=figures)

@@ -40,13 +40,17 @@ def _row(setting: Setting, rounds: int) -> Row:
     delta, laplace = RECORDS**-1.1, [setting.rebalancing]
 
     def renyi() -> object:
-        return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace)
+        return exponential_mechanism_epsilon(
+            setting.eta, setting.tokens, delta, method="rdp", laplace=laplace
+        )
 
     def optimal() -> object:
         return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
 
     timings = interleaved({"renyi": renyi, "optimal": optimal}, rounds)
-    known = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace).epsilon
+    known = exponential_mechanism_epsilon(
+        setting.eta, setting.tokens, delta, method="rdp", laplace=laplace
+    ).epsilon
     found = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
     note = f", rebalancing {setting.rebalancing:g}" if setting.rebalancing else ""
     return Row(

@@ -35,7 +35,9 @@ def rows(small: bool) -> Iterator[Row]:
     for contexts, batches in ((4, 2),) if small else CASES:
         with TemporaryDirectory() as folder:
             tokens = 4 if small else TOKENS
-            work, model = workload(Path(folder), small=small, contexts=contexts, batches=batches, tokens=tokens)
+            work, model = workload(
+                Path(folder), small=small, contexts=contexts, batches=batches, tokens=tokens
+            )
             with Rivals(work) as rivals:
                 yield from _rows(work, model, rivals, rounds=1 if small else 3)
 
@@ -50,7 +52,13 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
     reason = rivals.lacks_invink()
     timings = interleaved(cases if reason else {**cases, INVINK: rivals.invink}, rounds, warm=False)
     case = f"{work.batches} texts of {work.contexts} contexts and {work.tokens} tokens, {model.device.type}"
-    yield _row(f"ours over a bare loop: {case}", timings, "bare", Wanted("at least", 0.9), {"rows": together})
+    yield _row(
+        f"ours over a bare loop: {case}",
+        timings,
+        "bare",
+        Wanted("at least", 0.9),
+        {"rows": together},
+    )
     anchored = f"ours, anchored, top {TOP}, over a bare loop: {case}"
     yield _row(anchored, timings, "bare", Wanted("at least", 1.2), {"rows": together}, "anchored")
     against = f"ours over {INVINK}: {case}"
@@ -60,11 +68,24 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
         yield _row(against, timings, INVINK, Wanted("at least", 1.1), {})
 
 
-def _row(what: str, timings: Timings, other: str, wanted: Wanted, more: dict[str, int], ours: str = "ours") -> Row:
+def _row(
+    what: str,
+    timings: Timings,
+    other: str,
+    wanted: Wanted,
+    more: dict[str, int],
+    ours: str = "ours",
+) -> Row:
     """Return a row: a ratio of rates is the inverse ratio of the seconds that a token takes."""
     figures = {f"{name}, tokens/s": 1 / timings.median(name) for name in (ours, other)}
     spread = {"lowest to highest": timings.spread(other, ours)}
-    return Row("generation", what, timings.ratio(other, ours), wanted=wanted, figures={**figures, **spread, **more})
+    return Row(
+        "generation",
+        what,
+        timings.ratio(other, ours),
+        wanted=wanted,
+        figures={**figures, **spread, **more},
+    )
 
 
 def _rows_together(work: Workload, model: LanguageModel) -> int:
@@ -79,7 +100,10 @@ def _rows_together(work: Workload, model: LanguageModel) -> int:
 
 def _generate(config: Config, model: LanguageModel) -> float:
     """Return seconds a token of a whole run, from the records to the last digest."""
-    with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.object(algorithm, "load_model", lambda _: model),
+    ):
         run = Path(folder) / "run"
         start = time.perf_counter()
         algorithm.generate(config, run)

@@ -49,11 +49,18 @@ class Arm:
     @classmethod
     def of(cls, batches: tuple[BatchResult, ...]) -> Arm:
         """Read an audit; batches without contexts or tokens are left out."""
-        kept = [batch for batch in batches if batch.contexts and batch.steps and batch.exact is not None]
+        kept = [
+            batch for batch in batches if batch.contexts and batch.steps and batch.exact is not None
+        ]
         tokens = np.array([batch.steps for batch in kept], dtype=np.float64)
         sums = np.array([batch.exact for batch in kept], dtype=np.float64)
         contexts = np.array([batch.contexts for batch in kept], dtype=np.float64)
-        return cls(sums / tokens, contexts, np.array([batch.label for batch in kept], dtype=np.str_), tokens)
+        return cls(
+            sums / tokens,
+            contexts,
+            np.array([batch.label for batch in kept], dtype=np.str_),
+            tokens,
+        )
 
     def resampled(self, random: np.random.Generator) -> Arm:
         """Draw as many batches of each label, with replacement."""
@@ -106,10 +113,14 @@ def estimates(clustered: Arm, by_label: Arm, seed: int = 0) -> dict[str, Estimat
 def arms(config: Config, batches_per_label: int, seed: int | None) -> dict[str, Config]:
     """Return a clustered run, and one by label alone with as many batches."""
     if config.clustering is None or config.clustering.keep is None:
-        raise click.UsageError("The config needs a clustering that keeps so many centres of each label.")
+        raise click.UsageError(
+            "The config needs a clustering that keeps so many centres of each label."
+        )
     generated = config.clustering.keep * config.batching.generate_per_cluster
     hashed = BatchingConfig(batches_per_label=batches_per_label, generate_per_label=generated)
-    clustered = config.model_copy(update={"sampling": SamplingConfig(generator="test-seed", seed=seed)})
+    clustered = config.model_copy(
+        update={"sampling": SamplingConfig(generator="test-seed", seed=seed)}
+    )
     return {
         "clustered": clustered,
         "by label": clustered.model_copy(update={"clustering": None, "batching": hashed}),
@@ -123,9 +134,21 @@ def _tell(event: Event) -> None:
 
 @click.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--batches-per-label", type=click.IntRange(min=1), required=True, help="Into which labels are hashed.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Where the runs go; unfinished ones go on.")
-@click.option("--seed", type=int, help="A test seed, which gives the same texts again [default: none].")
+@click.option(
+    "--batches-per-label",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Into which labels are hashed.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where the runs go; unfinished ones go on.",
+)
+@click.option(
+    "--seed", type=int, help="A test seed, which gives the same texts again [default: none]."
+)
 def main(config: Path, batches_per_label: int, out: Path, seed: int | None) -> None:
     """Compare what batches of a clustered config cost with what batches by label alone do.
 

@@ -117,7 +117,12 @@ def telling(rows: list[Row]) -> list[Row]:
     kept = [row for row in rows if row.met]
     if not kept or len({row.unit for row in kept}) > 1:
         return rows
-    nearest = min(kept, key=lambda row: abs(row.measured - row.wanted.value) if row.wanted and row.measured else 0.0)
+    nearest = min(
+        kept,
+        key=lambda row: (
+            abs(row.measured - row.wanted.value) if row.wanted and row.measured else 0.0
+        ),
+    )
     return [row for row in rows if not row.met or row is nearest]
 
 
@@ -159,4 +164,7 @@ def figures(row: Row) -> str:
 
 
 def _texts(row: Row) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else significant(value) for name, value in row.figures.items()}
+    return {
+        name: value if isinstance(value, str) else significant(value)
+        for name, value in row.figures.items()
+    }

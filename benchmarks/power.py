@@ -65,7 +65,9 @@ def honest(scores: Doubles, run: Run, batch: int, step: int, text: list[int]) ->
 
 def altered(alter: Callable[[Doubles, list[int]], Doubles]) -> Sampler:
     """Return a sampler that draws honestly from other scores."""
-    return lambda scores, run, batch, step, text: honest(alter(scores, text), run, batch, step, text)
+    return lambda scores, run, batch, step, text: honest(
+        alter(scores, text), run, batch, step, text
+    )
 
 
 def top(kept: int) -> Callable[[Doubles, list[int]], Doubles]:
@@ -79,7 +81,9 @@ def nucleus(share: float) -> Callable[[Doubles, list[int]], Doubles]:
     def cut(scores: Doubles, text: list[int]) -> Doubles:
         weights = np.exp(scores - scores.max())
         order = np.argsort(-scores)
-        return top(int(np.searchsorted(np.cumsum(weights[order] / weights.sum()), share)) + 1)(scores, text)
+        return top(int(np.searchsorted(np.cumsum(weights[order] / weights.sum()), share)) + 1)(
+            scores, text
+        )
 
     return cut
 
@@ -124,7 +128,9 @@ def repetition(by: float) -> Callable[[Doubles, list[int]], Doubles]:
 
 def some(sampler: Sampler, batches: Callable[[Run, int], bool]) -> Sampler:
     """Return a sampler for some batches, with honest draws for the others."""
-    return lambda scores, run, batch, *rest: (sampler if batches(run, batch) else honest)(scores, run, batch, *rest)
+    return lambda scores, run, batch, *rest: (sampler if batches(run, batch) else honest)(
+        scores, run, batch, *rest
+    )
 
 
 def numbers(of: Callable[[Run, int, int], float]) -> Sampler:
@@ -165,14 +171,18 @@ DISTRIBUTION: dict[str, Sampler] = {
     "temperature 1.5 times the declared one": altered(lambda scores, text: scores / 1.5),
     "greedy decoding": GREEDY,
     "greedy decoding of one batch": some(GREEDY, lambda run, batch: batch == run.batches - 1),
-    "greedy decoding of a twentieth of the steps": lambda *given: _mixed(*given) if given[3] % 2 else honest(*given),
+    "greedy decoding of a twentieth of the steps": lambda *given: (
+        _mixed(*given) if given[3] % 2 else honest(*given)
+    ),
     "greedy decoding of a tenth of the steps": _mixed,
     "top-k 20": altered(top(20)),
     "top-k 50": altered(top(50)),
     "top-p 0.9": altered(nucleus(0.9)),
     "top-p 0.98": altered(nucleus(0.98)),
     "top-p 0.9 in one batch": some(altered(nucleus(0.9)), lambda run, batch: batch == 0),
-    "min-p 0.05": altered(lambda scores, text: np.where(scores >= scores.max() + np.log(0.05), scores, -np.inf)),
+    "min-p 0.05": altered(
+        lambda scores, text: np.where(scores >= scores.max() + np.log(0.05), scores, -np.inf)
+    ),
     "typical sampling of 0.9": altered(typical(0.9)),
     "repetition penalty 1.2": altered(repetition(1.2)),
     "presence penalty 1.5": altered(penalty(0, 1.5)),
@@ -181,7 +191,9 @@ DISTRIBUTION: dict[str, Sampler] = {
 #: What sampling.independence is for.
 INDEPENDENCE: dict[str, Sampler] = {
     "all batches share a generator state": SHARED,
-    "two batches share a generator state": some(SHARED, lambda run, batch: batch in (0, run.batches - 1)),
+    "two batches share a generator state": some(
+        SHARED, lambda run, batch: batch in (0, run.batches - 1)
+    ),
     "each batch begins five numbers later in one stream": numbers(
         lambda run, batch, step: float(run.shared[step + 5 * batch])
     ),
@@ -230,7 +242,9 @@ def false_alarms(first: int, last: int) -> tuple[int, int]:
     return sum(one for one, _ in each), sum(other for _, other in each)
 
 
-def table(title: str, kinds: dict[str, Sampler], check: int, pool: ProcessPoolExecutor) -> Iterator[str]:
+def table(
+    title: str, kinds: dict[str, Sampler], check: int, pool: ProcessPoolExecutor
+) -> Iterator[str]:
     """Yield the lines of one table."""
     counts = {kind: [pool.submit(found, kind, check, *size) for size in SIZES] for kind in kinds}
     yield f"| {title} | " + " | ".join(f"{batches} × {steps}" for batches, steps in SIZES) + " |"
@@ -238,7 +252,11 @@ def table(title: str, kinds: dict[str, Sampler], check: int, pool: ProcessPoolEx
     for kind, row in counts.items():
         among = "batch" in kind and "along" not in kind
         alone = ["–" if among and batches == 1 else "" for batches, _ in SIZES]
-        yield f"| {kind} | " + " | ".join(no or f"{n.result()}" for no, n in zip(alone, row, strict=True)) + " |"
+        yield (
+            f"| {kind} | "
+            + " | ".join(no or f"{n.result()}" for no, n in zip(alone, row, strict=True))
+            + " |"
+        )
 
 
 HEAD = f"""# Power of the statistical checks
@@ -257,13 +275,17 @@ def main() -> None:
     """Simulate, and write docs/power.md."""
     with ProcessPoolExecutor(2) as pool:
         share = HONEST // 40
-        honest_runs = [pool.submit(false_alarms, first, first + share) for first in range(0, HONEST, share)]
+        honest_runs = [
+            pool.submit(false_alarms, first, first + share) for first in range(0, HONEST, share)
+        ]
         lines = [
             *table("drawn otherwise (sampling.distribution)", DISTRIBUTION, 0, pool),
             "",
             *table("not independent (sampling.independence)", INDEPENDENCE, 1, pool),
         ]
-        one, other = (sum(each) for each in zip(*(run.result() for run in honest_runs), strict=True))
+        one, other = (
+            sum(each) for each in zip(*(run.result() for run in honest_runs), strict=True)
+        )
     batches, steps = HONEST_SIZE
     tail = f"""
 **False alarms.** Of {HONEST:,} honest runs of {batches} × {steps} tokens, `sampling.distribution` alarmed on {one} and

@@ -90,8 +90,12 @@ def _bare(rows: int) -> float:
 def _continue(model: LanguageModel, prompts: Sequence[Sequence[int]], tokens: int) -> None:
     """Run forward passes for `tokens` more tokens of every prompt."""
     longest, device = max(map(len, prompts)), model.device
-    ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    ids = torch.tensor(
+        [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device
+    )
+    mask = torch.tensor(
+        [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device
+    )
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.network.config)
     sampled = torch.randint(model.vocabulary, (len(prompts), tokens), device=device)
@@ -122,7 +126,10 @@ def _load_invink() -> str:
     with _silent():
         tokenizer = package.load_hf_tokenizer(folder, dtype="float32")
         network = package.load_hf_model(
-            folder, dtype="float32", device_map=package.setup_device(_gpu()), trust_remote_code=False
+            folder,
+            dtype="float32",
+            device_map=package.setup_device(_gpu()),
+            trust_remote_code=False,
         )
     # It fills in a chat, of which only the request is wanted: our prompt, word for word.
     tokenizer.chat_template = "{{ messages[1]['content'] }}"

@@ -51,7 +51,9 @@ class Row:
     @property
     def met(self) -> bool | None:
         """Whether the bound is kept; None without a bound or a figure."""
-        return None if self.wanted is None or self.measured is None else self.wanted.met(self.measured)
+        return (
+            None if self.wanted is None or self.measured is None else self.wanted.met(self.measured)
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ class Results:
     def write(self, path: Path) -> None:
         """Write as JSON."""
         fields = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            encoding="utf-8",
+        )
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -73,7 +78,9 @@ class Results:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields.pop("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"{path} is not of version {SCHEMA_VERSION}: measure again")
-        rows = [row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]]
+        rows = [
+            row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]
+        ]
         return cls(fields["machine"], tuple(Row(**row) for row in rows), fields["small"])
 
     def row(self, topic: str, what: str) -> Row:

@@ -58,7 +58,11 @@ H100 = "NVIDIA's data sheet of the H100 SXM"
 TOKENS = Given("longest text", Factor(400, "tokens"), "the paper has 331 to 373 at epsilon 10")
 CONTEXTS = Given("contexts of a batch", Factor(64, "contexts"), "the paper, at epsilon 10")
 VOCABULARY = Given("vocabulary", Factor(256_000, "words"), "Gemma 2, rounded")
-PROMPT = Given("padded prompt", Factor(128, "tokens"), f"{ASSUMED}: a news text of some 100 tokens in its frame")
+PROMPT = Given(
+    "padded prompt",
+    Factor(128, "tokens"),
+    f"{ASSUMED}: a news text of some 100 tokens in its frame",
+)
 PARAMETERS = Given("Gemma 2 2B", Factor(2.6e9, "parameters"), GEMMA)
 CACHE = Given(
     "keys and values of one token",
@@ -68,7 +72,11 @@ CACHE = Given(
 COMPUTE = Given("a GPU's arithmetic", Factor(989e12, "FLOP/s"), f"{H100}: bfloat16, dense")
 BANDWIDTH = Given("a GPU's memory", Factor(3.35e12, "bytes/s"), H100)
 REACHED = Given("what is reached of both", Factor(0.3, ""), f"{ASSUMED}: no GPU was at hand")
-ROWS = Given("contexts forwarded together", Factor(512, "contexts"), f"{ASSUMED}: eight batches, some 28 GB of cache")
+ROWS = Given(
+    "contexts forwarded together",
+    Factor(512, "contexts"),
+    f"{ASSUMED}: eight batches, some 28 GB of cache",
+)
 PASSES = Given(
     "an aggregation on the GPU",
     Factor(12, "memory passes"),
@@ -78,7 +86,19 @@ GPU_HOUR = Given("an H100 for an hour", Factor(3.0, "USD"), PRICE)
 CORE_HOUR = Given("a core for an hour", Factor(0.05, "USD"), PRICE)
 STORAGE = Given("a GB of object storage for a month", Factor(0.023, "USD"), PRICE)
 GIVEN = (
-    *(TOKENS, CONTEXTS, VOCABULARY, PROMPT, PARAMETERS, CACHE, COMPUTE, BANDWIDTH, REACHED, ROWS, PASSES),
+    *(
+        TOKENS,
+        CONTEXTS,
+        VOCABULARY,
+        PROMPT,
+        PARAMETERS,
+        CACHE,
+        COMPUTE,
+        BANDWIDTH,
+        REACHED,
+        ROWS,
+        PASSES,
+    ),
     *(GPU_HOUR, CORE_HOUR, STORAGE),
 )
 
@@ -97,8 +117,19 @@ need 64 million records. `python -m benchmarks.scaling` prints each line's arith
 
 #: Lines of the arithmetic that the page shows.
 SHOWN = (
-    *("steps", "tokens passed through the model", "one GPU (assumed)", "write, one core", "audit, one core"),
-    *("record, without loss", "record on a grid", "for comparison, generate on the measured machine", "**cost**"),
+    *(
+        "steps",
+        "tokens passed through the model",
+        "one GPU (assumed)",
+        "write, one core",
+        "audit, one core",
+    ),
+    *(
+        "record, without loss",
+        "record on a grid",
+        "for comparison, generate on the measured machine",
+        "**cost**",
+    ),
 )
 
 #: Begins what is made here.
@@ -153,16 +184,32 @@ class Rates:
         contexts, texts = generating.CASES[0]
         generated = f"ours over a bare loop: {texts} texts of {contexts}"
         size, clip = "whole record over raw central:", "clip 6"
-        writing = figure("record", f"time to write over generation: {clip}, no grid", "writing, ms a step")
+        writing = figure(
+            "record", f"time to write over generation: {clip}, no grid", "writing, ms a step"
+        )
         audit = figure("audit", "whole audit over reading, one core", "audit, ms a step")
         per_word = 1 / MEASURED_VOCABULARY
         return cls(
-            Factor(figure("aggregation", "ours over one pass of amax: 64 x 256,000, realistic", "ours, ms") / 1e3, "s"),
+            Factor(
+                figure(
+                    "aggregation", "ours over one pass of amax: 64 x 256,000, realistic", "ours, ms"
+                )
+                / 1e3,
+                "s",
+            ),
             Factor(writing * 1e6 * per_word, "ns a word"),
             Factor(audit * 1e6 * per_word, "ns a word"),
-            Factor(figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word, "bytes a word"),
-            Factor(figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word, "bytes a word"),
-            Factor(figure("generation", generated, "ours, tokens/s") * contexts, "context tokens/s"),
+            Factor(
+                figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word,
+                "bytes a word",
+            ),
+            Factor(
+                figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word,
+                "bytes a word",
+            ),
+            Factor(
+                figure("generation", generated, "ours, tokens/s") * contexts, "context tokens/s"
+            ),
             results.row("generation", generated).what.rpartition(", ")[2],
         )
 
@@ -173,14 +220,25 @@ class Sheet:
 
     lines: list[tuple[str, str, Factor]] = field(default_factory=list)
 
-    def product(self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()) -> Factor:
+    def product(
+        self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()
+    ) -> Factor:
         """Multiply and divide, and write it down."""
-        value = math.prod(factor.value for factor in times) / math.prod(factor.value for factor in over)
-        return self._line(what, " × ".join(map(str, times)) + "".join(f" ÷ {factor}" for factor in over), value, unit)
+        value = math.prod(factor.value for factor in times) / math.prod(
+            factor.value for factor in over
+        )
+        return self._line(
+            what,
+            " × ".join(map(str, times)) + "".join(f" ÷ {factor}" for factor in over),
+            value,
+            unit,
+        )
 
     def sum(self, what: str, unit: str, *parts: Factor) -> Factor:
         """Add, and write it down."""
-        return self._line(what, " + ".join(map(str, parts)), sum(part.value for part in parts), unit)
+        return self._line(
+            what, " + ".join(map(str, parts)), sum(part.value for part in parts), unit
+        )
 
     def _line(self, what: str, arithmetic: str, value: float, unit: str) -> Factor:
         result = Factor(value, unit)
@@ -224,7 +282,10 @@ def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
     yield "audit a step, one core", rates.audit
     yield "a step's record at clip 6, without loss", rates.record
     yield "the same on a grid", rates.on_grid
-    yield f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}", rates.contexts
+    yield (
+        f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}",
+        rates.contexts,
+    )
 
 
 def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
@@ -246,11 +307,16 @@ def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
         (MEASURED_MODEL, rates.contexts, HOUR),
     )
     sheet.product(
-        "for comparison, aggregate on the measured machine", "core hours", (steps, rates.aggregation, machine), (HOUR,)
+        "for comparison, aggregate on the measured machine",
+        "core hours",
+        (steps, rates.aggregation, machine),
+        (HOUR,),
     )
     on_gpus = sheet.product("cost of the GPU", "USD", (gpu, GPU_HOUR.factor))
     on_cores = sheet.product(
-        "cost of writing and audit", "USD", (Factor(writing.value + audit.value, "core hours"), CORE_HOUR.factor)
+        "cost of writing and audit",
+        "USD",
+        (Factor(writing.value + audit.value, "core hours"), CORE_HOUR.factor),
     )
     a_month = sheet.product("cost of a month's storage", "USD", (stored, STORAGE.factor))
     sheet.sum("**cost**", "USD", on_gpus, on_cores, a_month)
@@ -261,7 +327,10 @@ def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
     """Add the hours of one GPU: all tokens' arithmetic, decoding's memory reads, aggregation."""
     passed = sheet.sum("tokens passed through the model", "tokens", shown, decoded)
     arithmetic = sheet.product(
-        "arithmetic (GPU, assumed)", "h", (passed, FLOP, PARAMETERS.factor), (COMPUTE.factor, REACHED.factor, HOUR)
+        "arithmetic (GPU, assumed)",
+        "h",
+        (passed, FLOP, PARAMETERS.factor),
+        (COMPUTE.factor, REACHED.factor, HOUR),
     )
     weights = sheet.product(
         "weights read (GPU, assumed)",

@@ -24,13 +24,22 @@ PAPER = {"AG News": (108_000, 4, 60), "Yelp": (504_000, 2, 60), "NYT Topics": (2
 CLAIMED = {10.0: 64, 9.9: 64, 3.0: 256, 2.9: 256}
 _PAPER_RANGE = 9 / 1.5
 #: The yield table: records, clips, epsilons; batches of 32 contexts, 64 tokens, temperature 1, delta 1e-5, one label.
-RECORDS, CLIPS, EPSILONS = (600, 1_230, 5_000, 10_800, 100_000), (1.0, 2.0, 4.0), (1.0, 2.0, 3.0, 8.0)
+RECORDS, CLIPS, EPSILONS = (
+    (600, 1_230, 5_000, 10_800, 100_000),
+    (1.0, 2.0, 4.0),
+    (1.0, 2.0, 3.0, 8.0),
+)
 SIZE, TOKENS, DELTA = 32, 64, 1e-5
 _ADD, _REPLACE = ContextChange("add_remove"), ContextChange("replace")
 
 
 def accountant(
-    eta: float, batches: int, generated: int | None = None, *, users: int = 1, change: ContextChange = _ADD
+    eta: float,
+    batches: int,
+    generated: int | None = None,
+    *,
+    users: int = 1,
+    change: ContextChange = _ADD,
 ) -> ReleaseAccountant:
     """Return the accountant of one round of a mean whose draws have this range for one record.
 
@@ -52,7 +61,9 @@ def normal_mu(epsilon: float, delta: float) -> float:
     low, high, normal = 0.0, 1.0 + 2 * epsilon, NormalDist()
     for _ in range(60):
         mu = (low + high) / 2
-        spent = normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+        spent = normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(
+            -mu / 2 - epsilon / mu
+        )
         low, high = (mu, high) if spent <= delta else (low, mu)
     return low
 
@@ -74,14 +85,17 @@ def paper() -> Iterator[str]:
             found = [levels(accountant(eta, batches), tokens, delta) for batches in groups]
             clustered = f"{bound(found[2][0], 3)} ({groups[2]})" if claimed in (9.9, 2.9) else ""
             shown = [
-                f"{bound(release, 3)} ({batches:,})" for (release, _), batches in zip(found[:2], groups, strict=False)
+                f"{bound(release, 3)} ({batches:,})"
+                for (release, _), batches in zip(found[:2], groups, strict=False)
             ]
             yield f"| {name} | {claimed:g} | {bound(found[0][1], 4)} | {shown[0]} | {shown[1]} | {clustered} |"
 
 
 def yields() -> Iterator[str]:
     """Yield how many texts an epsilon buys, by records, clip and epsilon."""
-    heads = " | ".join(f"clip {clip:g}: {', '.join(f'{each:g}' for each in EPSILONS)}" for clip in CLIPS)
+    heads = " | ".join(
+        f"clip {clip:g}: {', '.join(f'{each:g}' for each in EPSILONS)}" for clip in CLIPS
+    )
     yield f"| records (batches) | {heads} |"
     yield "|---" * (1 + len(CLIPS)) + "|"
     for records in RECORDS:
@@ -89,7 +103,9 @@ def yields() -> Iterator[str]:
         cells = []
         for clip in CLIPS:
             found = accountant(bounded_range(clip, 1.0, SIZE, _ADD), batches)
-            texts = [found.most_rounds_within(epsilon, TOKENS, DELTA) * batches for epsilon in EPSILONS]
+            texts = [
+                found.most_rounds_within(epsilon, TOKENS, DELTA) * batches for epsilon in EPSILONS
+            ]
             cells.append(", ".join(f"{each:,}" for each in texts))
         yield f"| {records:,} ({batches:,}) | {' | '.join(cells)} |"
 
@@ -105,7 +121,10 @@ def users() -> Iterator[str]:
     rows: list[tuple[str, ReleaseAccountant]] = [
         ("a record comes or goes", accountant(eta, batches)),
         ("a record is replaced", accountant(eta, batches, change=_REPLACE)),
-        *((f"a person with {count} records", accountant(eta, batches, users=count)) for count in (2, 3, 5, 10)),
+        *(
+            (f"a person with {count} records", accountant(eta, batches, users=count))
+            for count in (2, 3, 5, 10)
+        ),
     ]
     for name, found in rows:
         release, batch = levels(found, TOKENS, DELTA)
@@ -126,7 +145,12 @@ def rule() -> Iterator[str]:
             yield f"| {batches} | {epsilon:g} | {promised:,.0f} | {exact:,} |"
 
 
-PARTS: dict[str, Callable[[], Iterator[str]]] = {"paper": paper, "users": users, "rule": rule, "yields": yields}
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "paper": paper,
+    "users": users,
+    "rule": rule,
+    "yields": yields,
+}
 
 
 def main(parts: list[str]) -> None:

@@ -76,7 +76,9 @@ class Run:
         """Start `dpaudit generate` in a process of its own."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        process = context.Process(target=_generate, args=(self.config, self.path, self._log, self.options))
+        process = context.Process(
+            target=_generate, args=(self.config, self.path, self._log, self.options)
+        )
         process.start()
         return process
 
@@ -123,7 +125,9 @@ class Run:
 
     def _require_success(self, process: ForkServerProcess) -> None:
         if process.exitcode:
-            raise BrokenError(f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}")
+            raise BrokenError(
+                f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}"
+            )
 
     @property
     def _log(self) -> Path:
@@ -141,21 +145,33 @@ class Run:
             BrokenError: it is not.
         """
         wanted = [f"{batch:08d}.zip" for batch in range(BATCHES * len(LABELS))]
-        found = sorted(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir())
+        found = sorted(
+            path.relative_to(self.path).as_posix()
+            for path in self.path.rglob("*")
+            if not path.is_dir()
+        )
         if found != sorted([*FILES, *(f"steps/{name}" for name in wanted)]):
             raise BrokenError(f"files are missing or left over: {found}")
         if sorted(self.digests) != wanted:
             raise BrokenError(f"batches are missing: {sorted(self.digests)}")
-        samples = (self.path / "samples.jsonl").read_bytes().splitlines()  # of bytes: texts hold line breaks of Unicode
+        samples = (
+            (self.path / "samples.jsonl").read_bytes().splitlines()
+        )  # of bytes: texts hold line breaks of Unicode
         if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
             raise BrokenError("samples.jsonl does not hold every batch exactly once")
         recorded = RunReader(self.path).hashes()
-        if recorded.digests != {name: _digest(self.path / name) for name in found if name != "hashes"}:
+        if recorded.digests != {
+            name: _digest(self.path / name) for name in found if name != "hashes"
+        }:
             raise BrokenError("a digest in `hashes` is wrong")
         own = frozenset({read_tokenizer(self.path)})  # of the tiny model, which no audit knows
         result = audit_run(self.path, tokenizers=own)
         if result.verdict != "pass":
-            failures = [f"{check.id}: {check.detail}" for check in result.checks if check.status in ("fail", "error")]
+            failures = [
+                f"{check.id}: {check.detail}"
+                for check in result.checks
+                if check.status in ("fail", "error")
+            ]
             raise BrokenError(f"the audit says {result.verdict}: {failures}")
 
     def _batches(self) -> dict[str, str]:
@@ -179,7 +195,9 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
         BrokenError: a run did not survive.
     """
     config = write_config(folder)
-    _life_after_life(Run(config, folder / "first"), [None], tell)  # starts the server of processes too
+    _life_after_life(
+        Run(config, folder / "first"), [None], tell
+    )  # starts the server of processes too
     start = time.perf_counter()
     Run(config, folder / "second").live(None)
     duration = time.perf_counter() - start
@@ -201,7 +219,9 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
     done = runs = 0
     while done < kills:
         run = Run(config, folder / f"run{runs}", options=("--engine", "ray", "--workers", "2"))
-        pauses = [moments.uniform(0, LONGEST_PAUSE) for _ in range(min(WORKERS_A_RUN, kills - done))]
+        pauses = [
+            moments.uniform(0, LONGEST_PAUSE) for _ in range(min(WORKERS_A_RUN, kills - done))
+        ]
         killed = run.live_on_ray(pauses)
         _prove(run, killed, tell)
         done, runs = done + killed, runs + 1
@@ -215,7 +235,9 @@ def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int
         finished, killed = run.live(seconds)
         kills += killed
         if killed:
-            tell(f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole")
+            tell(
+                f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole"
+            )
         if finished:
             break
     _prove(run, kills, tell)
@@ -232,7 +254,9 @@ def ray_workers(process: int | None) -> list[psutil.Process]:
     """Return the processes of our actors on the Ray cluster that a process has started."""
     with suppress(psutil.NoSuchProcess):
         return [
-            child for child in psutil.Process(process).children(recursive=True) if _title(child).startswith(_WORKER)
+            child
+            for child in psutil.Process(process).children(recursive=True)
+            if _title(child).startswith(_WORKER)
         ]
     return []
 
@@ -255,7 +279,11 @@ def write_config(folder: Path) -> Path:
         "data": {"path": str(folder / "data.csv"), "labels": list(LABELS)},
         "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
         "prompt": {"max_example_tokens": 24},
-        "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES // ROUNDS, "rounds": ROUNDS},
+        "batching": {
+            "batches_per_label": BATCHES,
+            "generate_per_label": BATCHES // ROUNDS,
+            "rounds": ROUNDS,
+        },
         "mechanism": {
             "contribution": {"kind": "logits", "clip": 4.0},
             "aggregator": {"kind": "median"},
@@ -285,7 +313,9 @@ def _digest(path: Path) -> str:
 
 
 @click.command()
-@click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill.")
+@click.option(
+    "--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill."
+)
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
@@ -306,7 +336,9 @@ def main(kills: int, engine: str, seed: int | None) -> None:
     click.echo(f"{kills} kills, --seed {seed}")
     # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
     os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-    os.environ |= {"RAY_worker_niceness": "0"}  # by default Ray's workers wait for all other processes
+    os.environ |= {
+        "RAY_worker_niceness": "0"
+    }  # by default Ray's workers wait for all other processes
     folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
     try:
         kill = soak_ray if engine == "ray" else soak
@@ -315,7 +347,9 @@ def main(kills: int, engine: str, seed: int | None) -> None:
         click.echo(f"BROKEN: {error}\nLeft for inspection: {folder}", err=True)
         sys.exit(1)
     shutil.rmtree(folder)
-    click.echo(f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit passed")
+    click.echo(
+        f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit passed"
+    )
 
 
 if __name__ == "__main__":

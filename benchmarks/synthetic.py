@@ -46,7 +46,9 @@ from dpaudit.runs import (
 COMMON, OWN = 3.75, 0.8
 MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
 #: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a public support.
-ANCHORED_FULL = Mechanism(contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0)
+ANCHORED_FULL = Mechanism(
+    contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0
+)
 ANCHORED = ANCHORED_FULL.model_copy(update={"support": Support(kind="public-top-k", size=100)})
 WIDTH = 2
 
@@ -95,8 +97,12 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     if mechanism.contribution.anchored:
         part = mechanism.public_part(row)
         row = row if part.support is None else row[part.support]
-    values = random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
-    mechanism.contribution.write(values, mechanism.contribution.row_constants(values), part.anchor, values)
+    values = (
+        random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
+    )
+    mechanism.contribution.write(
+        values, mechanism.contribution.row_constants(values), part.anchor, values
+    )
     arrays = mechanism.aggregator.step(values, mechanism.clip, WIDTH)
     if part.anchor is not None:
         arrays[ANCHOR] = part.anchor
@@ -104,10 +110,14 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     index, log_probability = _draw(random, aggregate, mechanism.temperature)
     token = index if part.support is None else int(part.support[index])
     contexts = values if mechanism.contribution.anchored else None
-    return Step(token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support), index
+    return Step(
+        token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support
+    ), index
 
 
-def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float) -> tuple[int, float]:
+def _draw(
+    random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float
+) -> tuple[int, float]:
     """Draw a token from softmax(aggregate / temperature), with its log-probability."""
     scores = aggregate.astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
@@ -150,7 +160,9 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
         ),
         chosen_from=Origins(batching="public", settings="public"),
         decoding=Decoding(max_tokens=shape.steps),
-        record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored),
+        record=Record(
+            vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored
+        ),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),
         prompt=Prompt(template="none"),

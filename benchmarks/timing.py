@@ -32,10 +32,14 @@ class Timings:
 
     def ratios(self, case: str, to: str) -> list[float]:
         """Return one case's seconds over another's, round by round."""
-        return [one / other for one, other in zip(self.seconds[case], self.seconds[to], strict=True)]
+        return [
+            one / other for one, other in zip(self.seconds[case], self.seconds[to], strict=True)
+        ]
 
 
-def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int, *, warm: bool = True) -> Timings:
+def interleaved(
+    cases: Mapping[str, Callable[[], object]], rounds: int, *, warm: bool = True
+) -> Timings:
     """Time every case once a round, each round beginning with another case.
 
     Args:

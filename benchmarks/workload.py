@@ -61,7 +61,9 @@ class Workload:
         longest = config.decoding.model_copy(update={"least_tokens": config.decoding.max_tokens})
         return config.model_copy(update={"decoding": longest})
 
-    def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
+    def config(
+        self, *, clip: float, temperature: float, tokens: int | None = None, **more: object
+    ) -> Config:
         """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
         They are slices of the data, for claims per context. `more` is other fields of the
@@ -78,7 +80,11 @@ class Workload:
                 "data": {"path": str(self.data), "labels": [LABEL]},
                 "model": self.model.model_dump(),
                 "prompt": {"max_example_tokens": self.example_tokens},
-                "batching": {"rule": "paper-slices", "generate_per_label": self.batches, "slots": self.contexts},
+                "batching": {
+                    "rule": "paper-slices",
+                    "generate_per_label": self.batches,
+                    "slots": self.contexts,
+                },
                 "mechanism": mechanism,
                 "decoding": {"max_tokens": tokens or self.tokens},
                 "privacy": {"unit": "context"},
@@ -87,7 +93,9 @@ class Workload:
         )
 
 
-def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
+def workload(
+    folder: Path, *, small: bool, contexts: int, batches: int, tokens: int
+) -> tuple[Workload, LanguageModel]:
     """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
 
     Args:
@@ -101,9 +109,13 @@ def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: 
     loaded = load_model(model)
     example_tokens = 24 if small else 64
     wanted = contexts * batches
-    texts = _texts(loaded.tokenizer, _made_up(wanted) if small else _news(), example_tokens)[:wanted]
+    texts = _texts(loaded.tokenizer, _made_up(wanted) if small else _news(), example_tokens)[
+        :wanted
+    ]
     if len(texts) < wanted:
-        raise ValueError(f"{wanted} texts of {example_tokens} tokens are wanted, and there are {len(texts)}")
+        raise ValueError(
+            f"{wanted} texts of {example_tokens} tokens are wanted, and there are {len(texts)}"
+        )
     data = folder / "texts.csv"
     with data.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -113,7 +125,9 @@ def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: 
 
 
 def _news() -> list[str]:
-    return [record.text for record in read_records(DataConfig(path=NEWS, labels=NEWS_LABELS)).records]
+    return [
+        record.text for record in read_records(DataConfig(path=NEWS, labels=NEWS_LABELS)).records
+    ]
 
 
 def _made_up(count: int) -> list[str]:

@@ -39,8 +39,12 @@ def catalogue(docs: Path) -> str:
     """
     levels = [level.compares for level in EVIDENCE_LEVELS]
     rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
-    faults = [(fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")]
-    page = _ABOUT.format(ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels)))
+    faults = [
+        (fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")
+    ]
+    page = _ABOUT.format(
+        ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
+    )
     for family, entries in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
         page += f"## {family} {{: #{family} }}\n\n"
         for row in entries:
@@ -73,7 +77,9 @@ def with_links_to_checks(markdown: str) -> str:
 def escaped(text: str) -> str:
     """Return plain words as one line of Markdown, with code between backticks unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]
+    ]
     return "".join(parts)
 
 
@@ -95,5 +101,9 @@ def _shown_on(found: list[tuple[str, list[str]]]) -> str:
 def _linked(reference: str, docs: Path) -> Iterator[str]:
     """Yield a check's reference, with links to the documentation by its pages' titles."""
     for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
-        title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
+        title = (
+            (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0]
+            if i % 2
+            else ""
+        )
         yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

@@ -51,8 +51,12 @@ class Fields(Extension):
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
                 # Such a package offers what it imports of ours.
-                of_ours = ((name, of) for name, of in module.members.items() if isinstance(of, Alias))
-                module.exports = [name for name, of in of_ours if of.target_path.startswith(f"{pkg.path}.")]
+                of_ours = (
+                    (name, of) for name, of in module.members.items() if isinstance(of, Alias)
+                )
+                module.exports = [
+                    name for name, of in of_ours if of.target_path.startswith(f"{pkg.path}.")
+                ]
         for cls in _classes(pkg):
             if cls.docstring and _has_fields(cls):
                 # What griffe would compute, and mkdocstrings reads.
@@ -85,10 +89,15 @@ def _sections(cls: Class) -> Iterator[DocstringSection]:
                 yield section
     shown = [
         DocstringParameter(
-            name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value
+            name,
+            annotation=_kind(field.annotation, cls),
+            description=meanings.get(name, ""),
+            value=field.value,
         )
         for name, member in cls.all_members.items()
-        if isinstance(field := member.final_target if isinstance(member, Alias) else member, Attribute)
+        if isinstance(
+            field := member.final_target if isinstance(member, Alias) else member, Attribute
+        )
         if field.annotation and field.is_public and "property" not in field.labels
     ]
     if shown:
@@ -97,12 +106,16 @@ def _sections(cls: Class) -> Iterator[DocstringSection]:
 
 def _has_fields(cls: Class) -> bool:
     models = {"BaseModel", "NamedTuple"}
-    return "dataclass" in cls.labels or any(str(base) in models for part in [cls, *cls.mro()] for base in part.bases)
+    return "dataclass" in cls.labels or any(
+        str(base) in models for part in [cls, *cls.mro()] for base in part.bases
+    )
 
 
 def _kind(annotation: Any, cls: Class) -> Any:
     """Return a type, with its aliases resolved, and its limits in signs."""
-    if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(f"{cls.package.name}."):
+    if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(
+        f"{cls.package.name}."
+    ):
         meant = cls.modules_collection[annotation.canonical_path]
         return _kind(meant.value, cls) if isinstance(meant, Attribute) else annotation
     if isinstance(annotation, ExprSubscript) and str(annotation.left) == "Annotated":
@@ -117,7 +130,9 @@ def _kind(annotation: Any, cls: Class) -> Any:
         ]
         return f"{_kind(kind, cls)} {', '.join(limits)}".strip()
     if isinstance(annotation, Expr):
-        parts = {part.name: getattr(annotation, part.name) for part in fields(annotation) if part.init}
+        parts = {
+            part.name: getattr(annotation, part.name) for part in fields(annotation) if part.init
+        }
         return replace(annotation, **{name: _kind(part, cls) for name, part in parts.items()})
     return [_kind(part, cls) for part in annotation] if isinstance(annotation, list) else annotation
 

@@ -24,7 +24,12 @@ ROOT_PAGES = {
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
-SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
+SHOWN = (
+    "LICENSE",
+    "CITATION.cff",
+    "action.yml",
+    *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS),
+)
 #: Of pages that show the fields of a file: `::: fields MODULE`.
 FIELDS = """\
     options:
@@ -36,15 +41,29 @@ FIELDS = """\
 """
 _FIELDS = re.compile(r"^::: fields (?P<module>[\w.]+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
-_LANGUAGES = {".cff": "yaml", ".ipynb": "json", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+_LANGUAGES = {
+    ".cff": "yaml",
+    ".ipynb": "json",
+    ".json": "json",
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add every page that docs/ does not hold."""
-    files_of = (path for folder in EXAMPLES for path in (ROOT / folder).rglob("*") if path.suffix in SHOWN_KINDS)
+    files_of = (
+        path
+        for folder in EXAMPLES
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SHOWN_KINDS
+    )
     examples = [path.relative_to(ROOT).as_posix() for path in sorted(files_of)]
     shown = [*examples, *SHOWN]
-    pages = {page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()}
+    pages = {
+        page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()
+    }
     pages |= {site_path(path): _as_it_stands(path) for path in shown}
     listed = (f"- [{path}]({os.path.relpath(path, 'examples')}.md)" for path in examples)
     pages["source/examples/index.md"] = "# Examples\n\n" + "\n".join(listed)
@@ -70,7 +89,9 @@ def site_path(path: str) -> str:
     """Return the site's page for a file or folder of the repository; both paths are relative."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
+    return ROOT_PAGES.get(
+        path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md"
+    )
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
@@ -92,4 +113,6 @@ def with_site_links(origin: str, page: str, markdown: str) -> str:
 
 def _as_it_stands(path: str) -> str:
     language = _LANGUAGES.get(Path(path).suffix, "text")
-    return f"# {path}\n\n````{language}\n{(ROOT / path).read_text(encoding='utf-8').rstrip()}\n````\n"
+    return (
+        f"# {path}\n\n````{language}\n{(ROOT / path).read_text(encoding='utf-8').rstrip()}\n````\n"
+    )

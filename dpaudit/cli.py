@@ -55,7 +55,9 @@ class _GroupedCommands(click.Group):
         width = formatter.width - max(map(len, self.commands)) - 6
         for heading, commands in COMMANDS.items():
             with formatter.section(heading):
-                formatter.write_dl([(str(each.name), each.get_short_help_str(width)) for each in commands])
+                formatter.write_dl(
+                    [(str(each.name), each.get_short_help_str(width)) for each in commands]
+                )
 
 
 @click.group(
@@ -102,7 +104,9 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
         _show(error)
     except (click.Abort, EOFError, KeyboardInterrupt):
         # The line break ends the line in which the terminal shows ^C.
-        more = " The same command continues an unfinished run." if arguments[:1] in RESUMABLE else ""
+        more = (
+            " The same command continues an unfinished run." if arguments[:1] in RESUMABLE else ""
+        )
         tell(f"\ndpaudit: interrupted.{more}")
         return INTERRUPTED
     except ModuleNotFoundError as error:
@@ -110,7 +114,11 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
             return _internal(error)
         from dpaudit.runs.extras import installing
 
-        extra, what = ("generate", "generate runs") if arguments[:1] != ["release"] else ("release", "write releases")
+        extra, what = (
+            ("generate", "generate runs")
+            if arguments[:1] != ["release"]
+            else ("release", "write releases")
+        )
         tell(f"dpaudit: {error.name} is not installed. {installing(extra)} to {what}.")
     except OSError as error:
         if error.errno is None:  # a library's own, of a file that it does not understand
@@ -120,7 +128,9 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
                 f"command names. {DEBUG}=1 shows the traceback, which may quote private data."
             )
         else:
-            tell(f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again.")
+            tell(
+                f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again."
+            )
     except Exception as error:
         return _internal(error)
     return UNUSABLE
@@ -167,7 +177,9 @@ def _show(error: click.ClickException) -> None:
     if isinstance(error, click.MissingParameter):  # click's own line breaks, before each choice
         message = " ".join(message.split())
     # It may repeat an argument, such as a file's name.
-    said = click.UsageError(in_a_line(message), error.ctx if isinstance(error, click.UsageError) else None)
+    said = click.UsageError(
+        in_a_line(message), error.ctx if isinstance(error, click.UsageError) else None
+    )
     with suppress(OSError):  # standard error has no room
         said.show()
 

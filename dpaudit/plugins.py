@@ -98,7 +98,9 @@ class PlugIn:
 @cache
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
     """Return the installed plug-ins of a group, by name, without loading any."""
-    return tuple(sorted((each for each in _installed() if each.group == group), key=lambda each: each.name))
+    return tuple(
+        sorted((each for each in _installed() if each.group == group), key=lambda each: each.name)
+    )
 
 
 def plug_in(group: str, name: str) -> PlugIn | None:
@@ -110,7 +112,9 @@ def plug_in(group: str, name: str) -> PlugIn | None:
     found = [each for each in plug_ins(group) if each.name == name]
     found.sort(key=lambda each: not each.is_own)
     if len(found) > 1 and not found[0].is_own:
-        raise found[0].unusable(f"{found[1].package} has one of that name, too.", "Uninstall one of both packages.")
+        raise found[0].unusable(
+            f"{found[1].package} has one of that name, too.", "Uninstall one of both packages."
+        )
     return found[0] if found else None
 
 
@@ -128,9 +132,13 @@ def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError 
 
 def failure_within(plug_ins: Iterable[PlugIn], error: BaseException) -> InputError | None:
     """Return an error as the failure of the plug-in whose code raised it, or None."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    modules = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     packages = {module.partition(".")[0] for module in modules}
-    at_fault = (each for each in plug_ins if each.value.partition(":")[0].partition(".")[0] in packages)
+    at_fault = (
+        each for each in plug_ins if each.value.partition(":")[0].partition(".")[0] in packages
+    )
     return next((each.failed(error) for each in at_fault if not each.is_own), None)
 
 
@@ -150,8 +158,13 @@ def _installed() -> tuple[PlugIn, ...]:
             continue  # reading a name takes ten times as long
         package = str(distribution.name)
         points = [point for point in distribution.entry_points if point.group in GROUPS]
-        each = [PlugIn(point.group, point.name, point.value, package, distribution.version) for point in points]
-        found.setdefault(package.lower().replace("_", "-"), each)  # the first on the path counts, as for imports
+        each = [
+            PlugIn(point.group, point.name, point.value, package, distribution.version)
+            for point in points
+        ]
+        found.setdefault(
+            package.lower().replace("_", "-"), each
+        )  # the first on the path counts, as for imports
     return tuple(plug_in for each in found.values() for plug_in in each)
 
 
@@ -189,7 +202,11 @@ class Registry(Mapping[str, type[Kind]]):
     """
 
     def __init__(
-        self, group: str, kind: type[Any], own: Mapping[str, type[Kind]], objection: Callable[[Any], str]
+        self,
+        group: str,
+        kind: type[Any],
+        own: Mapping[str, type[Kind]],
+        objection: Callable[[Any], str],
     ) -> None:
         """Register the kind.
 

@@ -19,7 +19,9 @@ class Contexts:
     def logits(self):
         """Return the raw logits [9, 40] of the next token."""
         generator = np.random.default_rng((1, *self.text))
-        return torch.tensor(12 * generator.random(40) + 3 * generator.random((9, 40)), dtype=torch.float32)
+        return torch.tensor(
+            12 * generator.random(40) + 3 * generator.random((9, 40)), dtype=torch.float32
+        )
 
     def append(self, token):
         """Go on with a token."""
@@ -36,7 +38,9 @@ def colder(logits, support):
 
 
 public = Contexts()  # of no account here: the support is the whole vocabulary
-assert attack(declared_step(declared), Contexts(), public, declared, trials=20, tokens=4).beyond == 0
+assert (
+    attack(declared_step(declared), Contexts(), public, declared, trials=20, tokens=4).beyond == 0
+)
 found = attack(colder, Contexts(), public, declared, trials=20, tokens=4)
 assert found.beyond > 0
 assert found.worst.values["ratio"].value > found.worst.values["allowed"].value  # nats

@@ -23,7 +23,9 @@ from dpaudit.runs import Decoding, InputError, Manifest, Model, Origins, Prompt,
 START = "."
 WORDS = [START, "the", "a", "cat", "dog", "fox", "mat", "moon", "sat", "saw", "on"]
 CLIP, TEMPERATURE, LENGTH = np.float32(2), 0.5, 30
-MECHANISM = Mechanism(contribution=TopClippedLogits(clip=float(CLIP)), aggregator=Median(), temperature=TEMPERATURE)
+MECHANISM = Mechanism(
+    contribution=TopClippedLogits(clip=float(CLIP)), aggregator=Median(), temperature=TEMPERATURE
+)
 BATCHES, GENERATED = 6, 4  # records are hashed into 6 batches; the first 4 are generated
 
 # Private: every record is six of these sentences.
@@ -45,7 +47,9 @@ RECORDS = [" ".join(six) for six in combinations(SENTENCES, 6)]
 def logits(record: str, last: str) -> NDArray[np.float32]:
     """Return one record's prediction of the next word: clipped logarithms of its bigram counts."""
     pairs = list(pairwise(record.split()))
-    scores = np.log(np.array([pairs.count((last, word)) for word in WORDS], dtype=np.float32) + np.float32(0.01))
+    scores = np.log(
+        np.array([pairs.count((last, word)) for word in WORDS], dtype=np.float32) + np.float32(0.01)
+    )
     return np.maximum(-CLIP, scores - scores.max() + CLIP)
 
 
@@ -62,8 +66,12 @@ def write_text(batch: RecordedBatch, records: list[str]) -> None:
         contexts, blended = blend(records, last)
         scaled = blended.astype(np.float64) / TEMPERATURE
         log_probabilities = scaled - np.logaddexp.reduce(scaled)
-        (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
-        last = WORDS[batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)]
+        (token,) = secrets.SystemRandom().choices(
+            range(len(WORDS)), weights=np.exp(log_probabilities)
+        )
+        last = WORDS[
+            batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
+        ]
     batch.finish()
 
 
@@ -84,14 +92,18 @@ def manifest(placed: HashedRecords) -> Manifest:
 
 def tokenizer() -> Tokenizer:
     """Return words and their numbers, in the form in which an auditor can decode them again."""
-    return Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=START))
+    return Tokenizer(
+        WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=START)
+    )
 
 
 def write_run(path: str) -> None:
     """Generate a text from each batch, and record the run with the claim that it supports."""
     placed = hashed_records(RECORDS, batches=BATCHES, generated=GENERATED)
     settings = manifest(placed)
-    with Recorder.create(path, settings, placed.assignment, tokenizer_json=tokenizer().to_str()) as recorder:
+    with Recorder.create(
+        path, settings, placed.assignment, tokenizer_json=tokenizer().to_str()
+    ) as recorder:
         for number in range(settings.batching.batches):
             records = list(placed.batches[number])
             with recorder.batch(number, contexts=len(records)) as batch:

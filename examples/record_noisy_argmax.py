@@ -44,7 +44,9 @@ def record_run(path, in_draw):
         }
     )
     random = secrets.SystemRandom()
-    with Recorder.create(path, settings, placed.assignment, tokenizer_json=toy.tokenizer().to_str()) as recorder:
+    with Recorder.create(
+        path, settings, placed.assignment, tokenizer_json=toy.tokenizer().to_str()
+    ) as recorder:
         for number, records in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(records)) as batch:
                 last = toy.START
@@ -53,13 +55,19 @@ def record_run(path, in_draw):
                     mean = contexts.sum(axis=0) / 10
                     noise = np.array([random.gauss(0, 2.0 / 10) for _ in toy.WORDS])
                     token = int((mean + noise).argmax())
-                    last = toy.WORDS[batch.step(token, 0.0, contexts=contexts, aggregate=mean, noise=noise)]
+                    last = toy.WORDS[
+                        batch.step(token, 0.0, contexts=contexts, aggregate=mean, noise=noise)
+                    ]
                 batch.finish()
         recorder.finish()
     result = audit_run(path)
     return {check.id for check in result.checks if check.status == "fail"}
 
 
-assert not record_run("by-coins", lambda random, n: np.array([random.random() < 0.3 for _ in range(n)]))
-samples = record_run("samples", lambda random, n: np.isin(np.arange(n), random.sample(range(n), round(0.3 * n))))
+assert not record_run(
+    "by-coins", lambda random, n: np.array([random.random() < 0.3 for _ in range(n)])
+)
+samples = record_run(
+    "samples", lambda random, n: np.isin(np.arange(n), random.sample(range(n), round(0.3 * n)))
+)
 assert samples == {"sampling.subsets"}

@@ -48,10 +48,12 @@ def log_softmax(logits):
 
 def predictions(records, last):
     """Return public log-probabilities [V], and each record's clipped differences [n, V]."""
-    public = log_softmax(np.array(toy.logits("the moon saw the dog . a cat sat .", last), dtype=np.float64)).astype(
-        np.float32
+    public = log_softmax(
+        np.array(toy.logits("the moon saw the dog . a cat sat .", last), dtype=np.float64)
+    ).astype(np.float32)
+    private = log_softmax(
+        np.array([toy.logits(record, last) for record in records], dtype=np.float64)
     )
-    private = log_softmax(np.array([toy.logits(record, last) for record in records], dtype=np.float64))
     return public, np.clip(private - public, -CLIP, CLIP)
 
 
@@ -66,12 +68,21 @@ def write_batch(batch, records, new_at_each_text):
             public, differences = predictions(records, last)
             mean = differences.sum(axis=0) / DIVISOR
             shares = np.exp(log_softmax(public + differences)).sum(axis=0) / DIVISOR
-            test = (float(np.abs(shares - np.exp(public)).sum()), threshold, laplace(2 * NOISE)) if left else None
+            test = (
+                (float(np.abs(shares - np.exp(public)).sum()), threshold, laplace(2 * NOISE))
+                if left
+                else None
+            )
             is_private = test is not None and test[0] + test[2] >= THRESHOLD + threshold
             logarithms = log_softmax(public + mean if is_private else public.astype(np.float64))
             token = random.choices(range(len(toy.WORDS)), weights=np.exp(logarithms))[0]
             token = batch.step(
-                token, float(logarithms[token]), contexts=differences, aggregate=public + mean, anchor=public, test=test
+                token,
+                float(logarithms[token]),
+                contexts=differences,
+                aggregate=public + mean,
+                anchor=public,
+                test=test,
             )
             if is_private:
                 threshold, left = laplace(NOISE), left - 1
@@ -90,7 +101,9 @@ def record_run(path, **fault):
             "decoding": Decoding(max_tokens=15, sequences=(), tokens_per_batch=TOKENS),
         }
     )
-    with Recorder.create(path, settings, placed.assignment, tokenizer_json=toy.tokenizer().to_str()) as recorder:
+    with Recorder.create(
+        path, settings, placed.assignment, tokenizer_json=toy.tokenizer().to_str()
+    ) as recorder:
         for number, records in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(records)) as batch:
                 write_batch(batch, records, fault.get("new_at_each_text", False))

@@ -33,7 +33,9 @@ PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
 CLIP, TEMPERATURE, DIVISOR, LENGTH, DELTA = 10.0, 1.0, 8.0, 20, 1e-5
 BATCHES, GENERATED = 2, 2
 MECHANISM = Mechanism(
-    contribution=TopClippedLogits(clip=CLIP), aggregator=Mean(divisor=DIVISOR), temperature=TEMPERATURE
+    contribution=TopClippedLogits(clip=CLIP),
+    aggregator=Mean(divisor=DIVISOR),
+    temperature=TEMPERATURE,
 )
 
 
@@ -47,7 +49,9 @@ def aggregation(scores):
 def manifest(placed, name, vocabulary, end):
     """Declare everything that an auditor must know beforehand, with the claim at both levels."""
     batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
-    secret = SecretBatches(((BATCHES, GENERATED),))  # hashed_records drew the key, and nobody is shown it
+    secret = SecretBatches(
+        ((BATCHES, GENERATED),)
+    )  # hashed_records drew the key, and nobody is shown it
     accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)
     levels = {
         "epsilon": accountant.epsilon(LENGTH, DELTA),
@@ -79,10 +83,14 @@ def write_run(path, name, texts):
         for number, shown in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(shown)) as batch:
                 if shown:
-                    prompts = tokenizer([PROMPT.format(text) for text in shown], return_tensors="pt", padding=True)
+                    prompts = tokenizer(
+                        [PROMPT.format(text) for text in shown], return_tensors="pt", padding=True
+                    )
                     recorded = [RecordingProcessor(batch, aggregation)]
                     model.generate(**prompts, max_new_tokens=LENGTH, logits_processor=recorded)
-                while not shown and batch.stop is None:  # no record hashed here: its text comes from a sum of none
+                while (
+                    not shown and batch.stop is None
+                ):  # no record hashed here: its text comes from a sum of none
                     none = torch.zeros(0, model.config.vocab_size)
                     batch.draw(contexts=none, aggregate=none.sum(dim=0) / DIVISOR)
                 batch.finish()
@@ -93,6 +101,8 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: python examples/record_transformers.py RUN_DIR MODEL TEXTS")
     try:
-        write_run(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines())
+        write_run(
+            sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines()
+        )
     except (InputError, OSError, UnicodeError) as error:
         sys.exit(str(error))

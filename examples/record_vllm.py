@@ -34,8 +34,12 @@ class RecordedRows:
         for number, (batch, contexts) in self.batches.items():
             rows = rows_of_batch(places, number, contexts)
             if batch.tokens and (ctx.input_ids[rows] != batch.tokens[-1]).any():
-                raise ValueError(f"a row of batch {number} did not go on with the token that was drawn")
-            clipped = np.maximum(-toy.CLIP, logits[rows] - logits[rows].max(axis=1, keepdims=True) + toy.CLIP)
+                raise ValueError(
+                    f"a row of batch {number} did not go on with the token that was drawn"
+                )
+            clipped = np.maximum(
+                -toy.CLIP, logits[rows] - logits[rows].max(axis=1, keepdims=True) + toy.CLIP
+            )
             token = batch.draw(contexts=clipped, aggregate=np.median(clipped, axis=0))
             logits[rows] = -np.inf
             logits[rows, token] = 0.0
@@ -48,7 +52,10 @@ with Recorder.create("vllm-run", toy.manifest(placed), placed.assignment) as rec
     with ExitStack() as open_batches:
         processor = RecordedRows(
             {
-                number: (open_batches.enter_context(recorder.batch(number, contexts=len(texts))), len(texts))
+                number: (
+                    open_batches.enter_context(recorder.batch(number, contexts=len(texts))),
+                    len(texts),
+                )
                 for number, texts in enumerate(placed.batches)
             }
         )
@@ -59,10 +66,15 @@ with Recorder.create("vllm-run", toy.manifest(placed), placed.assignment) as rec
         last = dict.fromkeys(processor.batches, toy.START)
         for _ in range(toy.LENGTH):
             slots = shuffled.permutation(len(requests))
-            logits = np.array([toy.logits(requests[slot][1], last[requests[slot][0]]) for slot in slots])
+            logits = np.array(
+                [toy.logits(requests[slot][1], last[requests[slot][0]]) for slot in slots]
+            )
             fed = np.array([toy.WORDS.index(last[requests[slot][0]]) for slot in slots])
             processor.apply(logits, SimpleNamespace(expanded_idx_mapping=slots, input_ids=fed))
-            last = {number: toy.WORDS[batch.tokens[-1]] for number, (batch, _) in processor.batches.items()}
+            last = {
+                number: toy.WORDS[batch.tokens[-1]]
+                for number, (batch, _) in processor.batches.items()
+            }
         for batch, _ in processor.batches.values():
             batch.finish()
     recorder.finish()

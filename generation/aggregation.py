@@ -31,7 +31,9 @@ BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
-def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
+def aggregated(
+    logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH
+) -> Arrays:
     """Return the arrays of a step (Algorithm 1, lines 6 and 7).
 
     Generation, replay and attack all take them from here.
@@ -51,8 +53,12 @@ def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: 
     if there is not None:
         return aggregator.step_on_device(there, clip, width)
     rows = _Rows(logits, public, mechanism.contribution)
-    blocks = each(rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width))
-    arrays = {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
+    blocks = each(
+        rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width)
+    )
+    arrays = {
+        name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]
+    }
     if public.anchor is None:
         return arrays
     return arrays | {ANCHOR: public.anchor}
@@ -128,8 +134,14 @@ class _Rows:
 
     def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
         support = public.support
-        if contribution.over_support and support is not None:  # rows are looked at over the support alone
-            where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
+        if (
+            contribution.over_support and support is not None
+        ):  # rows are looked at over the support alone
+            where = (
+                torch.as_tensor(support, dtype=torch.long)
+                if isinstance(logits, torch.Tensor)
+                else support
+            )
             logits, support = logits[:, where], None
         if isinstance(logits, torch.Tensor):
             logits = logits.detach().to("cpu", torch.float32).numpy()
@@ -138,7 +150,9 @@ class _Rows:
         self._logits, self._support, self._contribution = array, support, contribution
         self._anchor = public.anchor
         self._row_constants = np.empty((n, contribution.row_numbers), dtype=np.float32)
-        each(slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at)
+        each(
+            slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at
+        )
         self.shape = n, vocabulary if support is None else len(support)
         most = min(max(BLOCK // max(n, 1), LEAST_COLUMNS), MOST_COLUMNS)
         self.blocks = slices(self.shape[1], even_blocks(self.shape[1], LEAST_COLUMNS, most))
@@ -156,7 +170,9 @@ class _Rows:
         self._row_constants[rows] = self._contribution.row_constants(self._logits[rows])
 
 
-def _on_device(logits: Logits, public: PublicPart, contribution: Contribution) -> torch.Tensor | None:
+def _on_device(
+    logits: Logits, public: PublicPart, contribution: Contribution
+) -> torch.Tensor | None:
     """Return contributions on another device than the CPU; None to work them out here."""
     if not isinstance(logits, torch.Tensor) or logits.device.type == "cpu" or not len(logits):
         return None

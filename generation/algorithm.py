@@ -18,7 +18,14 @@ from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
-from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted, RunResumed
+from dpaudit.generation.events import (
+    BatchDone,
+    Event,
+    Progress,
+    RecordsPlaced,
+    RunCommitted,
+    RunResumed,
+)
 from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
@@ -38,7 +45,12 @@ from dpaudit.generation.manifest import (
 )
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel, device_of
-from dpaudit.generation.partition import Partition, partition, partition_as_recorded, with_allowances
+from dpaudit.generation.partition import (
+    Partition,
+    partition,
+    partition_as_recorded,
+    with_allowances,
+)
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_public_examples, read_records
@@ -119,7 +131,9 @@ def generate(
             there.
     """
     if stop_after is not None and stop_after >= config.batching.rounds:
-        problem = f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        problem = (
+            f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        )
         raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
@@ -148,7 +162,9 @@ def generate(
         if stop_after is not None:
             writer.stop_after(stop_after)
         if begun is not None:
-            progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
+            progress(
+                RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn)
+            )
         accountant = _generate(config, writer, ready, seed, progress, engine)
         claim = None
         # A run that was killed while it finished may hold its claim already.
@@ -208,9 +224,14 @@ def _ready(
     if earlier.commitments and config.privacy.canaries is not None:
         problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
-    key, secret = config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES), config.batching.key is None
+    key, secret = (
+        config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES),
+        config.batching.key is None,
+    )
     if secret and existing is not None and existing.batching.allocation is not None:
-        secret = existing.batching.allocation.secret  # as it was when the run began, which this process cannot tell
+        secret = (
+            existing.batching.allocation.secret
+        )  # as it was when the run began, which this process cannot tell
     elif earlier.commitments:
         secret = False
     free = free_memory(device_of(config.model))
@@ -238,9 +259,13 @@ def _ready(
     canaries = canaries_of(config, batching, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
-        records = partition(batching, clusters, members, centers, users=data.users, spent=earlier.spent)
+        records = partition(
+            batching, clusters, members, centers, users=data.users, spent=earlier.spent
+        )
     else:
-        records = partition_as_recorded(batching, clusters, data.records, begun.assignment(), begun.manifest.batching)
+        records = partition_as_recorded(
+            batching, clusters, data.records, begun.assignment(), begun.manifest.batching
+        )
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
@@ -285,8 +310,12 @@ def prompting(config: Config) -> Prompting:
     ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))
     examples, decoding = read_public_examples(config), declared_decoding(config, ends)
     fewest = config.mechanism.support.size or 1
-    rules = ForbiddenTokens(config.decoding, decoding.sequences, model.vocabulary, fewest, model.tokenizer_json)
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
+    rules = ForbiddenTokens(
+        config.decoding, decoding.sequences, model.vocabulary, fewest, model.tokenizer_json
+    )
+    prompts = Prompts(
+        model, wording, config.data.groups, shown, most, asked.one_line, examples, rules
+    )
     _require_room(config, model, prompts.places)
     return Prompting(model, prompts, decoding)
 
@@ -309,8 +338,12 @@ def _generate(
     if engine is not None:
         missing = [batch for batch in batches if batch not in finished]
         ready.model.leave_gpu()  # the workers have models of their own
-        unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
-        make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
+        unkeyed = config.batching.model_copy(
+            update={"key": None}
+        )  # secret, and in the run directory already
+        make_worker = partial(
+            batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location
+        )
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
         with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
             for done in chain.from_iterable(found):
@@ -347,7 +380,9 @@ def _larger_batches(config: Config) -> str:
         setting = "Lower batching.batches_per_label"
     else:
         counted = config.batching.records_per_batch is not None
-        setting = "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+        setting = (
+            "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+        )
     if config.rule != "hashed-cells":
         return setting
     each = config.prompt.examples_per_context - 1
@@ -373,12 +408,18 @@ def _require_room(config: Config, model: LanguageModel, places: int) -> None:
     """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
-        problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
-        remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        problem = (
+            f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
+        )
+        remedy = (
+            "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        )
         prompt = config.prompt
         examples = prompt.examples_per_context * prompt.max_example_tokens
         if prompt.text is not None and places - examples > model.positions:
-            raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
+            raise InputError(
+                "prompt.text", problem, "Shorten it: without any example it is too long already."
+            )
         alone = config.decoding.longest >= model.positions
         field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
         raise InputError(field, problem, remedy)

@@ -102,7 +102,9 @@ def attack(
         bound = fall if loss > 0 else rise
         ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), bound))
         worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
-    return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
+    return Attacked(
+        replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst
+    )
 
 
 class _Text(NamedTuple):
@@ -153,7 +155,12 @@ def _text(
 
 
 def _neighbours(
-    step: StepMechanism, logits: Floats, public: PublicPart, clip: float, relation: Relation, canary: Canary
+    step: StepMechanism,
+    logits: Floats,
+    public: PublicPart,
+    clip: float,
+    relation: Relation,
+    canary: Canary,
 ) -> tuple[Floats, Floats]:
     """Return raw logits [n, V] of the batch without the canary, and with it.
 

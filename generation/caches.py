@@ -78,8 +78,12 @@ class VectorCache:
         Raises:
             InputError: the folder cannot be written to.
         """
-        digests = np.frombuffer(b"".join(map(self._digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
-        content = save({_DIGESTS: digests, _VECTORS: np.ascontiguousarray(vectors, dtype=np.float32)})
+        digests = np.frombuffer(b"".join(map(self._digest, texts)), dtype=np.uint8).reshape(
+            len(texts), -1
+        )
+        content = save(
+            {_DIGESTS: digests, _VECTORS: np.ascontiguousarray(vectors, dtype=np.float32)}
+        )
         path = self._settings_folder(settings) / (_digest_of(content) + _SUFFIX)
         remedy = f"{_REMEDY.removesuffix('.')}, or embed without a cache."
         with private_place(path, remedy):
@@ -154,7 +158,9 @@ class ScoreCache:
     def find(self, key: str, names: tuple[str, ...]) -> Figures | None:
         """Return the figures of these names, all finite; None if they are not known."""
         with suppress(OSError, ValueError, RecursionError):
-            handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = os.open(
+                self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
             with os.fdopen(handle, "rb") as file:
                 status = os.fstat(handle)
                 if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
@@ -162,10 +168,16 @@ class ScoreCache:
                 found = json.loads(file.read(_MAX_BYTES))
             numbers = (int, float)  # and not bool
             sound = isinstance(found, dict) and set(found) == set(names)
-            if sound and all(type(value) in numbers and math.isfinite(value) for value in found.values()):
+            if sound and all(
+                type(value) in numbers and math.isfinite(value) for value in found.values()
+            ):
                 return {name: float(found[name]) for name in names}
         return None
 
     def keep(self, key: str, figures: Mapping[str, float]) -> None:
         """Keep figures. Raises InputError where they cannot be written."""
-        write_private(self._folder / f"{key}.json", json.dumps(dict(figures), allow_nan=False).encode(), _REMEDY)
+        write_private(
+            self._folder / f"{key}.json",
+            json.dumps(dict(figures), allow_nan=False).encode(),
+            _REMEDY,
+        )

@@ -71,7 +71,10 @@ def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batchin
         for number, canary in enumerate(canaries.canaries)
         for batch in canary.batches(batching, batching.rounds)
     }
-    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, canary=placed.get(batch.id))))
+    return replace(
+        parts,
+        batches=parts.batches.changed(lambda batch: replace(batch, canary=placed.get(batch.id))),
+    )
 
 
 def _record(canary: Canary) -> Record:

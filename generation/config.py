@@ -88,12 +88,16 @@ class DataConfig(DataSettings):
     path: Annotated[NotEmpty | None, UNRECORDED] = None
     dataset: Annotated[NotEmpty | None, UNRECORDED] = None
     label: NotEmpty = "label"
-    labels: Annotated[Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None, UNRECORDED] = None
+    labels: Annotated[
+        Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None, UNRECORDED
+    ] = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return tuple(column for column in (self.text, self.labels and self.label, self.user) if column)
+        return tuple(
+            column for column in (self.text, self.labels and self.label, self.user) if column
+        )
 
     @property
     def named(self) -> dict[str, str]:
@@ -113,21 +117,35 @@ class DataConfig(DataSettings):
             if getattr(self, field) is not None and self.dataset is None:
                 raise clash(field, getattr(self, field), f"{field} is for dataset; a path has none")
         try:
-            "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
+            "".encode(
+                self.encoding or "utf-8"
+            )  # what encodes no text, such as base64, raises a LookupError too
         except (LookupError, ValueError):
-            raise clash("encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252") from None
+            raise clash(
+                "encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252"
+            ) from None
         if self.user == self.text:
-            raise clash("user", self.user, "another column than data.text, by which every text is somebody's only one")
+            raise clash(
+                "user",
+                self.user,
+                "another column than data.text, by which every text is somebody's only one",
+            )
         if self.labels is None:
             for field in ("label", "label_values", "other_labels"):
                 if getattr(self, field) != type(self).model_fields[field].default:
-                    raise clash(field, getattr(self, field), "left out without labels, which are not given")
+                    raise clash(
+                        field, getattr(self, field), "left out without labels, which are not given"
+                    )
             return self
         if len(set(self.labels)) != len(self.labels):
             raise clash("labels", list(self.labels), "each label once")
         values = self.label_values or self.labels
         if len(values) != len(self.labels) or len(set(values)) != len(values):
-            raise clash("label_values", list(values), "a value of its own for each of labels, in their order")
+            raise clash(
+                "label_values",
+                list(values),
+                "a value of its own for each of labels, in their order",
+            )
         return self
 
 
@@ -161,7 +179,9 @@ class PromptConfig(PromptSettings):
     """
 
     template: Literal["pt", "it"] | None = None
-    public_examples: Annotated[dict[str, PublicExamples] | PublicExamples | NotEmpty | None, UNRECORDED] = None
+    public_examples: Annotated[
+        dict[str, PublicExamples] | PublicExamples | NotEmpty | None, UNRECORDED
+    ] = None
     examples_per_context: Annotated[Tokens, UNRECORDED] = 1
     max_example_tokens: Tokens = 96
 
@@ -179,12 +199,18 @@ class PromptConfig(PromptSettings):
     def _one_template(self) -> Self:
         if self.text is None:
             if self.end is not None:
-                raise clash("end", self.end, "null without text: the paper's templates have an end of their own")
+                raise clash(
+                    "end",
+                    self.end,
+                    "null without text: the paper's templates have an end of their own",
+                )
             return self
         if self.template is not None:
             raise clash("template", self.template, "null with text, which is a template of its own")
         if "\\n" in (self.end or ""):
-            allowed = 'a mark without a backslash; YAML reads a line break in double quotes, as "\\n"'
+            allowed = (
+                'a mark without a backslash; YAML reads a line break in double quotes, as "\\n"'
+            )
             raise clash("end", self.end, allowed)
         for field, check in (("text", Wording.of), ("end", require_seen)):
             try:
@@ -196,7 +222,13 @@ class PromptConfig(PromptSettings):
 
 #: The fields of batching that are for labels alone, and for clusters.
 _OF_LABELS = ("batches_per_label", "generate_per_label")
-_OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "least_batches", "generate_per_cluster")
+_OF_CLUSTERS = (
+    "batches_per_cluster",
+    "records_per_batch",
+    "most_batches",
+    "least_batches",
+    "generate_per_cluster",
+)
 #: How often a canary's text is drawn anew, on average, until no round sends it to another's batch.
 _TRIES = 100
 
@@ -218,7 +250,11 @@ class BatchingConfig(BatchingSettings):
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """Those of some fields that are given."""
-        return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name in self.model_fields_set and getattr(self, name)
+        }
 
     @model_validator(mode="after")
     def _fields_fit_the_rule(self) -> Self:
@@ -227,20 +263,34 @@ class BatchingConfig(BatchingSettings):
             allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
             raise clash("batches_per_label", None, allowed)
         if hashed and number is not None and self.generate_per_label > number:
-            raise clash("generate_per_label", self.generate_per_label, f"at most batches_per_label, which is {number}")
+            raise clash(
+                "generate_per_label",
+                self.generate_per_label,
+                f"at most batches_per_label, which is {number}",
+            )
         if not hashed and number is not None:
             allowed = "null when rule is paper-slices: the number of slices follows from the data"
             raise clash("batches_per_label", number, allowed)
         if not hashed and self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
         if not hashed and self.rounds > 1:
-            raise clash("rounds", self.rounds, "1 when rule is paper-slices: every round would cut the same slices")
+            raise clash(
+                "rounds",
+                self.rounds,
+                "1 when rule is paper-slices: every round would cut the same slices",
+            )
         if self.cells is not None and self.slots is not None:
-            raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
+            raise clash(
+                "cells", self.cells, "null with slots: a record is hashed to a slot or to a cell"
+            )
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
-            raise clash("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
+            raise clash(
+                "generate_per_cluster",
+                self.generate_per_cluster,
+                f"at most {name}, which is {most}",
+            )
         return self
 
 
@@ -258,7 +308,9 @@ def _known_clustering(method: str) -> str:
     if method not in CLUSTERINGS:
         *others, last = map(repr, CLUSTERINGS)
         expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
     return method
 
 
@@ -276,7 +328,9 @@ class ClusteringConfig(ClusteringSettings):
     public: Annotated[NotEmpty | None, UNRECORDED] = None
     public_text: NotEmpty = "text"
     normalize: bool = True
-    epsilon: Annotated[Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None, UNRECORDED] = None
+    epsilon: Annotated[Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None, UNRECORDED] = (
+        None
+    )
     delta: Annotated[Delta | None, UNRECORDED] = None
 
     @property
@@ -296,7 +350,11 @@ class ClusteringConfig(ClusteringSettings):
             if not needed and value is not None:
                 raise clash(field, value, f"null when method is {self.method}")
         if self.method == "chang" and not self.normalize:
-            raise clash("normalize", False, "true when method is chang: its noise is for vectors of length 1")
+            raise clash(
+                "normalize",
+                False,
+                "true when method is chang: its noise is for vectors of length 1",
+            )
         return self
 
 
@@ -311,7 +369,9 @@ class SamplingConfig(SamplingSettings):
     generator: Literal["os-entropy", "committed-seed", "test-seed"] = "os-entropy"
     seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
     seed_files: Annotated[
-        Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None, UNRECORDED
+        Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)]
+        | None,
+        UNRECORDED,
     ] = None
 
     @model_validator(mode="after")
@@ -320,9 +380,17 @@ class SamplingConfig(SamplingSettings):
         if not self.committed and files is not None:
             raise clash("seed_files", list(files), "null without the generator committed-seed")
         if self.committed and files is None:
-            raise clash("seed_files", None, "a list of files with the generator committed-seed (dpaudit key --seed)")
+            raise clash(
+                "seed_files",
+                None,
+                "a list of files with the generator committed-seed (dpaudit key --seed)",
+            )
         if hashes and len(hashes) != len(files or ()):
-            raise clash("seed_hashes", list(hashes), "left out, or a hash for each of seed_files, in their order")
+            raise clash(
+                "seed_hashes",
+                list(hashes),
+                "left out, or a hash for each of seed_files, in their order",
+            )
         return self
 
 
@@ -418,7 +486,9 @@ class Config(Settings):
         mechanism, asked = self.mechanism, self.record.contexts
         if asked is not None or self.has_budgets or self.privacy.canaries:
             return asked is not False
-        return mechanism.over_support or (mechanism.support.size is not None and mechanism.aggregator.sums)
+        return mechanism.over_support or (
+            mechanism.support.size is not None and mechanism.aggregator.sums
+        )
 
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:
@@ -436,7 +506,11 @@ class Config(Settings):
                 "holds"
             )
             raise clash("privacy.unit", self.privacy.unit, allowed)
-        if self.privacy.unit == "user" and self.privacy.records_per_user is None and self.data.user is None:
+        if (
+            self.privacy.unit == "user"
+            and self.privacy.records_per_user is None
+            and self.data.user is None
+        ):
             allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
             raise clash("privacy.records_per_user", None, allowed)
         return self
@@ -446,7 +520,9 @@ class Config(Settings):
         if self.data.labels is None and self.prompt.shows_label:
             if self.prompt.text is not None:
                 raise clash("prompt.text", LABEL, f"{EXAMPLE} alone when data.labels is not given")
-            shown = f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            shown = (
+                f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            )
             raise clash("data.labels", None, f"a list of labels, {shown}")
         return self
 
@@ -458,11 +534,17 @@ class Config(Settings):
                 allowed = "public texts, which lie neither in data.path nor around it"
                 raise clash("prompt.public_examples", examples, allowed)
         elif isinstance(examples, tuple) and labels is not None:
-            raise clash("prompt.public_examples", list(examples), "a list of texts for each label, under its name")
+            raise clash(
+                "prompt.public_examples",
+                list(examples),
+                "a list of texts for each label, under its name",
+            )
         elif isinstance(examples, dict):
             for label in examples:
                 if label not in (labels or ()):
-                    allowed = "a list of texts" if labels is None else f"texts under {', '.join(labels)}"
+                    allowed = (
+                        "a list of texts" if labels is None else f"texts under {', '.join(labels)}"
+                    )
                     raise clash("prompt.public_examples", label, allowed)
         return self
 
@@ -482,8 +564,14 @@ class Config(Settings):
             allowed = "null, and batches_per_cluster instead: only public-centers-rebalanced has noisy counts"
             raise clash("batching.records_per_batch", batching.records_per_batch, allowed)
         if batching.batches_per_cluster is None and batching.records_per_batch is None:
-            instead = "" if self.clustering.keep is None else "; or give records_per_batch and most_batches"
-            raise clash("batching.batches_per_cluster", None, f"a whole number of at least 1{instead}")
+            instead = (
+                ""
+                if self.clustering.keep is None
+                else "; or give records_per_batch and most_batches"
+            )
+            raise clash(
+                "batching.batches_per_cluster", None, f"a whole number of at least 1{instead}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -496,7 +584,12 @@ class Config(Settings):
             clusters = getattr(clustering, name) or 1
             parts = [
                 (f"clustering.{name}", clusters, labels, "labels"),
-                ("batching.generate_per_cluster", batching.generate_per_cluster, labels * clusters, "clusters in all"),
+                (
+                    "batching.generate_per_cluster",
+                    batching.generate_per_cluster,
+                    labels * clusters,
+                    "clusters in all",
+                ),
             ]
         field, each, groups, _ = parts[-1]
         parts.append(("batching.rounds", batching.rounds, each * groups, "batches in a round"))
@@ -526,9 +619,15 @@ class Config(Settings):
             allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
             raise clash("chosen_from.batching", "public", allowed)
         if CLUSTERINGS[method].origin == "noised" and unit == "user":
-            raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
+            raise clash(
+                "privacy.unit",
+                unit,
+                f"record when clustering.method is {method}: its noise hides a record",
+            )
         if unit == "context" and self.rule != "hashed-records":
-            allowed = "record or user with a section clustering: a context's records are of many counts"
+            allowed = (
+                "record or user with a section clustering: a context's records are of many counts"
+            )
             raise clash("privacy.unit", unit, allowed)
         return self
 
@@ -553,9 +652,16 @@ class Config(Settings):
         if self.claim is None:
             return self
         own, possible = self.mechanism.claim_kind, self.mechanism.kinds
-        allowed = [own, *(kind for kind in possible if kind != own and CLAIM_KINDS[kind].beforehand)]
+        allowed = [
+            own,
+            *(kind for kind in possible if kind != own and CLAIM_KINDS[kind].beforehand),
+        ]
         if self.claim_kind.id not in allowed:
-            raise clash("claim.kind", self.claim.kind, f"{' or '.join(allowed)} for {self.mechanism.aggregator.name}")
+            raise clash(
+                "claim.kind",
+                self.claim.kind,
+                f"{' or '.join(allowed)} for {self.mechanism.aggregator.name}",
+            )
         if (misfit := self.claim_kind.misfit(self.claim)) is not None:
             field, wanted = misfit
             raise clash(f"claim.{field}", getattr(self.claim, field), wanted)
@@ -569,7 +675,9 @@ class Config(Settings):
         above = f"above clustering.delta, which is {centers:g}"
         if not self.claim_kind.beforehand:
             if delta is not None:
-                raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
+                raise clash(
+                    "privacy.delta", delta, f"null for {name}: an ex-post guarantee has none"
+                )
             if claimed not in (None, centers):
                 theirs = f"{centers:g} for {name} with this clustering, whose delta it is"
                 allowed = theirs if centers else f"0 for {name}: an ex-post guarantee has no delta"
@@ -593,7 +701,11 @@ class Config(Settings):
         if self.rule != "hashed-records":
             field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
-            raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
+            raise clash(
+                f"batching.{field}",
+                getattr(self.batching, field),
+                f"{allowed}: each is a context by itself",
+            )
         if self.counts_delta:
             allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
             raise clash("privacy.delta", None, allowed)
@@ -604,10 +716,16 @@ class Config(Settings):
             raise clash("privacy.canaries", canaries, allowed)
         if self.record.contexts is False:
             raise clash("record.contexts", False, "null or true with privacy.canaries")
-        labels, per_label, rounds = len(self.data.groups), self.batching.batches_per_label or 1, self.batching.rounds
+        labels, per_label, rounds = (
+            len(self.data.groups),
+            self.batching.batches_per_label or 1,
+            self.batching.rounds,
+        )
         batches = labels * self.batching.generate_per_label
         if canaries > batches:
-            raise clash("privacy.canaries", canaries, f"at most one for each of the {batches} batches")
+            raise clash(
+                "privacy.canaries", canaries, f"at most one for each of the {batches} batches"
+            )
         # Of its label, with the others' batches in each round.
         most = int(per_label * (1 - _TRIES ** (-1 / rounds)))
         if rounds > 1 and (canaries - 1) // labels > most:
@@ -622,25 +740,39 @@ class Config(Settings):
             allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
             raise clash("batching.rounds", rounds, allowed)
         if self.privacy.split_delta and not self.claim_kind.beforehand:
-            raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
+            raise clash(
+                "privacy.split_delta",
+                True,
+                f"false for {self.mechanism.aggregator.name}, which has no delta",
+            )
         return self
 
     @model_validator(mode="after")
     def _budgets_are_of_sums_and_recorded(self) -> Self:
         if self.privacy.epsilon is None:
             return self
-        aggregator, budget, delta = self.mechanism.aggregator, self.mechanism.budget, self.privacy.delta
+        aggregator, budget, delta = (
+            self.mechanism.aggregator,
+            self.mechanism.budget,
+            self.privacy.delta,
+        )
         if not aggregator.sums:
-            allowed = f"null for {aggregator.name}: what a context moves depends on the others there"
+            allowed = (
+                f"null for {aggregator.name}: what a context moves depends on the others there"
+            )
             raise clash("privacy.epsilon", self.privacy.epsilon, allowed)
         if delta is None:
             raise clash("privacy.delta", None, "a number above 0 and below 1 with privacy.epsilon")
         if budget is not None:
-            raise clash("mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out")
+            raise clash(
+                "mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out"
+            )
         if self.claim is not None:
             figure = self.claim_kind.figures[0]
             stated = getattr(self.claim, figure)
-            raise clash(f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed")
+            raise clash(
+                f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed"
+            )
         return self
 
 
@@ -661,7 +793,9 @@ def in_config(path: Path, error: InputError) -> InputError:
     """The error with the config's path before it, where it speaks of one of the config's fields."""
     section, _, field = error.file.partition(".")
     # A file of records may be called data.csv.
-    if section not in Config.model_fields or (field and field.partition(".")[0] not in _fields_at((section,))):
+    if section not in Config.model_fields or (
+        field and field.partition(".")[0] not in _fields_at((section,))
+    ):
         return error
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
@@ -694,7 +828,11 @@ def input_error(path: Path, error: ValidationError) -> InputError:
     shown = f"the value is {'null' if given is None else in_short(given)}."
     problem = problems.get(kind) or ("this value cannot be used." if field in _SECRETS else shown)
     # What else the value could have been is an error at the same place, or around it.
-    elsewhere = {place for other in others if (place := _place(other["loc"])) != _place(location)[: len(place)]}
+    elsewhere = {
+        place
+        for other in others
+        if (place := _place(other["loc"])) != _place(location)[: len(place)]
+    }
     more = f" ({len(elsewhere)} more to mend after this one.)" if elsewhere else ""
     return InputError(f"{path}: {field}", problem, _remedy(first) + _misspelt(first, others) + more)
 
@@ -724,7 +862,9 @@ def _remedy(error: ErrorDetails) -> str:
         fields = _fields_at(tuple(parent))
         hint = ""
         if kind == "extra_forbidden":
-            hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
+            hint = "".join(
+                f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1)
+            )
         elif parent[-1:] == ["aggregator"]:
             hint = " Choose it without the data, or start from `dpaudit init`."
         return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"

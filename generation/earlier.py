@@ -6,10 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpaudit.generation.config import Config
-from dpaudit.runs import Assigned, InputError, Manifest, RunReader, continuation_problem, most_spent, spent_by
+from dpaudit.runs import (
+    Assigned,
+    InputError,
+    Manifest,
+    RunReader,
+    continuation_problem,
+    most_spent,
+    spent_by,
+)
 from dpaudit.runs.storage import Location
 
-_REMEDY = "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
+_REMEDY = (
+    "Give --spent once for each earlier run, and the config the data, unit and rule that they had."
+)
 
 
 @dataclass(frozen=True)
@@ -36,18 +46,26 @@ class Earlier:
                 contexts have no budgets.
         """
         if runs and not (config.has_budgets and config.rule == "hashed-records"):
-            problem = "this config's contexts have no budgets of their own, or are not a record each."
-            raise InputError("--spent", problem, "Give privacy.epsilon, and one example per context.")
+            problem = (
+                "this config's contexts have no budgets of their own, or are not a record each."
+            )
+            raise InputError(
+                "--spent", problem, "Give privacy.epsilon, and one example per context."
+            )
         if runs and config.batching.rounds > 1:
             problem = f"this config has {config.batching.rounds} batching.rounds, and budgets are of each round."
             raise InputError("--spent", problem, "Leave out batching.rounds, or --spent.")
-        readers = tuple(sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier)))
+        readers = tuple(
+            sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier))
+        )
         commitments = tuple(filter(None, (reader.manifest.commitment for reader in readers)))
         if begun is not None:
             had = begun.manifest.privacy.earlier
             if readers and commitments != had:
                 problem = f"{begun.name} is there already, and went on from other runs than these, or from none."
-                raise InputError("--spent", problem, "Give those that it went on from, or name a new directory.")
+                raise InputError(
+                    "--spent", problem, "Give those that it went on from, or name a new directory."
+                )
             # Nobody had spent anything where no run was before: the assignment need not be read for that.
             spent = {each.payer: each.spent for each in begun.assignment()} if had else {}
             return cls(had, begun.manifest.batching.key, spent)
@@ -74,8 +92,14 @@ class Earlier:
             InputError: they know none.
         """
         if self._runs and not any(place.payer in self.spent for place in assignment):
-            said = f"{_listed(self._runs)}: not one record, or user, of this config is in their data."
-            raise InputError("--spent", said, "Give the data that they had: a text that was edited is another record.")
+            said = (
+                f"{_listed(self._runs)}: not one record, or user, of this config is in their data."
+            )
+            raise InputError(
+                "--spent",
+                said,
+                "Give the data that they had: a text that was edited is another record.",
+            )
 
 
 def _require(named: Sequence[RunReader], later: Manifest, earlier: Sequence[RunReader]) -> None:

@@ -97,6 +97,13 @@ class TextsEmbedded:
 
 
 Event: TypeAlias = (
-    RecordsPlaced | RunCommitted | RunResumed | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+    RecordsPlaced
+    | RunCommitted
+    | RunResumed
+    | BatchStarted
+    | StepDone
+    | BatchDone
+    | MemoryRanOut
+    | TextsEmbedded
 )
 Progress: TypeAlias = Callable[[Event], None]

@@ -30,7 +30,9 @@ def batches(config: Config, records: int) -> int:
     most = groups * batching.generate_per_cluster
     if batching.records_per_batch is not None:
         # By noisy counts: together about as many as records fill, and one for each cluster at least.
-        filled = max(groups * (batching.least_batches or 1), round(records / batching.records_per_batch))
+        filled = max(
+            groups * (batching.least_batches or 1), round(records / batching.records_per_batch)
+        )
         most = min(filled, most)
     return batching.rounds * most
 
@@ -44,10 +46,16 @@ def contexts(config: Config, records: int) -> float:
     if batching.rule == "paper-slices":
         sliced = batching.generate_per_label * clusters(config) * shown
         return min(batching.slots or 1, records / sliced)
-    of_group = batching.batches_per_cluster if config.clustering is not None else batching.batches_per_label
+    of_group = (
+        batching.batches_per_cluster
+        if config.clustering is not None
+        else batching.batches_per_label
+    )
     held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
     if batching.slots is not None:
-        return -batching.slots * math.expm1(-held / batching.slots)  # slots that any record is hashed to
+        return -batching.slots * math.expm1(
+            -held / batching.slots
+        )  # slots that any record is hashed to
     if batching.cells is None or not held:
         return held
     rate = held / batching.cells  # of the Poisson number of records in a cell

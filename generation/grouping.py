@@ -73,19 +73,30 @@ def group(
     """
     settings, all_labels = _settings(config), config.data.groups
     embedder = Embedder(
-        settings.embedding or OFFLINE, normalize=settings.normalize, device=config.model.device, field=_EMBEDDING
+        settings.embedding or OFFLINE,
+        normalize=settings.normalize,
+        device=config.model.device,
+        field=_EMBEDDING,
     )
     if settings.dimension is not None and settings.dimension > embedder.dimensions:
-        problem = f"this is {settings.dimension}, but embeddings have {embedder.dimensions} dimensions."
+        problem = (
+            f"this is {settings.dimension}, but embeddings have {embedder.dimensions} dimensions."
+        )
         raise InputError("clustering.dimension", problem, "Project onto fewer.")
     texts: tuple[str, ...] = ()
     public = np.empty((0, embedder.dimensions), dtype=np.float32)
     if settings.public is not None:
-        texts = read_texts(settings.public, settings.public_text, "clustering.public", "clustering.public_text")
-        public = embedder.embed(texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of)))
+        texts = read_texts(
+            settings.public, settings.public_text, "clustering.public", "clustering.public_text"
+        )
+        public = embedder.embed(
+            texts, VectorCache(), lambda done, of: progress(TextsEmbedded("public", done, of))
+        )
     # Embeddings of the records are as sensitive as their texts, so none of them is kept.
     private = [record.text for record in records]
-    vectors = embedder.embed(private, None, lambda done, of: progress(TextsEmbedded("private", done, of)))
+    vectors = embedder.embed(
+        private, None, lambda done, of: progress(TextsEmbedded("private", done, of))
+    )
     labels = _labels(records, all_labels)
     seed = config.sampling.seed
     # The stream is one that no batch has.
@@ -135,7 +146,13 @@ def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None)
         return Clustering(**declared, settings=method.settings, centers=1, keep=1)
     found = begun.clustering
     # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
-    found_then = ["seed", "count_scale", "split_epsilon", "sum_sd", *["radius"] * (not settings.normalize)]
+    found_then = [
+        "seed",
+        "count_scale",
+        "split_epsilon",
+        "sum_sd",
+        *["radius"] * (not settings.normalize),
+    ]
     known = {name: found.settings[name] for name in found_then if name in found.settings}
     keep = found.keep if settings.keep is None else settings.keep
     declared |= {"settings": {**method.settings, **known}, "keep": keep, "epsilon": found.epsilon}
@@ -161,13 +178,22 @@ def recompute_grouping(
     stated = manifest.clustering
     if stated.method == "none":
         return None, None
-    if stated.embedding is None or stated.embedding_digest is None or stated.digest is None or stated.centers is None:
+    if (
+        stated.embedding is None
+        or stated.embedding_digest is None
+        or stated.digest is None
+        or stated.centers is None
+    ):
         problem = "the run does not say which embedding model or which centres it used."
-        raise InputError(f"{where}: clustering", problem, "Only runs of `dpaudit generate` can be replayed.")
+        raise InputError(
+            f"{where}: clustering", problem, "Only runs of `dpaudit generate` can be replayed."
+        )
     # A vector that was made on a CPU is computed bit for bit only there.
     device: Literal["auto", "cpu"] = "cpu" if manifest.model.device == "cpu" else "auto"
     field = f"{where}: {_EMBEDDING}"
-    embedder = Embedder(stated.embedding, normalize=bool(stated.normalize), device=device, field=field)
+    embedder = Embedder(
+        stated.embedding, normalize=bool(stated.normalize), device=device, field=field
+    )
     centers = decoded_centers(clusters, stated.centers)
     if embedder.digest != stated.embedding_digest or embedder.dimensions != centers.shape[1]:
         problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
@@ -205,7 +231,9 @@ def _method(config: Config, radius: float = 1.0, seed: int | None = None) -> Clu
             return PrivateKMeans(centers)
         if settings.method == "chang":
             dimension = settings.dimension or 1
-            return Chang(centers, settings.budget, delta, dimension, radius=radius, relation=relation)
+            return Chang(
+                centers, settings.budget, delta, dimension, radius=radius, relation=relation
+            )
         if settings.method == "dpm":
             return Dpm(settings.budget, delta, relation, radius)
         if settings.method not in CLUSTERINGS.own:
@@ -251,11 +279,17 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
     """
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):
         problem = f"the model's vectors reach beyond {MAX_COORDINATE:,.0f}."
-        raise InputError(_EMBEDDING, problem, "Use another model, or set clustering.normalize to true.")
+        raise InputError(
+            _EMBEDDING, problem, "Use another model, or set clustering.normalize to true."
+        )
     if len(encoded_centers(centers)[0]) >= MAX_CLUSTERS_BYTES:
         raise _too_large(centers)
     kept = _settings(config).keep or len(centers)
-    each, labels, rounds = config.batching.generate_per_cluster, len(config.data.groups), config.batching.rounds
+    each, labels, rounds = (
+        config.batching.generate_per_cluster,
+        len(config.data.groups),
+        config.batching.rounds,
+    )
     if labels * kept * each * rounds > MAX_BATCHES:
         problem = f"this is {each:,}, for {kept:,} clusters of each of {labels:,} labels"
         problem += "." if rounds == 1 else f" in each of {rounds:,} rounds."
@@ -263,14 +297,20 @@ def _require_recordable(config: Config, centers: Vectors) -> None:
         raise InputError("batching.generate_per_cluster", problem, remedy)
 
 
-def _clusters(config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers) -> tuple[Clusters, str]:
+def _clusters(
+    config: Config, centers: Vectors, noisy: NoisyCounts | None, kept: _Integers
+) -> tuple[Clusters, str]:
     """Return the file `clusters`, and the digest of the centres in it.
 
     Raises:
         InputError: it would be larger than readers accept.
     """
     batching, (encoded, digest) = config.batching, encoded_centers(centers)
-    if noisy is not None and batching.records_per_batch is not None and batching.most_batches is not None:
+    if (
+        noisy is not None
+        and batching.records_per_batch is not None
+        and batching.most_batches is not None
+    ):
         least = batching.least_batches or 1
         batches = noisy.batches(kept, batching.records_per_batch, batching.most_batches, least)
     else:
@@ -297,7 +337,11 @@ def _rows(table: _Integers) -> tuple[tuple[int, ...], ...]:
 
 
 def _nearest_kept(
-    records: Sequence[Record], labels: _Integers, vectors: Vectors, centers: Vectors, kept: _Integers
+    records: Sequence[Record],
+    labels: _Integers,
+    vectors: Vectors,
+    centers: Vectors,
+    kept: _Integers,
 ) -> Centers:
     """Return each record's nearest centre among those that its label keeps."""
     found: Centers = {}

@@ -46,7 +46,9 @@ class Head:
             found = torch.full_like(wanted, torch.nan)
             if hidden.shape[-1] == self.width:
                 found = self.logits(hidden)
-        if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(wanted.std()):
+        if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(
+            wanted.std()
+        ):
             raise ValueError("the network does more to its logits than its head does")
 
     @classmethod
@@ -54,7 +56,13 @@ class Head:
         """Return a network's head; None if it cannot be taken apart."""
         try:
             return cls(network)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):  # whatever another architecture raises
+        except (
+            AttributeError,
+            KeyError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):  # whatever another architecture raises
             return None
 
     @contextmanager
@@ -67,7 +75,9 @@ class Head:
             del self._layer.forward
 
     @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None) -> torch.Tensor:
+    def logits(
+        self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None
+    ) -> torch.Tensor:
         """Return logits float32 [n, S] of some tokens, or all, from hidden states float32 [n, H].
 
         Each row of logits is from its own row of hidden states. Those of some are worked out in
@@ -81,5 +91,7 @@ class Head:
         for first in range(0, len(hidden), ROWS):
             rows = hidden[first : first + ROWS]
             padded = torch.nn.functional.pad(rows, (0, 0, 0, ROWS - len(rows))).to(weight.dtype)
-            found[first : first + ROWS] = torch.nn.functional.linear(padded, weight, bias)[: len(rows)]
+            found[first : first + ROWS] = torch.nn.functional.linear(padded, weight, bias)[
+                : len(rows)
+            ]
         return found

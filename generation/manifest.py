@@ -13,7 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from dpaudit.accounting import ApproximateAccountant, Cost, ReleaseAccountant, rebalancing_events, rounded_sum
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    Cost,
+    ReleaseAccountant,
+    rebalancing_events,
+    rounded_sum,
+)
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
 from dpaudit.generation.aggregation import LEAST_WIDTH
 from dpaudit.generation.config import Config, SamplingConfig
@@ -109,7 +115,9 @@ def build_manifest(
         decoding=decoding,
         sampling=sampling,
         record=declared_record(config, model.vocabulary, privacy),
-        data=declared_data(config, len(assignment), data_digest(assigned.digest for assigned in assignment)),
+        data=declared_data(
+            config, len(assignment), data_digest(assigned.digest for assigned in assignment)
+        ),
         model=Model(
             **settings_of(config.model, ModelSettings),
             dtype=str(model.network.dtype).removeprefix("torch."),
@@ -123,11 +131,18 @@ def build_manifest(
             config,
             prompts.public_examples,
             digest=prompts.template.digest,
-            public=tuple(map(prompts.public_tokens, config.data.groups)) if config.decoding.no_repeated_ngram else (),
+            public=tuple(map(prompts.public_tokens, config.data.groups))
+            if config.decoding.no_repeated_ngram
+            else (),
         ),
-        software={"python": platform.python_version(), **{name: metadata.version(name) for name in installed}},
+        software={
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in installed},
+        },
         canaries=None if canaries is None else canaries.committed,
-        claim=claim_beforehand(config, units(config, len(assignment), batching), privacy, batching, clustering),
+        claim=claim_beforehand(
+            config, units(config, len(assignment), batching), privacy, batching, clustering
+        ),
     )
 
 
@@ -145,14 +160,19 @@ def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str 
     except Exception as error:
         if not out_of_memory(error):
             raise
-        problem, remedy = "memory is too small for a public prompt.", "Generate on a machine with more memory."
+        problem, remedy = (
+            "memory is too small for a public prompt.",
+            "Generate on a machine with more memory.",
+        )
         raise InputError("model", problem, remedy) from None
     return hashlib.sha256(next_logits(public).tobytes()).hexdigest()
 
 
 def units(config: Config, records: int, batching: Batching) -> int:
     """How many there are of what a delta must suit: the records; where the claim is per context, slots if more."""
-    slots = batching.per_round * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
+    slots = (
+        batching.per_round * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
+    )
     return max(records, slots)
 
 
@@ -163,7 +183,11 @@ def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
 
 
 def ex_post_claim(
-    config: Config, manifest: Manifest, clusters: Clusters, exact: float, cost: Callable[[int], Cost]
+    config: Config,
+    manifest: Manifest,
+    clusters: Clusters,
+    exact: float,
+    cost: Callable[[int], Cost],
 ) -> Claim:
     """What a run states of itself at its end, at both levels: its own sum and its clusters' cost, rounded up.
 
@@ -179,7 +203,9 @@ def ex_post_claim(
         manifest.batching.generate_per_cluster,
     )
     places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
-    release = readers_cost(manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost)
+    release = readers_cost(
+        manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost
+    )
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
     return stated_claim(config, readers, clustering.delta or 0.0, known)
 
@@ -204,12 +230,18 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     """
     own = {"created", "software", "claim_stated", "nonce", "commitment", "redrawn", "stopped_after"}
     stated_later = own if wanted.claim is not None else own | {"claim"}
-    before, now = (_flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted))
-    fields = (before.keys() | now.keys()) - {"model.public_logits"}  # which `require_same_logits` looks at
+    before, now = (
+        _flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted)
+    )
+    fields = (before.keys() | now.keys()) - {
+        "model.public_logits"
+    }  # which `require_same_logits` looks at
     differing = sorted(field for field in fields if before.get(field) != now.get(field))
     if differing:
         problem = f"the run there was started with another {', '.join(differing)}."
-        raise InputError(path, problem, "Restore the config, the data and the model, or name a new directory.")
+        raise InputError(
+            path, problem, "Restore the config, the data and the model, or name a new directory."
+        )
 
 
 def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None:
@@ -226,7 +258,9 @@ def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None
         raise InputError(f"{path}/run.json: model.public_logits", problem, remedy)
 
 
-def require_same_clusters(path: str, existing: Manifest, clusters: Clusters, config: Config) -> None:
+def require_same_clusters(
+    path: str, existing: Manifest, clusters: Clusters, config: Config
+) -> None:
     """Refuse to go on with a run whose records are clustered otherwise, before its clusters are used.
 
     Raises:
@@ -257,7 +291,10 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
     """
     settings = config.batching
     if config.clustering is None:
-        other, batches = "generate_per_cluster", len(config.data.groups) * settings.generate_per_label
+        other, batches = (
+            "generate_per_cluster",
+            len(config.data.groups) * settings.generate_per_label,
+        )
     else:
         other, most = "generate_per_label", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
@@ -268,7 +305,9 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
         examples_per_context=config.prompt.examples_per_context,
         labels=config.data.labels or (),
         key=key,
-        allocation=Allocation(kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret),
+        allocation=Allocation(
+            kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret
+        ),
     )
 
 
@@ -287,7 +326,9 @@ def declared_data(config: Config, records: int, digest: str | None = None) -> Da
     return Data(**asked, records=records, digest=digest, source=source)
 
 
-def declared_prompt(config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any) -> Prompt:
+def declared_prompt(
+    config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any
+) -> Prompt:
     """Return the section `prompt`, with the examples that were read and what else was made of it."""
     asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
     return Prompt(**asked, public_examples=dict(public_examples), **made)
@@ -300,7 +341,9 @@ def declared_sampling(asked: SamplingConfig) -> Sampling:
         InputError: a part of a committed seed cannot be read, or the config gives another hash of it.
     """
     found = settings_of(asked, SamplingSettings)
-    if asked.committed and (not asked.seed_hashes or all(map(os.path.exists, asked.seed_files or ()))):
+    if asked.committed and (
+        not asked.seed_hashes or all(map(os.path.exists, asked.seed_files or ()))
+    ):
         found["seed_hashes"] = committed_seed(asked).hashes
     # Else a part is still its owner's secret, until the run is committed to.
     return Sampling(**found)
@@ -320,9 +363,13 @@ def committed_seed(asked: SamplingConfig) -> CommittedSeed:
 def require_apart(asked: SamplingConfig, out: Location) -> None:
     """Raise InputError where a part of the seed lies in the run directory, which others are given."""
     for file in asked.seed_files or ():
-        if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(out)):
+        if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(
+            os.path.realpath(out)
+        ):
             problem = f"{file} is inside the run directory, and whoever is given the run would have the seed."
-            raise InputError(SEED_FILES, problem, "Move it elsewhere; it is as private as the records.")
+            raise InputError(
+                SEED_FILES, problem, "Move it elsewhere; it is as private as the records."
+            )
 
 
 def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | None:
@@ -345,7 +392,9 @@ def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | 
     return seed
 
 
-def declared_privacy(config: Config, most_per_user: int | None, earlier: Sequence[str] = ()) -> Privacy:
+def declared_privacy(
+    config: Config, most_per_user: int | None, earlier: Sequence[str] = ()
+) -> Privacy:
     """Unit and relation, with the group size of a claim per user: declared, or the largest in the data.
 
     Args:
@@ -423,9 +472,17 @@ def claim_beforehand(
     if stated is not None and accountant.secret is None:
         return stated_claim(config, stated, delta, stated)
     if not accountant.batch.delta_left(delta / accountant.shares):
-        problem = f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
-        problem += "." if accountant.shares == 1 else f", and each round may take {delta / accountant.shares:g}."
-        raise InputError("privacy.delta", problem, "Allowed: a number above clustering.delta and below 1.")
+        problem = (
+            f"this is {delta:g}, of which the clustering's centres alone take {clustering.delta:g}"
+        )
+        problem += (
+            "."
+            if accountant.shares == 1
+            else f", and each round may take {delta / accountant.shares:g}."
+        )
+        raise InputError(
+            "privacy.delta", problem, "Allowed: a number above clustering.delta and below 1."
+        )
     tokens = config.decoding.most_tokens
     # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
     known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
@@ -435,7 +492,9 @@ def claim_beforehand(
     return stated_claim(config, stated, delta, max(stated, known))
 
 
-def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering: Clustering) -> Config:
+def with_budget(
+    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
+) -> Config:
     """The config with the budget of each context that its `privacy.epsilon` leaves; without one, as it is.
 
     Args:
@@ -446,16 +505,24 @@ def with_budget(config: Config, privacy: Privacy, batching: Batching, clustering
     Raises:
         InputError: nothing is left.
     """
-    epsilon, delta, change = config.privacy.epsilon, config.privacy.delta, privacy.change(config.rule)
+    epsilon, delta, change = (
+        config.privacy.epsilon,
+        config.privacy.delta,
+        privacy.change(config.rule),
+    )
     accountant = release_accountant(config, privacy, batching, clustering)
     if epsilon is None or delta is None or change is None or accountant is None:
         return config
     try:
         budget = accountant.most_rho_within(epsilon, delta)
     except ValueError as error:
-        raise InputError("privacy.epsilon", f"{error}.", "Raise it, or give clusters less.") from None
+        raise InputError(
+            "privacy.epsilon", f"{error}.", "Raise it, or give clusters less."
+        ) from None
     if not budget:
-        raise InputError("privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it.")
+        raise InputError(
+            "privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it."
+        )
     down = math.nextafter(budget, 0.0) if change.budgets > 1 else budget
     mechanism = config.mechanism.model_copy(update={"budget": down})
     return config.model_copy(update={"mechanism": mechanism})
@@ -476,12 +543,19 @@ def release_accountant(
     )
     if batch is None:
         return None
-    secret, shares = secret_of(config, privacy, batching, clustering), privacy.shares(batching.rounds)
+    secret, shares = (
+        secret_of(config, privacy, batching, clustering),
+        privacy.shares(batching.rounds),
+    )
     return ReleaseAccountant.of(batch, config.mechanism, privacy, config.rule, secret, shares)
 
 
 def secret_of(
-    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
+    config: Config,
+    privacy: Privacy,
+    batching: Batching,
+    clustering: Clustering,
+    clusters: Clusters | None = None,
 ) -> SecretBatches | None:
     """Return what readers cannot know of a record's batch; None where the claim does not rest on that."""
     found = secrecy_of(config, privacy, batching, clustering, clusters)
@@ -489,7 +563,11 @@ def secret_of(
 
 
 def secrecy_of(
-    config: Config, privacy: Privacy, batching: Batching, clustering: Clustering, clusters: Clusters | None = None
+    config: Config,
+    privacy: Privacy,
+    batching: Batching,
+    clustering: Clustering,
+    clusters: Clusters | None = None,
 ) -> SecretBatches | NotSecret:
     """Return what readers cannot know of a record's batch, or why both levels are equal.
 
@@ -498,7 +576,9 @@ def secrecy_of(
     if config.privacy.amplification == "none":
         return NotSecret.SWITCHED_OFF
     stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
-    return secret_batches(stated, privacy.unit, expected_clusters(config) if clusters is None else clusters)
+    return secret_batches(
+        stated, privacy.unit, expected_clusters(config) if clusters is None else clusters
+    )
 
 
 def equal_levels(config: Config, manifest: Manifest) -> Finding | None:
@@ -522,11 +602,19 @@ def expected_clusters(config: Config) -> Clusters:
         return Clusters()
     labels, kept = len(config.data.groups), clustering.keep or clustering.centers or 1
     each = batching.batches_per_cluster or batching.least_batches or 1
-    return Clusters(method=clustering.method, kept=(tuple(range(kept)),) * labels, batches=((each,) * kept,) * labels)
+    return Clusters(
+        method=clustering.method,
+        kept=(tuple(range(kept)),) * labels,
+        batches=((each,) * kept,) * labels,
+    )
 
 
 def stated_claim(
-    config: Config, epsilon: float | None, delta: float, batch_epsilon: float | None, rho: float | None = None
+    config: Config,
+    epsilon: float | None,
+    delta: float,
+    batch_epsilon: float | None,
+    rho: float | None = None,
 ) -> Claim:
     """Return a claim of the config's kind, unit and relation with these figures, in nats."""
     privacy = config.privacy
@@ -565,12 +653,17 @@ def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     Centres by k-means on private records have no finite cost. A run with them says so (`chosen_from`,
     `clustering.origin`), fails its audit, and its claim is of its tokens alone.
     """
-    return 0.0 if clustering.counts is None else clustering.counts.epsilon, clustering.epsilon or 0.0
+    return (
+        0.0 if clustering.counts is None else clustering.counts.epsilon,
+        clustering.epsilon or 0.0,
+    )
 
 
 def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested fields under dotted names."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
     return flat

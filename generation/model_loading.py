@@ -43,7 +43,9 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         source = origin_of(config.name, FIELD)
         gguf = gguf_file(source) if isinstance(source, Path) else None
         found = None
-        if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
+        if isinstance(
+            source, Path
+        ):  # known before its weights are loaded; a hub's files may not be here yet
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else converted(gguf)
@@ -51,14 +53,18 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
             problem = f"{config.name!r} lacks weights of a causal language model."
             raise InputError(FIELD, problem, "Name one that has them.")
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            origin, trust_remote_code=False
+        )
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)
         network.to(device)  # type: ignore[arg-type]
         network.train(False)
     try:
-        model = LanguageModel(network, tokenizer, found, vocabulary_of(network), config.coupled_rows)
+        model = LanguageModel(
+            network, tokenizer, found, vocabulary_of(network), config.coupled_rows
+        )
         couples = probe(model).couples
     except UnusableModelError as error:
         raise InputError(FIELD, f"{config.name!r} {error}.", error.remedy) from None

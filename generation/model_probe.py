@@ -40,7 +40,9 @@ class UnusableModelError(ValueError):
     """
 
     def __init__(
-        self, reason: str, remedy: str = "Name another causal language model, or a whole copy of this one."
+        self,
+        reason: str,
+        remedy: str = "Name another causal language model, or a whole copy of this one.",
     ) -> None:
         super().__init__(reason)
         self.remedy = remedy
@@ -73,7 +75,9 @@ def vocabulary_of(network: PreTrainedModel) -> int:
     if logits.isnan().any():
         raise UnusableModelError("gives scores that are no numbers")
     if _apart(logits[0, :3], logits[1, :3], network.dtype):
-        raise UnusableModelError("lets a later token change the scores before it, so it is no causal language model")
+        raise UnusableModelError(
+            "lets a later token change the scores before it, so it is no causal language model"
+        )
     return int(logits.shape[-1])
 
 
@@ -93,7 +97,9 @@ def isolation_of(model: LanguageModel) -> Isolation:
     return model.coupled_rows if probe(model).couples else "shared"
 
 
-def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
+def passes_for(
+    model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
+) -> Passes:
     """Return shared passes, or else passes for each batch or context.
 
     They are shared where the model's cache allows them and no bit moves. A pass has `rows`
@@ -104,7 +110,9 @@ def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: 
     shared = None
     if shares and not couples:
         shared = SharedPasses.fit(model, rows, places, tokens, head)
-    return shared or Passes(model, rows, places, head, alone=couples and model.coupled_rows == "alone")
+    return shared or Passes(
+        model, rows, places, head, alone=couples and model.coupled_rows == "alone"
+    )
 
 
 @torch.inference_mode()
@@ -132,11 +140,15 @@ def _probed(model: LanguageModel) -> Probe:
             raise _failed(error) from error
         if found[0].isnan().any():
             raise UnusableModelError("gives scores that are no numbers")
-        if not any(_apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)):
+        if not any(
+            _apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)
+        ):
             moved = not all(torch.equal(found[0], other) for other in found[1:])
             # Experts may happen to get as many tokens as before, on this machine and for these prompts.
             return Probe(shares, couples=moved or has_experts(model.network))
-    raise UnusableModelError("gives prompts of several lengths together other scores than each of them has alone")
+    raise UnusableModelError(
+        "gives prompts of several lengths together other scores than each of them has alone"
+    )
 
 
 def _known_tokens(model: LanguageModel) -> int:
@@ -149,7 +161,9 @@ def _known_tokens(model: LanguageModel) -> int:
     ids = [*model.tokenizer.get_vocab().values()] if model.tokenizer is not None else []
     ids += model.end_tokens if model.tokenizer is not None else []
     if max(ids, default=0) >= known:
-        raise UnusableModelError(f"has a tokenizer with ids up to {max(ids)}, and knows those below {known} alone")
+        raise UnusableModelError(
+            f"has a tokenizer with ids up to {max(ids)}, and knows those below {known} alone"
+        )
     return known
 
 
@@ -178,7 +192,9 @@ def _beside(
 
     There are other prompts behind them in their batch, and a batch before it.
     """
-    passes = SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
+    passes = (
+        SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
+    )
     other: CachedPrompts | None = passes.start(before) if before else None
     # Where batches do not share passes, those before stand in the batch itself.
     mine = passes.start([*([] if shares else before), *watched, *behind])
@@ -206,6 +222,10 @@ def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
 def _failed(error: Exception) -> UnusableModelError:
     """Return the error of a failed first pass, as a reason."""
     if out_of_memory(error):
-        return UnusableModelError("does not fit into memory", "Name a smaller one, or free some memory.")
+        return UnusableModelError(
+            "does not fit into memory", "Name a smaller one, or free some memory."
+        )
     reason = str(error).strip().split("\n")[0][:200]
-    return UnusableModelError(f"cannot be given prompts: its first pass ends in an error ({reason})")
+    return UnusableModelError(
+        f"cannot be given prompts: its first pass ends in an error ({reason})"
+    )

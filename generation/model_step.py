@@ -97,14 +97,20 @@ class ModelStep:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = Finding(code="replay.token-outside-support")
-        self.public = PublicPart(None if mechanism.over_support else support, step.arrays.get(ANCHOR))
+        self.public = PublicPart(
+            None if mechanism.over_support else support, step.arrays.get(ANCHOR)
+        )
         if self.problem:
             return
         try:
-            self._aggregate = mechanism.aggregator.aggregate(aggregated(raw[self._active], self.public, mechanism))
+            self._aggregate = mechanism.aggregator.aggregate(
+                aggregated(raw[self._active], self.public, mechanism)
+            )
         except ValueError as error:
             where = f"batch {batch}, step {position}"
-            raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
+            raise InputError(
+                where, f"{error}.", "Replay on a machine like the one that made the run."
+            ) from None
 
     @cached_property
     def recomputed(self) -> Recomputed:
@@ -113,7 +119,9 @@ class ModelStep:
         free = contribution.model_copy(update={"grid": None})
 
         def aggregate_of(values: Floats) -> NDArray[np.floating]:
-            return aggregator.aggregate(aggregator.step(values[self._active], contribution.clip, LEAST_WIDTH))
+            return aggregator.aggregate(
+                aggregator.step(values[self._active], contribution.clip, LEAST_WIDTH)
+            )
 
         values = contributions(self.raw, self.public, free)
         return Recomputed(values, self.rounding, contribution, aggregate_of, self._aggregate)
@@ -140,7 +148,9 @@ class ModelStep:
         """Return the sampled token's log-probability, in nats; NaN if it cannot be compared."""
         if self.problem:
             return math.nan
-        return log_probability(self._sampled_from(self._aggregate), self.index, self.mechanism.temperature)
+        return log_probability(
+            self._sampled_from(self._aggregate), self.index, self.mechanism.temperature
+        )
 
     def compared(self) -> ReplayedStep:
         """Hold the recorded step against the model's."""
@@ -179,7 +189,9 @@ class ModelStep:
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
     """Return why a recorded support cannot be one, or None if it can or none is recorded."""
-    if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
+    if support is None or (
+        (np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary
+    ):
         return None
     return Finding(code="replay.no-support")
 

@@ -22,7 +22,12 @@ from typing import Any
 import platformdirs
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.hub import cached_file
 
 from dpaudit.generation.config import CoupledRows, ModelConfig
@@ -68,7 +73,9 @@ def identity_files(origin: Path | str, field: str) -> list[Path]:
     if isinstance(origin, str):
         config = cached_file(origin, "config.json")
         if config is None:
-            raise InputError(field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
+            raise InputError(
+                field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format."
+            )
         origin = Path(config).parent
     files = [file for pattern in IDENTITY for file in origin.glob(pattern)]
     for file in files:
@@ -105,7 +112,9 @@ def loading(name: str, field: str, kind: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         problem = f"{str(error.filename)!r} of the model {name!r} may not be read."
-        raise InputError(field, problem, "Give this user leave to read it, or name a copy.") from None
+        raise InputError(
+            field, problem, "Give this user leave to read it, or name a copy."
+        ) from None
     except OSError:
         problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
         remedy = "Check the name and the network; without a network, name a folder or an installed package."
@@ -152,18 +161,31 @@ def load_network(
         The model, and the names of the weights that the files lack, so that they are random.
     """
     network, info = auto.from_pretrained(
-        origin, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **options
+        origin,
+        dtype=dtype,
+        output_loading_info=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        **options,
     )
     return network, [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
 
 
-def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None) -> int:
+def token_limit(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None
+) -> int:
     """Return an encoder's longest text, in tokens.
 
     It is the least that the tokenizer, its positions and `stated` allow.
     """
-    limits = [stated, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
-    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
+    limits = [
+        stated,
+        tokenizer.model_max_length,
+        getattr(network.config, "max_position_embeddings", None),
+    ]
+    known = [
+        limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9
+    ]  # "none" is 10^30
     return min(known, default=_MOST_TOKENS)
 
 
@@ -208,7 +230,9 @@ class LanguageModel:
     def positions(self) -> int | None:
         """The longest sequence it was made for, in tokens; None when it sets no limit."""
         config = self.network.config.get_text_config()
-        limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+        limits = (
+            getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")
+        )
         return next((limit for limit in limits if isinstance(limit, int)), None)
 
     @property
@@ -270,7 +294,9 @@ def device_of(config: ModelConfig) -> torch.device:
     wanted = config.device
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
-        raise InputError("model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu.")
+        raise InputError(
+            "model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu."
+        )
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
@@ -284,7 +310,9 @@ def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
             if torch.cuda.is_bf16_supported(including_emulation=False):
                 return torch.bfloat16
             return torch.float32
-        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions do not say
+        known: dict[str, Any] = getattr(
+            torch.cpu, "get_capabilities", dict
+        )()  # older versions do not say
         if known.get("avx512_bf16") or known.get("amx_bf16"):
             return torch.bfloat16
         return torch.float32
@@ -298,7 +326,9 @@ def gguf_file(folder: Path) -> Path | None:
     files = sorted(folder.glob("*.gguf"))
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
-        raise InputError(FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder.")
+        raise InputError(
+            FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder."
+        )
     if not files:
         remedy = "Name a folder with config.json or a .gguf file."
         raise InputError(FIELD, f"{folder} holds no model.", remedy)

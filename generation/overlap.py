@@ -82,7 +82,9 @@ class PublicTexts(NamedTuple):
             letters = letters_of(text)
             for setting in settings:
                 setting.look(number, text, letters)
-        return tuple(shared for setting in settings if (shared := setting.result(texts)) is not None)
+        return tuple(
+            shared for setting in settings if (shared := setting.result(texts)) is not None
+        )
 
     def _settings(self) -> Iterator[_Setting]:
         template = _PLACEHOLDER.sub("", self.template or "")
@@ -109,7 +111,10 @@ class PublicTexts(NamedTuple):
 
 
 def shared_texts(
-    manifest: Manifest, records: Iterable[str], stops: Sequence[str] = (), canaries: Sequence[str] = ()
+    manifest: Manifest,
+    records: Iterable[str],
+    stops: Sequence[str] = (),
+    canaries: Sequence[str] = (),
 ) -> tuple[SharedText, ...]:
     """Return what a run's public settings share with records.
 
@@ -117,7 +122,9 @@ def shared_texts(
     """
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
     banned, labels = manifest.decoding.banned_words, manifest.batching.labels
-    public = PublicTexts(manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries)
+    public = PublicTexts(
+        manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries
+    )
     return public.shared_with(records)
 
 
@@ -132,7 +139,9 @@ class _Run(NamedTuple):
 class _Setting:
     """One setting's texts, ready to be looked up."""
 
-    def __init__(self, field: str, passages: Sequence[str], wholes: Iterable[str], words: frozenset[str]) -> None:
+    def __init__(
+        self, field: str, passages: Sequence[str], wholes: Iterable[str], words: frozenset[str]
+    ) -> None:
         """Prepare the texts.
 
         Args:
@@ -150,7 +159,9 @@ class _Setting:
                 places.append(place)
 
         self._near, self._copied = list[int](), 0
-        self._forms = [0] * (len(self._letters) + 1)  # changes, from place to place, of how many records have a row
+        self._forms = [0] * (
+            len(self._letters) + 1
+        )  # changes, from place to place, of how many records have a row
 
     def look(self, number: int, text: str, letters: str) -> None:
         """Take in a record, by its number, and its letters."""
@@ -199,9 +210,13 @@ class _Setting:
             if places is None:
                 at += 1
                 continue
-            length, place = max((_common(letters, at, self._letters, place), -place) for place in places)
+            length, place = max(
+                (_common(letters, at, self._letters, place), -place) for place in places
+            )
             found.append(_Run(at, -place, length))
-            at += length - SEED + 1  # the next row may overlap with this one, where words were taken out between them
+            at += (
+                length - SEED + 1
+            )  # the next row may overlap with this one, where words were taken out between them
         return found
 
 
@@ -211,7 +226,11 @@ def _common(one: str, at: int, other: str, place: int) -> int:
     while one[at + length : at + length + 16] == other[place + length : place + length + 16] != "":
         length += 16
     length = min(length, len(one) - at, len(other) - place)
-    while at + length < len(one) and place + length < len(other) and one[at + length] == other[place + length]:
+    while (
+        at + length < len(one)
+        and place + length < len(other)
+        and one[at + length] == other[place + length]
+    ):
         length += 1
     return length
 

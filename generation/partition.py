@@ -215,7 +215,9 @@ def partition_as_recorded(
     """
     places = {assigned.digest: assigned for assigned in assignment}
     groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
-    of_batch = [number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])]
+    of_batch = [
+        number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])
+    ]
     slots = begun.slots or begun.cells if one_round else None
     members = []
     for digest, record in _by_digest(batching, records):
@@ -225,10 +227,14 @@ def partition_as_recorded(
             fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
             if number is None or groups[number].label != record.label or not fits:
                 problem = "it puts a record into a batch of another label, or into a place that no batch has."
-                raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
+                raise InputError(
+                    ASSIGNMENT, problem, "Restore the run directory, or generate the run anew."
+                )
         members.append(_Member(digest, record, number))
     now = tuple(groups_of(batching, clusters))
-    return _place_members(batching, now, members, lambda member, place: Assigned(member.digest, *place))
+    return _place_members(
+        batching, now, members, lambda member, place: Assigned(member.digest, *place)
+    )
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
@@ -240,7 +246,10 @@ def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
     if budget is None or not manifest.own_allowances:
         return parts
     shares = allowances(parts.assignment, budget)
-    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, budgets=shares.get(batch.id))))
+    return replace(
+        parts,
+        batches=parts.batches.changed(lambda batch: replace(batch, budgets=shares.get(batch.id))),
+    )
 
 
 def _hashing(batching: Batching) -> KeyedHash:
@@ -269,9 +278,15 @@ def _place_members(
     return Partition(batches, tuple(map(assigned, members, places)))
 
 
-def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
+def _places(
+    batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int
+) -> Iterator[_Place]:
     """Yield each record's place in a round."""
-    hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
+    hashing, slots, most = (
+        _hashing(batching).of_round(number),
+        batching.slots or 1,
+        batching.examples_per_context,
+    )
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:
         if at is None:
@@ -309,20 +324,28 @@ def _of_round(
     A slot is a context, empty or not; a cell only if it holds k records.
     """
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for member, (batch, slot) in zip(members, _places(batching, groups, members, number), strict=True):
+    for member, (batch, slot) in zip(
+        members, _places(batching, groups, members, number), strict=True
+    ):
         if batch is not None:
             # Without slots every record is a context of its own.
             contexts[batch][member.digest if slot is None else slot].append(member.record)
 
     def filled(batch: int) -> tuple[Context, ...]:
         if batching.rule == "hashed-slots":
-            return tuple(tuple(contexts[batch].get(slot, ())) for slot in range(batching.slots or 1))
+            return tuple(
+                tuple(contexts[batch].get(slot, ())) for slot in range(batching.slots or 1)
+            )
         found = map(tuple, contexts[batch].values())
         if batching.rule == "hashed-cells":
-            return tuple(context for context in found if len(context) == batching.examples_per_context)
+            return tuple(
+                context for context in found if len(context) == batching.examples_per_context
+            )
         return tuple(found)
 
     first = number * batching.per_round
     return tuple(
-        Batch(first + batch, group.label, group.cluster, filled(batch)) for group in groups for batch in group.ids
+        Batch(first + batch, group.label, group.cluster, filled(batch))
+        for group in groups
+        for batch in group.ids
     )

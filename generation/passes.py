@@ -83,7 +83,9 @@ def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
     return result
 
 
-def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism) -> tuple[torch.Tensor, PublicPart]:
+def logits_for(
+    prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism
+) -> tuple[torch.Tensor, PublicPart]:
     """Return a step's logits, and the rest of `public`: no support if the logits are over it."""
     if mechanism.over_support and public.support is not None:
         return prompts.logits_over(public.support), PublicPart(None, public.anchor)
@@ -97,7 +99,10 @@ def out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
+    return (
+        isinstance(error, RuntimeError)
+        and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
+    )
 
 
 class _Outputs(CachedPrompts):
@@ -114,7 +119,10 @@ class _Outputs(CachedPrompts):
 
     def __init__(self, model: LanguageModel, head: Head | None, rows: int) -> None:
         width = model.vocabulary if head is None else head.width
-        self.outputs, self._head = torch.empty((rows, width), dtype=torch.float32, device=model.device), head
+        self.outputs, self._head = (
+            torch.empty((rows, width), dtype=torch.float32, device=model.device),
+            head,
+        )
 
     @property
     @override
@@ -127,7 +135,9 @@ class _Outputs(CachedPrompts):
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
         if self._head is not None:
             return self._head.logits(self.outputs, support)
-        return self.outputs[:, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)]
+        return self.outputs[
+            :, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)
+        ]
 
 
 class OwnCache(_Outputs):
@@ -170,7 +180,9 @@ class OwnCache(_Outputs):
         self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
         if prompts:
             ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
-            seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+            seen = torch.tensor(
+                [[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+            )
             self._feed(ids.to(self._device), seen.to(self._device))
 
     @override
@@ -287,7 +299,13 @@ class Passes:
     """All batches' forward passes in the model's own way: apart for each batch, or each row."""
 
     def __init__(
-        self, model: LanguageModel, rows: int, places: int, head: Head | None = None, *, alone: bool = False
+        self,
+        model: LanguageModel,
+        rows: int,
+        places: int,
+        head: Head | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         """Take the shape of a pass.
 
@@ -301,7 +319,9 @@ class Passes:
         self._model, self._rows, self._places, self._head = model, rows, places, head
         self._together: int | None = 1 if alone else None
         self._fewest = 1 if alone else ROWS_STEP
-        if not alone and model.device.type != "cpu":  # there kernels are chosen by shape, so it is always the same
+        if (
+            not alone and model.device.type != "cpu"
+        ):  # there kernels are chosen by shape, so it is always the same
             self._together = self._fewest = min(rows, OWN_ROWS)
         self._running: list[_Outputs | SeveralCaches] = []
 
@@ -323,7 +343,9 @@ class Passes:
         """
         each = self._together or max(1, len(prompts))
         parts = [
-            OwnCache(self._model, prompts[first : first + each], self._places, self._fewest, self._head)
+            OwnCache(
+                self._model, prompts[first : first + each], self._places, self._fewest, self._head
+            )
             for first in range(0, max(1, len(prompts)), each)
         ]
         batch: OwnCache | SeveralCaches = parts[0] if len(parts) == 1 else SeveralCaches(parts)
@@ -346,11 +368,15 @@ class SharedPasses(Passes):
     A row's columns are for its prompt and for the tokens after it.
     """
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> None:
+    def __init__(
+        self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
+    ) -> None:
         """Args: as for `passes_for`."""
         super().__init__(model, rows, places, head)
         self._block_rows = max(ROWS_STEP, rows)
-        self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)  # prompts that are computed in one go
+        self._prefilled = max(
+            ROWS_STEP, PREFILL_TOKENS // places
+        )  # prompts that are computed in one go
         self._width = places + tokens + 1  # the last column is for what rows without a token write
         self._blocks: list[_Block] = []
         self._prefixes: dict[tuple[int, ...], DynamicCache] = {}
@@ -375,12 +401,17 @@ class SharedPasses(Passes):
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
-            self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width, self._head))
+            self._blocks.append(
+                _Block(self._model, self._block_rows, self._places, self._width, self._head)
+            )
         batch = _SharedRows(self, self._free()[: len(prompts)], self._model, self._head)
         self._running.append(batch)
         # By itself each prompt decides how it is computed: with the shared prefix, or alone.
         common = tuple(prefix)
-        begins = [len(prompt) > len(common) and tuple(prompt[: len(common)]) == common for prompt in prompts]
+        begins = [
+            len(prompt) > len(common) and tuple(prompt[: len(common)]) == common
+            for prompt in prompts
+        ]
         for shared, start in ((True, common), (False, ())):
             chosen = [index for index, starts in enumerate(begins) if starts == shared]
             for first in range(0, len(chosen), self._prefilled):
@@ -416,19 +447,29 @@ class SharedPasses(Passes):
             batch.written[position:] = [token]
 
     def _free(self) -> list[_Row]:
-        taken = {row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows}
-        everywhere = ((number, row) for number in range(len(self._blocks)) for row in range(self._block_rows))
+        taken = {
+            row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows
+        }
+        everywhere = (
+            (number, row) for number in range(len(self._blocks)) for row in range(self._block_rows)
+        )
         return [row for row in everywhere if row not in taken]
 
-    def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
+    def _prefill(
+        self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt
+    ) -> None:
         """Compute prompts' caches and first logits, padded between shared prefix and rest."""
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
         rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
         width = self._places - len(prefix)
         rests = [list(prompts[index][len(prefix) :]) for index in filled]
-        ids = torch.tensor([[0] * (width - len(rest)) + rest for rest in rests], device=self._model.device)
-        padding = [[1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
+        ids = torch.tensor(
+            [[0] * (width - len(rest)) + rest for rest in rests], device=self._model.device
+        )
+        padding = [
+            [1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests
+        ]
         seen = torch.tensor(padding, device=self._model.device)
         cache = self._started(prefix, len(filled))
         outputs, _ = forward(self._model.network, ids, seen, cache, head=self._head)
@@ -448,7 +489,9 @@ class SharedPasses(Passes):
             self._prefixes[key] = DynamicCache()
             forward(self._model.network, ids, torch.ones_like(ids), self._prefixes[key])
         known: list[Any] = self._prefixes[key].layers
-        return DynamicCache([(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known])
+        return DynamicCache(
+            [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known]
+        )
 
 
 #: A block, and a row of it.
@@ -461,11 +504,15 @@ class _SharedRows(_Outputs):
     Forks share the rows: whoever goes on writes its own tokens where another's stand.
     """
 
-    def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None) -> None:
+    def __init__(
+        self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None
+    ) -> None:
         super().__init__(model, head, len(rows))
         self.passes, self.rows = passes, list(rows)
         self.tokens: list[int] = []
-        self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
+        self.written: list[
+            int
+        ] = []  # what the rows hold after the prompts; the same list in all forks
 
     @override
     def append(self, token: int) -> None:
@@ -481,7 +528,12 @@ class _SharedRows(_Outputs):
         """Keep this batch's rows of a block's outputs, as a view if allowed and contiguous."""
         here = [i for i, (number, _) in enumerate(self.rows) if number == block]
         rows = [self.rows[i][1] for i in here]
-        if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
+        if (
+            view
+            and here
+            and len(here) == len(self.rows)
+            and rows == list(range(rows[0], rows[0] + len(rows)))
+        ):
             self.outputs = outputs[rows[0] : rows[0] + len(rows)]
         elif here:
             self.outputs[here] = outputs[rows]
@@ -489,7 +541,10 @@ class _SharedRows(_Outputs):
     def catch_up(self) -> None:
         """Write those of this batch's tokens that the rows do not hold any more."""
         pairs = zip(self.tokens, self.written, strict=False)
-        same = next((i for i, (own, held) in enumerate(pairs) if own != held), min(len(self.tokens), len(self.written)))
+        same = next(
+            (i for i, (own, held) in enumerate(pairs) if own != held),
+            min(len(self.tokens), len(self.written)),
+        )
         for position in range(same, len(self.tokens)):
             self.passes.feed([(self, position, self.tokens[position])])
 
@@ -497,7 +552,9 @@ class _SharedRows(_Outputs):
 class _Block:
     """One pass's rows and their cache: keys and values [rows, heads, width, d] in every layer."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None) -> None:
+    def __init__(
+        self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None
+    ) -> None:
         self._network, self._places, self._width, self._head = model.network, places, width, head
         self._full = model.device.type != "cpu"
         device = model.device
@@ -508,10 +565,14 @@ class _Block:
         self._layers: list[_CachedLayer] = []
         self._cache: Cache | None = None
 
-    def store(self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor) -> None:
+    def store(
+        self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor
+    ) -> None:
         """Copy prompts' caches into rows. `seen` [len(rows), places] is 0 on padding."""
         if self._cache is None:
-            self._layers = [_CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers]
+            self._layers = [
+                _CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers
+            ]
             self._cache = Cache(layers=list(self._layers))
         for own, computed in zip(self._layers, cache.layers, strict=True):
             own.store(rows, computed, chosen, self._places)
@@ -603,7 +664,9 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
     if free is None:
         free = free_memory(model.device)
     else:
-        free -= sum(weights.numel() * weights.element_size() for weights in model.network.parameters())
+        free -= sum(
+            weights.numel() * weights.element_size() for weights in model.network.parameters()
+        )
     config = model.network.config.get_text_config()
     item = torch.finfo(model.network.dtype).bits // 8
     cached = _cached_bytes(model)
@@ -619,7 +682,9 @@ def free_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # a control group sets no limit, or says "max"
-        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (
+            int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current")
+        )
         free = min(free, max(0, limit - used))
     return free
 
@@ -632,5 +697,9 @@ def _cached_bytes(model: LanguageModel) -> int:
     ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     _, cache = forward(model.network, ids, torch.ones_like(ids), None)
     layers = cache.layers if isinstance(cache, DynamicCache) else []
-    tensors = [x for layer in layers for x in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    tensors = [
+        x
+        for layer in layers
+        for x in (getattr(layer, "keys", None), getattr(layer, "values", None))
+    ]
     return sum(x.numel() * x.element_size() for x in tensors if x is not None)

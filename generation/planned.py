@@ -35,7 +35,9 @@ from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import ModelSettings, settings_of
 
 
-def planned_run(config: Config, data: Records | None = None, *, goes_on: bool = False) -> PlannedRun:
+def planned_run(
+    config: Config, data: Records | None = None, *, goes_on: bool = False
+) -> PlannedRun:
     """Return a new run of a config as far as its settings tell, and its data where they were read.
 
     Args:
@@ -47,7 +49,9 @@ def planned_run(config: Config, data: Records | None = None, *, goes_on: bool = 
         InputError: the config's public examples or seed cannot be read, or a setting does not fit the data.
     """
     manifest = _manifest(config, data, secret=config.batching.key is None and not goes_on)
-    shared = None if data is None else shared_texts(manifest, (record.text for record in data.records))
+    shared = (
+        None if data is None else shared_texts(manifest, (record.text for record in data.records))
+    )
     claim = _claim(config, manifest.data.records, manifest.batching)
     return PlannedRun(manifest, claim, expected_clusters(config), shared, _names(config))
 
@@ -94,7 +98,9 @@ def _claim(config: Config, records: int, batching: Batching) -> Claim:
     if config.claim is not None:
         return stated_claim(config, config.claim.epsilon, delta, None, config.claim.rho)
     privacy = config.privacy
-    return Claim.model_construct(kind=config.claim_kind.id, delta=delta, relation=privacy.relation, unit=privacy.unit)
+    return Claim.model_construct(
+        kind=config.claim_kind.id, delta=delta, relation=privacy.relation, unit=privacy.unit
+    )
 
 
 def _names(config: Config) -> dict[str, str]:

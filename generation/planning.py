@@ -47,12 +47,20 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
     passes = batches * (config.batching.slots or contexts) / tried if tried else 1.0
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
+    claim, mechanism, canaries = (
+        ready.manifest.claim,
+        ready.manifest.mechanism,
+        ready.manifest.canaries,
+    )
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
     refutable = None
     if canaries is not None:
         refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
-    least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
+    least = (
+        min(budgets, default=mechanism.budget)
+        if ready.manifest.own_allowances
+        else mechanism.budget
+    )
     return Plan(
         records=records,
         labels=len(config.data.labels or ()),
@@ -85,12 +93,17 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
     if isinstance(secret, NotSecret):
         return found | {"equal": None if claim is None else Amplification.why_equal(secret)}
     found["fewest"] = min(batches for batches, _ in secret.groups)
-    accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
+    accountant, tokens = (
+        release_accountant(config, privacy, batching, manifest.clustering),
+        config.decoding.most_tokens,
+    )
     if claim is None or accountant is None or accountant.secret is None:
         return found
     labels = len(config.data.groups)
     if labels > 1 and config.clustering is None:
-        merged = tuple((batches * labels, generated * labels) for batches, generated in secret.groups)
+        merged = tuple(
+            (batches * labels, generated * labels) for batches, generated in secret.groups
+        )
         together = replace(accountant, secret=SecretBatches(merged, secret.rounds))
         found["one_label"] = together.epsilon(tokens, claim.delta)
     if config.claim is not None and claim.epsilon is not None and not privacy.split_delta:
@@ -136,7 +149,11 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
     # No text ends by itself: each batch takes as many steps as the others, and weighs in as much.
     ending = {"max_tokens": 1 + STEPS, "tokens_per_batch": None, "sequences": ()}
     decoding = ready.manifest.decoding.model_copy(update=ending)
-    store = _Weighed(ready.manifest.model_copy(update={"decoding": decoding, "claim": None, "sampling": Sampling()}))
+    store = _Weighed(
+        ready.manifest.model_copy(
+            update={"decoding": decoding, "claim": None, "sampling": Sampling()}
+        )
+    )
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:

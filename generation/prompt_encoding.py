@@ -36,7 +36,9 @@ class PromptEncoder:
         self._own: dict[str, list[int]] = {}
         self._spellings: dict[str, list[int]] = {}
         bare, whole = self._encoded(_ANCHOR), encode(tokenizer, _ANCHOR, special=True)
-        at = next((at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), len(whole))
+        at = next(
+            (at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), len(whole)
+        )
         self._before, self._after = whole[:at], whole[at + len(bare) :]
 
     def ids(self, parts: Sequence[Part], *, special: bool) -> list[int]:
@@ -46,9 +48,16 @@ class PromptEncoder:
         token, these are the ids of the prompt's whole text.
         """
         ids = self._with_shown_spelled(parts)
-        wanted = [token for part in parts if not part.shown for token in self._controls_of(part.text)]
-        if self._controls_in(ids) != wanted:  # a control token took letters from what stands beside it, say
-            pieces = (self._spelled(part.text) if part.shown else self._encoded(part.text) for part in parts)
+        wanted = [
+            token for part in parts if not part.shown for token in self._controls_of(part.text)
+        ]
+        if (
+            self._controls_in(ids) != wanted
+        ):  # a control token took letters from what stands beside it, say
+            pieces = (
+                self._spelled(part.text) if part.shown else self._encoded(part.text)
+                for part in parts
+            )
             ids = [token for piece in pieces for token in piece]
         return [*self._before, *ids, *self._after] if special else ids
 
@@ -79,7 +88,9 @@ class PromptEncoder:
         text = "".join(part.text for part in parts)
         if not self._tokenizer.is_fast:  # others do not say where a token stands
             return self._encoded(text)
-        found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        found = self._tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
         if self._control.isdisjoint(found["input_ids"]):
             return list(found["input_ids"])
         shown = b"".join(bytes([part.shown]) * len(part.text) for part in parts)
@@ -108,4 +119,6 @@ def _is_control(token: AddedToken) -> bool:
     somebody added to a vocabulary are text.
     """
     visible = [letter for letter in token.content if not (letter.isspace() or letter == "▁")]
-    return len(token.content) > 1 and (token.special or any(not letter.isalnum() for letter in visible))
+    return len(token.content) > 1 and (
+        token.special or any(not letter.isalnum() for letter in visible)
+    )

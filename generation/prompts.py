@@ -90,7 +90,9 @@ class PretrainedTemplate(Template):
     @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """Return a fenced block for each example, then an opening fence."""
-        blocks = (_fill_placeholders(_PT_EXAMPLE, label=label, example=example) for example in examples)
+        blocks = (
+            _fill_placeholders(_PT_EXAMPLE, label=label, example=example) for example in examples
+        )
         return [*chain.from_iterable(blocks), Part(_PT_END, False)]
 
 
@@ -108,21 +110,27 @@ class InstructionTemplate(Template):
         """
         turns = tokenizer.chat_template
         end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
-        super().__init__(tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS))
+        super().__init__(
+            tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS)
+        )
         self._turns = _chat_turns(tokenizer) if turns else _IT_TURNS
 
     @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
         """Return the request as the user's turn, then the beginning of the model's."""
         before, after = self._turns.split(_REQUEST)
-        shown = chain.from_iterable(_fill_placeholders(_IT_EXAMPLE, example=example) for example in examples)
+        shown = chain.from_iterable(
+            _fill_placeholders(_IT_EXAMPLE, example=example) for example in examples
+        )
         head = _fill_placeholders(_IT_HEAD, label=label)
         return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
 
     @override
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """Return the token ids; a chat format writes the special tokens itself."""
-        return self.encoder.ids(self.parts(label, examples), special=not self._tokenizer.chat_template)
+        return self.encoder.ids(
+            self.parts(label, examples), special=not self._tokenizer.chat_template
+        )
 
 
 class OwnTemplate(Template):
@@ -140,7 +148,9 @@ class OwnTemplate(Template):
             field = "prompt.end"
             require_seen(end or "")
         except WordingError as error:
-            raise InputError(field, f"the value holds {error.given[:80]!r}.", f"Allowed: {error.allowed}.") from None
+            raise InputError(
+                field, f"the value holds {error.given[:80]!r}.", f"Allowed: {error.allowed}."
+            ) from None
         super().__init__(tokenizer, None, "own", text, end or "")
         self.shows_label = self._wording.shows_label
         if end is not None:
@@ -156,7 +166,9 @@ class OwnTemplate(Template):
 def _fill_placeholders(wording: str, **shown: str) -> list[Part]:
     """Return one of the paper's wordings in pieces, with the shown text in its placeholders."""
     pieces = re.split(r"\{(\w+)\}", wording)  # text and names in turn
-    return [Part(shown[piece] if odd % 2 else piece, bool(odd % 2)) for odd, piece in enumerate(pieces)]
+    return [
+        Part(shown[piece] if odd % 2 else piece, bool(odd % 2)) for odd, piece in enumerate(pieces)
+    ]
 
 
 def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -169,14 +181,20 @@ def _chat_turns(tokenizer: PreTrainedTokenizerBase) -> str:
     """
     messages = [{"role": "user", "content": _REQUEST}]
     try:
-        turns = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        turns = str(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        )
     except Exception as error:  # a format is a program of the model's makers
         turns, reason = "", f"ends in an error ({str(error).strip().split(chr(10))[0][:200]})"
     else:
         reason = "does not show what a user says once, as it is"
     if turns.count(_REQUEST) != 1:
         problem = f"the model's chat format {reason}."
-        raise InputError("prompt.template", problem, "Take pt, or write the turns into a prompt.text of your own.")
+        raise InputError(
+            "prompt.template",
+            problem,
+            "Take pt, or write the turns into a prompt.text of your own.",
+        )
     return turns
 
 
@@ -221,13 +239,26 @@ class Prompts:
         prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
         follow a public prompt; None if anything may.
         """
-        self._model, self.template, self._most, self._one_line = model, template, most_tokens, one_line
-        self.public_examples = {label: tuple(texts) for label, texts in (public_examples or {}).items()}
+        self._model, self.template, self._most, self._one_line = (
+            model,
+            template,
+            most_tokens,
+            one_line,
+        )
+        self.public_examples = {
+            label: tuple(texts) for label, texts in (public_examples or {}).items()
+        }
         self._rules = rules
         self._prefixes: dict[str, Prompt] = {}
-        self._shown = {label: self._examples(self.public_examples.get(label, ()), most_tokens) for label in labels}
+        self._shown = {
+            label: self._examples(self.public_examples.get(label, ()), most_tokens)
+            for label in labels
+        }
         self._public = {label: tuple(self._tokens(label, [])) for label in labels}
-        lengths = [*map(len, self._public.values()), *(len(self._tokens(label, [""] * examples)) for label in labels)]
+        lengths = [
+            *map(len, self._public.values()),
+            *(len(self._tokens(label, [""] * examples)) for label in labels),
+        ]
         self.places = max(lengths) + examples * most_tokens + 1
         self.public_places = max(map(len, self._public.values()), default=0) + 1
 
@@ -250,7 +281,11 @@ class Prompts:
         that ends it is its last token if there is room. If examples stand elsewhere, nothing leads
         up to it.
         """
-        bare, begun, shown = list(self.public_tokens(label)), self.prefix(label), self._examples([text], self._most)
+        bare, begun, shown = (
+            list(self.public_tokens(label)),
+            self.prefix(label),
+            self._examples([text], self._most),
+        )
         ends = self.template.stop_sequences or [(token,) for token in self._model.end_tokens]
         tokens, lead = self._tokens(label, shown), 0
         if tokens[: len(bare)] == bare:
@@ -258,13 +293,23 @@ class Prompts:
                 lead = max(0, len(begun) - len(bare))
             tokens = tokens[len(bare) :]
         else:
-            tokens = [*self.template.encoder.ids([Part(shown[0], True)], special=False), *chain(*ends[:1])]
+            tokens = [
+                *self.template.encoder.ids([Part(shown[0], True)], special=False),
+                *chain(*ends[:1]),
+            ]
         lengths = range(lead + 1, min(most, len(tokens)))
-        last = next((end for end in lengths if any(ends_with(tokens[:end], mark) for mark in ends)), most)
+        last = next(
+            (end for end in lengths if any(ends_with(tokens[:end], mark) for mark in ends)), most
+        )
         return tokens[:last], lead
 
     def alone(
-        self, label: str, contexts: Sequence[Context], rows: int, tokens: int, head: Head | None = None
+        self,
+        label: str,
+        contexts: Sequence[Context],
+        rows: int,
+        tokens: int,
+        head: Head | None = None,
     ) -> CachedPrompts:
         """Return a batch in passes of its own, with its logits among others.
 
@@ -282,7 +327,9 @@ class Prompts:
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
         if wanted:
-            cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start([prompt], prompt[:-1])
+            cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start(
+                [prompt], prompt[:-1]
+            )
         if self._rules is None:
             return cached
         return RuledPrompt(cached, self._rules, prompt)
@@ -328,7 +375,9 @@ class Prompts:
 class RuledPrompt(CachedPrompts):
     """A public prompt (`CachedPrompts`) with logits -inf for exactly the forbidden next tokens."""
 
-    def __init__(self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]) -> None:
+    def __init__(
+        self, cached: CachedPrompts, rules: ForbiddenTokens, prompt: Sequence[int]
+    ) -> None:
         """Args: the public `prompt`'s token ids, which are `cached`; what may not follow it."""
         self._cached, self._rules, self._prompt = cached, rules, prompt
         self._text: tuple[int, ...] = ()
@@ -381,11 +430,19 @@ def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
     Raises:
         InputError: the tokenizer cannot write the mark.
     """
-    for before in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
+    for (
+        before
+    ) in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
         text = f"x{before}{mark}"
-        if mark not in tokenizer.decode(encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False):
+        if mark not in tokenizer.decode(
+            encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False
+        ):
             problem = f"the value is {mark!r}, which the model's tokenizer cannot write: it reads back otherwise."
-            raise InputError("prompt.end", problem, "Take another mark, or null for the model's own end of a text.")
+            raise InputError(
+                "prompt.end",
+                problem,
+                "Take another mark, or null for the model's own end of a text.",
+            )
 
 
 def written_forms(
@@ -400,7 +457,11 @@ def written_forms(
     forms: list[tuple[int, ...]] = []
     for before in befores:
         ids = encode(tokenizer, anchor + before + mark, special=False)
-        form = tuple(ids[len(start) :] if ids[: len(start)] == start else encode(tokenizer, mark, special=False))
+        form = tuple(
+            ids[len(start) :]
+            if ids[: len(start)] == start
+            else encode(tokenizer, mark, special=False)
+        )
         if not any(ends_with(form, known) for known in forms):
             forms.append(form)
     return tuple(forms)
@@ -408,4 +469,6 @@ def written_forms(
 
 def ends_with(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
     """Return whether token ids end in a sequence."""
-    return len(tokens) >= len(sequence) and tuple(tokens[len(tokens) - len(sequence) :]) == tuple(sequence)
+    return len(tokens) >= len(sequence) and tuple(tokens[len(tokens) - len(sequence) :]) == tuple(
+        sequence
+    )

@@ -12,9 +12,20 @@ from contextlib import contextmanager
 from itertools import chain
 
 from dpaudit.generation.algorithm import prompting, silent
-from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig, SamplingConfig
+from dpaudit.generation.config import (
+    BatchingConfig,
+    ClaimConfig,
+    Config,
+    PrivacyConfig,
+    SamplingConfig,
+)
 from dpaudit.generation.events import Progress
-from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy, declared_sampling
+from dpaudit.generation.manifest import (
+    build_manifest,
+    declared_batching,
+    declared_privacy,
+    declared_sampling,
+)
 from dpaudit.generation.models import device_of
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
@@ -48,9 +59,21 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     free = free_memory(device_of(asked.model))
     model, prompts, decoding = prompting(asked)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
-    batching, privacy = declared_batching(asked, Clusters(), _KEY, secret=False), declared_privacy(asked, None)
+    batching, privacy = (
+        declared_batching(asked, Clusters(), _KEY, secret=False),
+        declared_privacy(asked, None),
+    )
     manifest = build_manifest(
-        asked, batching, (), privacy, Clustering(), model, prompts, decoding, declared_sampling(asked.sampling), rows
+        asked,
+        batching,
+        (),
+        privacy,
+        Clustering(),
+        model,
+        prompts,
+        decoding,
+        declared_sampling(asked.sampling),
+        rows,
     )
     each = asked.batching.generate_per_label
     labels = (label for label in asked.data.groups for _ in range(each))
@@ -111,7 +134,9 @@ class _Texts:
 
     def samples(self) -> Iterator[Sample]:
         """Return all texts, in order."""
-        return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
+        return chain.from_iterable(
+            self._batches[number].samples for number in sorted(self._batches)
+        )
 
 
 class _Batch:
@@ -132,8 +157,14 @@ class _Batch:
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
         """Keep the text that ends at the last step."""
-        number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
-        sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
+        number, tokens, (id_, label) = (
+            len(self.samples),
+            tuple(self._tokens),
+            (self._header.id, self._header.label),
+        )
+        sample = Sample(
+            id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop
+        )
         self.samples.append(sample)
         self._tokens = []
 

@@ -56,12 +56,16 @@ def replay_public(
 
     named, head = NamedModel(reader, model), reader.head_or_none()
     try:
-        return PublicReplay(texts=named.text_problem(), public=recompute_public(reader, named, tick), head=head)
+        return PublicReplay(
+            texts=named.text_problem(), public=recompute_public(reader, named, tick), head=head
+        )
     except Exception as error:
         if not out_of_memory(error):
             raise
         remedy = "Replay it on a machine with more memory."
-        raise InputError(reader.name, "memory is too small for the public prompts of this run.", remedy) from None
+        raise InputError(
+            reader.name, "memory is too small for the public prompts of this run.", remedy
+        ) from None
 
 
 def public_steps(reader: RunReader) -> int:
@@ -75,7 +79,9 @@ def public_steps(reader: RunReader) -> int:
     return found
 
 
-def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int], None]) -> PublicParts | None:
+def recompute_public(
+    reader: RunReader, named: NamedModel, tick: Callable[[int], None]
+) -> PublicParts | None:
     """Compare each step's support and anchor with the public prompt's, after the text's own tokens.
 
     Args:
@@ -89,14 +95,23 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens)
+    passes = passes_for(
+        named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens
+    )
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.
     while together := list(islice(texts, PUBLIC_ROWS)):
         with ExitStack() as stack:
             opened = {batch: stack.enter_context(reader.batch(batch)) for batch in dict(together)}
-            _follow(manifest, named, passes, [(opened[batch], span) for batch, span in together], found, tick)
+            _follow(
+                manifest,
+                named,
+                passes,
+                [(opened[batch], span) for batch, span in together],
+                found,
+                tick,
+            )
     return PublicParts(found.steps, found.wrong, found.first, found.difference, found.tolerance)
 
 
@@ -155,7 +170,9 @@ def _follow(
         label, tokens = recorded.header.label, recorded.tokens[span.start : span.stop]
         if problem := obstacle(manifest, label, tokens):
             for position in span:
-                found.take(Place(batch=recorded.header.id, step=position), [_Gap(math.inf, 0.0, problem)])
+                found.take(
+                    Place(batch=recorded.header.id, step=position), [_Gap(math.inf, 0.0, problem)]
+                )
             tick(len(span))
             continue
         prompt = named.prompts.public_tokens(label or "")
@@ -163,15 +180,27 @@ def _follow(
     rows, offset = [prompts for *_, prompts in going_on], 0
     while going_on:
         for recorded, span, prompts in going_on:
-            step, text = recorded.step(span[offset]), recorded.tokens[span.start : span.start + offset].tolist()
-            logits = named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0].cpu().numpy()
+            step, text = (
+                recorded.step(span[offset]),
+                recorded.tokens[span.start : span.start + offset].tolist(),
+            )
+            logits = (
+                named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0]
+                .cpu()
+                .numpy()
+            )
             rounding = named.rounding(float(np.abs(logits[logits > MASKED]).max(initial=0.0)))
             place = Place(batch=recorded.header.id, step=span[offset])
             found.take(place, list(_gaps(manifest.mechanism, step, logits, 2 * rounding)))
             tick(1)
         offset += 1
         going_on = [each for each in going_on if offset < len(each[1])]
-        passes.advance([(prompts, int(recorded.tokens[span[offset - 1]])) for recorded, span, prompts in going_on])
+        passes.advance(
+            [
+                (prompts, int(recorded.tokens[span[offset - 1]]))
+                for recorded, span, prompts in going_on
+            ]
+        )
     for prompts in rows:
         passes.finish(prompts)
 
@@ -184,7 +213,8 @@ def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer])
         return Finding(code="replay.foreign-token")
     if len(tokens) > manifest.decoding.max_tokens:
         return Finding(
-            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.decoding.max_tokens}
+            code="replay.text-too-long",
+            values={"tokens": len(tokens), "most": manifest.decoding.max_tokens},
         )
     return None
 
@@ -212,7 +242,9 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
         yield _anchor_gap(mechanism, anchor, public if support is None else public[support], most)
 
 
-def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
+def _support_gap(
+    mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float
+) -> tuple[float, int]:
     """Return the largest gap of a misplaced token to the public prompt's last one.
 
     Return the number of gaps beyond `most`, too.

@@ -56,8 +56,12 @@ def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts
     """
     rebuilt = Rebuilt(reader, data, lambda: Records(tuple(records), None, 0), None)
     if problem := rebuilt.assignment_problem():
-        raise InputError(reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again.")
-    return RunParts(reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches)
+        raise InputError(
+            reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again."
+        )
+    return RunParts(
+        reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches
+    )
 
 
 class NamedModel:
@@ -85,7 +89,10 @@ class NamedModel:
 
         `scale` is the largest number around.
         """
-        config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
+        config, dtype = (
+            self.model.network.config.get_text_config(),
+            self._manifest.model.dtype or "float32",
+        )
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def text_problem(self) -> Finding | None:
@@ -93,11 +100,18 @@ class NamedModel:
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
-                    return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
+                    return Finding(
+                        code="replay.foreign-token-in", values={"place": Place(batch=batch_id)}
+                    )
                 for sample in recorded.samples():
-                    own = self.model.decode(without_stop(sample.tokens, self._manifest.decoding.sequences))
+                    own = self.model.decode(
+                        without_stop(sample.tokens, self._manifest.decoding.sequences)
+                    )
                     if sample.text is not None and sample.text != own:
-                        place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
+                        place: dict[str, Value] = {
+                            "place": Place(batch=batch_id),
+                            "text": sample.number,
+                        }
                         return Finding(code="replay.other-text", values=place)
         return None
 
@@ -117,7 +131,9 @@ class NamedModel:
             config = ModelConfig.model_validate(fields)
             model = load_model(config, named.digest)
         if named.isolation == "shared" != isolation_of(model) and named.device == model.device.type:
-            problem = "this is shared, and in one pass this model's contexts move each other's bits here."
+            problem = (
+                "this is shared, and in one pass this model's contexts move each other's bits here."
+            )
             remedy = "Replay on a machine like the one that made the run; there this must not be."
             raise InputError(f"{self._where}: model.isolation", problem, remedy)
         if model.vocabulary != self._manifest.record.vocabulary:
@@ -130,29 +146,50 @@ class NamedModel:
         named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
-            raise self._field_error("prompt.template", "the run has a template of its own, and names another.")
+            raise self._field_error(
+                "prompt.template", "the run has a template of its own, and names another."
+            )
         if most is None:
-            raise self._field_error("prompt.max_example_tokens", "the run names no length of examples.")
+            raise self._field_error(
+                "prompt.max_example_tokens", "the run names no length of examples."
+            )
         try:
             wording = template(named.template, model.tokenizer, named.text, named.end)
         except InputError as error:
             raise self._field_error(error.where, error.problem) from None
         if wording.shows_label and not batching.labels:
-            raise self._field_error("batching.labels", "the run has none, and its prompts show them.")
+            raise self._field_error(
+                "batching.labels", "the run has none, and its prompts show them."
+            )
         if wording.digest != named.digest:
-            problem = f"the run's template {named.template!r} has another digest than this version's."
+            problem = (
+                f"the run's template {named.template!r} has another digest than this version's."
+            )
             if named.text is not None:
                 problem = "this is not the digest of the run's own prompt.text and prompt.end."
-            raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
+            raise InputError(
+                f"{self._where}: prompt.digest",
+                problem,
+                "Replay with the dpaudit that made the run.",
+            )
         if model.positions is not None and examples * most > model.positions:
             problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
             raise self._field_error("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
-            raise self._field_error("prompt.text", f"{examples} examples in it are too long for any model.")
-        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
-        prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
+            raise self._field_error(
+                "prompt.text", f"{examples} examples in it are too long for any model."
+            )
+        labels, rules = (
+            batching.labels or NO_LABELS,
+            self._manifest.forbidden_tokens(model.tokenizer_json),
+        )
+        prompts = Prompts(
+            model, wording, labels, examples, most, named.one_line, named.public_examples, rules
+        )
         if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
-            raise self._field_error("prompt.public", "these are not the tokens of the template's public prompts.")
+            raise self._field_error(
+                "prompt.public", "these are not the tokens of the template's public prompts."
+            )
         return prompts
 
 
@@ -167,7 +204,9 @@ class Rebuilt:
         named: the run's model and prompts.
     """
 
-    def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
+    def __init__(
+        self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None
+    ) -> None:
         """Read the data and load the model.
 
         Raises:
@@ -183,7 +222,9 @@ class Rebuilt:
         self.records, self._users = tuple(sorted({*found.records, *canaries})), found.users
         self.most_per_user = found.most_per_user
         self._require_own(data)
-        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
+        self._centers, self.noise = recompute_grouping(
+            self._manifest, self._clusters, self.records, self._where
+        )
         self.partition = self._with_allowances(self.partitioned(self.records))
         self.named = NamedModel(reader, model)
 
@@ -198,9 +239,13 @@ class Rebuilt:
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
-                return Finding(code="replay.other-assignment", values={"line": number, "file": ASSIGNMENT})
+                return Finding(
+                    code="replay.other-assignment", values={"line": number, "file": ASSIGNMENT}
+                )
             if recorded is not None and recorded.user != users.get(recorded.digest, recorded.user):
-                return Finding(code="replay.other-user", values={"line": number, "file": ASSIGNMENT})
+                return Finding(
+                    code="replay.other-user", values={"line": number, "file": ASSIGNMENT}
+                )
         return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
@@ -209,7 +254,10 @@ class Rebuilt:
         canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
         records = (each.text for each in self.records if (each.label, each.text) not in made_up)
-        stops = [self.named.model.decode(list(sequence)) or "" for sequence in manifest.decoding.sequences]
+        stops = [
+            self.named.model.decode(list(sequence)) or ""
+            for sequence in manifest.decoding.sequences
+        ]
         return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
@@ -237,12 +285,17 @@ class Rebuilt:
         batching = self._manifest.batching
         part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
-            raise _field_error(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+            raise _field_error(
+                self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes."
+            )
         hashed = part == "label" and batching.rule != "paper-slices"
         for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
             if not getattr(batching, field):
                 raise _field_error(self._where, f"batching.{field}", "the run does not say this.")
-        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.per_round:
+        if (
+            sum(len(group.ids) for group in groups_of(batching, self._clusters))
+            != batching.per_round
+        ):
             problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s"
             problem += "." if batching.rounds == 1 else f" in each of {batching.rounds} rounds."
             remedy = "Restore the run, or generate it again."
@@ -256,7 +309,9 @@ class Rebuilt:
         """
         named, records = self._manifest.data, self.records
         if named.digest is None:
-            raise _field_error(self._where, "data.digest", "the run does not say which data it used.")
+            raise _field_error(
+                self._where, "data.digest", "the run does not say which data it used."
+            )
         digest = data_digest(sorted(map(self._digest, records)))
         if digest != named.digest:
             problem = (
@@ -268,7 +323,9 @@ class Rebuilt:
 
 def _field_error(where: str, field: str, problem: str) -> InputError:
     """Return the error about a field of run.json."""
-    return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+    return InputError(
+        f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed."
+    )
 
 
 @contextmanager

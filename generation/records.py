@@ -58,7 +58,9 @@ class Records:
     users: Mapping[Record, str] | None = None
 
 
-def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS) -> Records:
+def read_records(
+    config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS
+) -> Records:
     """Read the distinct records that a config names.
 
     Records are counted for each user; users are kept only with `whose`.
@@ -176,7 +178,11 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
         found[record.label].append(record.text)
         if len(record.text) > MAX_TEMPLATE or len(found[record.label]) > MAX_PUBLIC_EXAMPLES:
             problem = f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this one is too long."
-            raise InputError(f"{field}: {row.where}", problem, f"Give texts of up to {MAX_TEMPLATE:,} characters.")
+            raise InputError(
+                f"{field}: {row.where}",
+                problem,
+                f"Give texts of up to {MAX_TEMPLATE:,} characters.",
+            )
     if not found:
         raise InputError(field, f"{given!r} holds no texts.", "Name a file with at least one.")
     return {label: tuple(texts) for label, texts in found.items()}
@@ -196,7 +202,10 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
         fixed = names["labels" if config.label_values is None else "label_values"]
         problem, code = f"the label is not in {fixed}.", "records.label"
         if str(value).strip() in config.named:
-            problem, code = f"the label has blanks around it, and is not in {fixed} like that.", "records.blanks"
+            problem, code = (
+                f"the label has blanks around it, and is not in {fixed} like that.",
+                "records.blanks",
+            )
         remedy = "Mend or leave out all such rows, each by itself."
         if "other_labels" in names:
             fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
@@ -215,7 +224,12 @@ def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
     value = _given(row, column)
     if value is None:
         remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {names[field]}."
-        raise InputError(f"{row.where}, column {column!r}", "the value is missing.", remedy, f"records.no-{field}")
+        raise InputError(
+            f"{row.where}, column {column!r}",
+            "the value is missing.",
+            remedy,
+            f"records.no-{field}",
+        )
     return value
 
 
@@ -253,7 +267,10 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """
     require_file(path, "--data")
     rows = 0
-    with path.open(encoding=_BYTES, newline="") as file, out.open("w", encoding=_BYTES, newline="") as copy:
+    with (
+        path.open(encoding=_BYTES, newline="") as file,
+        out.open("w", encoding=_BYTES, newline="") as copy,
+    ):
         records: Iterator[list[str]] = ([line] for line in _lines_of_text(path, file))
         if path.suffix.lower() == ".csv":
             first = file.readline()
@@ -280,7 +297,9 @@ def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
     for line in file:
         if "\0" in line:
             remedy = "Have the script read records from a .csv, or from a file with one on every line, in UTF-8."
-            raise InputError(str(path), "no row of it can be left out: it holds zero bytes.", remedy)
+            raise InputError(
+                str(path), "no row of it can be left out: it holds zero bytes.", remedy
+            )
         yield line
 
 
@@ -290,11 +309,15 @@ def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
     csv.field_size_limit(sys.maxsize)
     delimiter = delimiter_of((), path, _BYTES)
     try:
-        for _ in csv.reader(map(_kept_in(taken), _lines_of_text(path, file)), delimiter=delimiter, strict=True):
+        for _ in csv.reader(
+            map(_kept_in(taken), _lines_of_text(path, file)), delimiter=delimiter, strict=True
+        ):
             yield taken
             taken.clear()
     except csv.Error as error:
-        raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+        raise InputError(
+            str(path), f"this is not valid CSV: {error}.", "Mend its quotes."
+        ) from None
 
 
 def _kept_in(taken: list[str]) -> Callable[[str], str]:

@@ -109,8 +109,12 @@ def replay_run(
         with suppress(KeyboardInterrupt):
             public = recompute_public(reader, replayer.named, tick)
             # In no order, so that what is done when somebody stops is as random as all of it.
-            for batch in sorted(positions.keys() | slots.keys(), key=lambda _: secrets.randbits(64)):
-                batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
+            for batch in sorted(
+                positions.keys() | slots.keys(), key=lambda _: secrets.randbits(64)
+            ):
+                batch_steps, batch_left = replayer.teacher_force(
+                    batch, positions[batch], slots[batch]
+                )
                 found += batch_steps
                 left += batch_left
             attack = None if attacked is None else replayer.attack(attacked, trials, asked)
@@ -134,7 +138,9 @@ def replay_run(
         if not out_of_memory(error):
             raise
         remedy = "Replay it on a machine with more memory."
-        raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
+        raise InputError(
+            reader.name, "memory is too small for a batch of this run.", remedy
+        ) from None
 
 
 def _plan(
@@ -163,14 +169,18 @@ def _plan(
         slots[batch].append(slot)
     known = [batch for batch in reader.batches if batch < reader.manifest.batches]
     filled = [batch for batch in known if contexts[batch]] or known
-    forced = sum(sum(map(len, _needed_steps(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
+    forced = sum(
+        sum(map(len, _needed_steps(spans[b], positions[b], slots[b]))) for b in {*positions, *slots}
+    )
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
     attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.decoding.max_tokens)
     attacked = draw.choice(filled) if trials and filled else None
     return positions, slots, attacked, forced + left + attacking
 
 
-def _draw_distinct(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
+def _draw_distinct(
+    draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int
+) -> list[tuple[int, int]]:
     """Draw distinct pairs (batch, index below its size), uniform over all that there are."""
     batches, ends = list(sizes), list(accumulate(sizes.values()))
     places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
@@ -185,14 +195,18 @@ def _needed_steps(spans: Sequence[range], positions: set[int], slots: Sequence[i
     """
     if slots:
         return list(spans)
-    last = [(span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans]
+    last = [
+        (span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans
+    ]
     return [range(span.start, position + 1) for span, position in last if position in span]
 
 
 class _Replayer(Rebuilt):
     """A run with its data and its model, ready to be computed again."""
 
-    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
+    def __init__(
+        self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]
+    ) -> None:
         """Rebuild the run.
 
         Args:
@@ -211,15 +225,30 @@ class _Replayer(Rebuilt):
         """
         named = self._manifest.data
         # A folder is one that the library loaded then, and does again.
-        loaded = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
-        place = {"dataset": data, "config": named.config, "split": named.split} if loaded else {"path": data}
+        loaded = (
+            named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
+        )
+        place = (
+            {"dataset": data, "config": named.config, "split": named.split}
+            if loaded
+            else {"path": data}
+        )
         labels = self._manifest.batching.labels or None
-        read = {"text", "delimiter", "encoding", "user", *["label", "label_values"] * (labels is not None)}
+        read = {
+            "text",
+            "delimiter",
+            "encoding",
+            "user",
+            *["label", "label_values"] * (labels is not None),
+        }
         columns = named.model_dump(include=read)
         try:
             config = DataConfig.model_validate({**place, **columns, "labels": labels})
         except ValidationError:
-            where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
+            where, remedy = (
+                f"{self._where}: data",
+                "Only runs of `dpaudit generate` can be replayed.",
+            )
             raise InputError(where, "its column names or labels cannot be used.", remedy) from None
         labels_from = {"labels": "the run's labels", "label_values": "the run's labels"}
         names = {**FIELDS, "path": "--data", "dataset": "--data", **labels_from}
@@ -235,7 +264,9 @@ class _Replayer(Rebuilt):
             needed = _needed_steps(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
                 self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
-                found = [ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)]
+                found = [
+                    ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)
+                ]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self.partition.batches[batch_id], []
             prompts = self._cached(batch.label, batch.contexts)
@@ -253,10 +284,15 @@ class _Replayer(Rebuilt):
             tolerance = math.sqrt(squares) + FLOAT64_ROUNDING
             left = []
             for slot, loss in zip(slots, losses, strict=True):
-                without, prompts = 0.0, self._cached(batch.label, self._contexts_without(batch, slot))
+                without, prompts = (
+                    0.0,
+                    self._cached(batch.label, self._contexts_without(batch, slot)),
+                )
                 for position, private in self._along(recorded, recorded.spans, prompts):
                     without += self._model_step(recorded, position, private, slot).log_probability()
-                left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
+                left.append(
+                    LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance)
+                )
             return found, left
 
     def _along(
@@ -272,20 +308,28 @@ class _Replayer(Rebuilt):
                     going_on.append(int(recorded.tokens[position]))
 
     def _model_step(
-        self, recorded: BatchReader, position: int, private: CachedPrompts, without: int | None = None
+        self,
+        recorded: BatchReader,
+        position: int,
+        private: CachedPrompts,
+        without: int | None = None,
     ) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism
         problem = support_problem(step.support, self.named.model.vocabulary)
         looked_at, _ = logits_for(private, PublicPart(None if problem else step.support), mechanism)
         raw: Floats = looked_at.cpu().numpy()
         rounding = self.named.rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
-        return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem, without)
+        return ModelStep(
+            mechanism, raw, step, rounding, recorded.header.id, position, problem, without
+        )
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
         """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)  # no guarantee covers longer texts
+        tokens = min(
+            ATTACK_TOKENS, manifest.decoding.max_tokens
+        )  # no guarantee covers longer texts
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
@@ -295,13 +339,17 @@ class _Replayer(Rebuilt):
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,
-            delta=min(delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
+            delta=min(
+                delta, math.nextafter(1, 0)
+            ),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,
             progress=lambda: self._tick(tokens),
         )
 
-    def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
+    def _cached(
+        self, label: str, contexts: Sequence[Context], tokens: int | None = None
+    ) -> CachedPrompts:
         """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
         most = manifest.decoding.max_tokens if tokens is None else tokens
@@ -314,14 +362,17 @@ class _Replayer(Rebuilt):
     def _obstacle(self, recorded: BatchReader) -> Finding | None:
         """Return why a batch cannot be computed again as it is recorded, or None."""
         header = recorded.header
-        batch = self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
+        batch = (
+            self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
+        )
         if batch is None or batch.public_label != header.label:
             return Finding(code="replay.no-such-batch")
         if batch.cluster != header.cluster:
             return Finding(code="replay.other-cluster")
         if len(batch.contexts) != header.contexts:
             return Finding(
-                code="replay.other-contexts", values={"recorded": header.contexts, "due": len(batch.contexts)}
+                code="replay.other-contexts",
+                values={"recorded": header.contexts, "due": len(batch.contexts)},
             )
         if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self.named.model.vocabulary):
             return Finding(code="replay.foreign-token")
@@ -336,6 +387,10 @@ class _Replayer(Rebuilt):
         per_round = self._manifest.batching.per_round
         first = batch.id - batch.id % per_round
         ids = range(first, first + per_round)  # of its round
-        changed = [number for number in ids if rest[number].contexts != self.partition.batches[number].contexts]
+        changed = [
+            number
+            for number in ids
+            if rest[number].contexts != self.partition.batches[number].contexts
+        ]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest[batch.id].contexts

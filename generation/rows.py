@@ -27,8 +27,12 @@ DELIMITERS = (",", ";", "\t", "|")
 NO_COLUMN = "rows.no-column"
 #: Codes of errors that other settings, of columns, labels or the encoding, may mend.
 OF_SETTINGS = frozenset(
-    f"rows.{what}" for what in ("no-column", "same-columns", "encoding", "mark", "utf-16", "zero-bytes")
-) | {f"records.{what}" for what in ("no-text", "no-label", "no-user", "label", "blanks", "none", "of-two-users")}
+    f"rows.{what}"
+    for what in ("no-column", "same-columns", "encoding", "mark", "utf-16", "zero-bytes")
+) | {
+    f"records.{what}"
+    for what in ("no-text", "no-label", "no-user", "label", "blanks", "none", "of-two-users")
+}
 #: What errors call the fields of a source of rows: a config's `data`.
 FIELDS: Mapping[str, str] = {field: f"data.{field}" for field in DataConfig.model_fields}
 #: The first line with which Excel is told what separates the fields of a .csv.
@@ -46,7 +50,10 @@ _MARKS = {
 _PACKED = {
     b"\x1f\x8b": ("a gzip file", "Unpack it first."),
     b"\x28\xb5\x2f\xfd": ("a zstd file", "Unpack it first."),
-    b"PK\x03\x04": ("a zip file or an Excel workbook", "Unpack it first, or save it as CSV in UTF-8."),
+    b"PK\x03\x04": (
+        "a zip file or an Excel workbook",
+        "Unpack it first, or save it as CSV in UTF-8.",
+    ),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Save it as CSV in UTF-8."),
 }
 _PARQUET = b"PAR1"
@@ -142,7 +149,10 @@ def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) 
                 remedy = "Its fields are in single quotes, which are part of the text in CSV: put double quotes there."
             raise InputError(f"{where}: column {column!r}", problem, remedy, code)
         if len(places) > 1:
-            problem, remedy = f"{len(places)} columns have this name.", f"Rename them, or name another in {setting}."
+            problem, remedy = (
+                f"{len(places)} columns have this name.",
+                f"Rename them, or name another in {setting}.",
+            )
             raise InputError(f"{where}: column {column!r}", problem, remedy, "rows.same-columns")
         found[column] = places[0]
     return found
@@ -173,8 +183,14 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
     """Yield the rows of a folder of text files, or of files of one other kind, none hidden."""
     unlabelled = config.labels is None
     found = sorted([*folder.glob("*/*.txt"), *(folder.glob("*.txt") if unlabelled else ())])
-    texts = [file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)]
-    parts = sorted(file for file in folder.iterdir() if file.suffix.lower() in _READERS and file.name[0] not in "._")
+    texts = [
+        file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)
+    ]
+    parts = sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in _READERS and file.name[0] not in "._"
+    )
     kinds = sorted({*(".txt" for _ in texts), *(file.suffix.lower() for file in parts)})
     if len(kinds) > 1:
         remedy = "Name one of the files, or put those of one kind into a folder of their own."
@@ -186,7 +202,12 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
         return
     if config.user is not None:
         problem = "a folder of text files has no column that names users."
-        raise InputError(names["user"], problem, "Leave it out, or give a file with such a column.", "rows.no-users")
+        raise InputError(
+            names["user"],
+            problem,
+            "Leave it out, or give a file with such a column.",
+            "rows.no-users",
+        )
     if not texts:
         what = "text files" if unlabelled else "one folder of text files per label"
         remedy = f"Give a folder with {what}, or with {', '.join(_READERS)} files of one kind."
@@ -218,26 +239,41 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         kinds[_PARQUET] = ("a Parquet file", "Name it .parquet.")
     for beginning, (kind, remedy) in kinds.items():
         if start.startswith(beginning):
-            raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed")
+            raise InputError(
+                str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed"
+            )
     marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
     named = config.encoding and codecs.lookup(config.encoding).name
     if marked and named and not named.startswith(marked.removesuffix("-sig")):
-        mark, field = marked.removesuffix("-sig").upper(), names.get("encoding", "the run's encoding")
+        mark, field = (
+            marked.removesuffix("-sig").upper(),
+            names.get("encoding", "the run's encoding"),
+        )
         problem = f"the file begins with the mark of {mark}, and {field} is another."
         remedy = f"Leave {field} out." if "encoding" in names else "Convert it to UTF-8."
         raise InputError(str(path), problem, remedy, "rows.mark")
     if not (marked or named) and len(start) > 1 and 0 in start[:2]:
         kind = "utf-16-le" if start[0] else "utf-16-be"
         problem = "this looks like UTF-16 that does not begin with its mark."
-        remedy = f"Name it in {names['encoding']}: {kind}." if "encoding" in names else "Convert it to UTF-8."
+        remedy = (
+            f"Name it in {names['encoding']}: {kind}."
+            if "encoding" in names
+            else "Convert it to UTF-8."
+        )
         raise InputError(str(path), problem, remedy, "rows.utf-16")
     return marked or named or "utf-8"
 
 
 def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
-    mend = f"name it in {names['encoding']}: utf-16-le or utf-16-be" if "encoding" in names else "convert it to UTF-8"
+    mend = (
+        f"name it in {names['encoding']}: utf-16-le or utf-16-be"
+        if "encoding" in names
+        else "convert it to UTF-8"
+    )
     remedy = f"Restore the file. If it is UTF-16 without a mark, {mend}."
-    return InputError(where, "there are zero bytes in it, which no text has.", remedy, "rows.zero-bytes")
+    return InputError(
+        where, "there are zero bytes in it, which no text has.", remedy, "rows.zero-bytes"
+    )
 
 
 def _whole_lines(path: Path, names: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
@@ -260,7 +296,9 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
         with path.open(encoding=encoding, newline="") as file:
             if not SEPARATOR_LINE.fullmatch(file.readline()):
                 file.seek(0)
-            rows = filter(None, csv.reader(_whole_lines(path, names, file), delimiter=delimiter, strict=True))
+            rows = filter(
+                None, csv.reader(_whole_lines(path, names, file), delimiter=delimiter, strict=True)
+            )
             header = next(rows, None)
             if header is None:
                 raise _empty(path)
@@ -288,17 +326,26 @@ def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Ite
         for column, setting in asked.items():
             if column in seen:
                 continue
-            if column not in values and not any(column in others for _, others in _objects(config, names, path)):
+            if column not in values and not any(
+                column in others for _, others in _objects(config, names, path)
+            ):
                 where, remedy = f"{path}: column {column!r}", f"Name another in {setting}."
                 raise InputError(where, "no row has it.", remedy, NO_COLUMN)
             seen.add(column)
         if repeated := next((column for column in asked if column in values.repeated), None):
             problem = "the row has it twice."
-            raise InputError(f"{where}, column {repeated!r}", problem, "Keep one of the two values.", "rows.twice")
+            raise InputError(
+                f"{where}, column {repeated!r}",
+                problem,
+                "Keep one of the two values.",
+                "rows.twice",
+            )
         yield Row(where, {column: values[column] for column in asked if column in values})
 
 
-def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[tuple[str, _Object]]:
+def _objects(
+    config: DataConfig, names: Mapping[str, str], path: Path
+) -> Iterator[tuple[str, _Object]]:
     """Yield each JSON object of a file after its place."""
     remedy = "Write one JSON object a line."
     with path.open(encoding=_encoding(config, names, path)) as file:
@@ -311,10 +358,15 @@ def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterat
             except (ValueError, RecursionError):
                 problem, code = "this is not valid JSON.", "rows.json"
                 if line.strip() in ("[", "{"):
-                    problem, code = "a JSON value begins here that goes over several lines.", "rows.several-lines"
+                    problem, code = (
+                        "a JSON value begins here that goes over several lines.",
+                        "rows.several-lines",
+                    )
                 raise InputError(where, problem, remedy, code) from None
             if isinstance(values, list) and values and isinstance(values[0], _Object):
-                raise InputError(where, "this is one JSON array, and not JSON lines.", remedy, "rows.array")
+                raise InputError(
+                    where, "this is one JSON array, and not JSON lines.", remedy, "rows.array"
+                )
             if not isinstance(values, _Object):
                 raise InputError(where, "this is not a JSON object.", remedy, "rows.no-object")
             yield where, values
@@ -354,21 +406,32 @@ def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]
     try:
         import datasets
     except ImportError:
-        problem, remedy = "the datasets library is not installed.", f"{installing('generate')}, or give a path."
+        problem, remedy = (
+            "the datasets library is not installed.",
+            f"{installing('generate')}, or give a path.",
+        )
         raise InputError(names["dataset"], problem, remedy) from None
     name, split = config.dataset or "", config.split or "train"
     try:
         data = datasets.load_dataset(name, config.config, split=split)
-    except Exception as error:  # the library raises many kinds: no network, no such name, no such split
+    except (
+        Exception
+    ) as error:  # the library raises many kinds: no network, no such name, no such split
         raise _not_loaded(config, names, error) from None
     where, header = f"{name} ({split})", data.column_names
     places = _column_places(header, _requested_columns(config, names), where)
     chosen = {column: header[place] for column, place in places.items()}
-    classes = None if config.labels is None else getattr(data.features[chosen[config.label]], "names", None)
+    classes = (
+        None
+        if config.labels is None
+        else getattr(data.features[chosen[config.label]], "names", None)
+    )
     for number, read in enumerate(data.select_columns(list(chosen.values())), start=1):
         values = {column: read[own] for column, own in chosen.items()}
         if classes is not None:
-            values[config.label] = _class_name(classes, values[config.label], f"{where}: row {number}")
+            values[config.label] = _class_name(
+                classes, values[config.label], f"{where}: row {number}"
+            )
         yield Row(f"{where}: row {number}", values)
 
 
@@ -402,14 +465,25 @@ def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) 
             configs, field = datasets.get_dataset_config_names(name), names["config"]
             if config.config not in (configs if len(configs) > 1 else (None, *configs)):
                 given = config.config or "none"
-                problem = f"{name!r} has the configurations {', '.join(configs)}, and this is {given}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.configuration")
+                problem = (
+                    f"{name!r} has the configurations {', '.join(configs)}, and this is {given}."
+                )
+                return InputError(
+                    where,
+                    problem,
+                    elsewhere or f"Name one of them in {field}.",
+                    "rows.configuration",
+                )
             splits, field = datasets.get_dataset_split_names(name, config.config), names["split"]
             if not {part.partition("[")[0] for part in split.split("+")} <= set(splits):
                 problem = f"{name!r} has the splits {', '.join(splits)}, and this is {split!r}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.split")
+                return InputError(
+                    where, problem, elsewhere or f"Name one of them in {field}.", "rows.split"
+                )
     problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
-    return InputError(where, problem, "Check the name, the split and the network.", "rows.not-loaded")
+    return InputError(
+        where, problem, "Check the name, the split and the network.", "rows.not-loaded"
+    )
 
 
 _READERS = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}

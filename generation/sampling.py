@@ -91,7 +91,9 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
     scores = ascending.astype(np.float64) / temperature
     scores -= scores[-1]
     line = np.cumsum(np.exp(scores))
-    place = int(np.searchsorted(line, as_uniform(source.take(UNIFORM_BYTES)) * line[-1], side="right"))
+    place = int(
+        np.searchsorted(line, as_uniform(source.take(UNIFORM_BYTES)) * line[-1], side="right")
+    )
     place = min(place, len(line) - 1)
     # Equal values have equal shares, in the order of their indices.
     rank = place - int(np.searchsorted(ascending, ascending[place]))

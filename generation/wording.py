@@ -104,7 +104,9 @@ def require_seen(text: str) -> None:
         WordingError: the text holds such a character.
     """
     if found := _UNSEEN.search(text):
-        raise WordingError(found.group(), "text without control characters; line breaks and tabs may be there")
+        raise WordingError(
+            found.group(), "text without control characters; line breaks and tabs may be there"
+        )
 
 
 def _parts(line: str) -> _Line:
@@ -125,8 +127,12 @@ def _marked(mark: str) -> str | _Placeholder:
     if mark in (EXAMPLE, LABEL):
         return _EXAMPLE if mark == EXAMPLE else _LABEL
     if len(mark) == 1:
-        raise WordingError(mark, f"{EXAMPLE} and {LABEL}; a brace of the text itself is doubled, {{{{ or }}}}")
-    raise WordingError(mark, f"{EXAMPLE} and {LABEL}, and no other placeholder; double the braces of plain text")
+        raise WordingError(
+            mark, f"{EXAMPLE} and {LABEL}; a brace of the text itself is doubled, {{{{ or }}}}"
+        )
+    raise WordingError(
+        mark, f"{EXAMPLE} and {LABEL}, and no other placeholder; double the braces of plain text"
+    )
 
 
 def _shows(part: str | _Placeholder) -> bool:

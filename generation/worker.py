@@ -27,7 +27,13 @@ from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory
 from dpaudit.generation.prompts import Prompts
-from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, SeededStream, sample
+from dpaudit.generation.sampling import (
+    CommittedStream,
+    OsEntropy,
+    RandomBytes,
+    SeededStream,
+    sample,
+)
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
 from dpaudit.runs import (
@@ -146,7 +152,9 @@ class _Open:
 _Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
 #: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded, and what
 #: contexts will have spent, [n], where they have budgets; and the contribution [S] of the batch's canary, if any.
-_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None]
+_Prepared: TypeAlias = tuple[
+    _Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None
+]
 
 
 class Worker:
@@ -179,7 +187,9 @@ class Worker:
         self.accountant = (
             None
             if beforehand
-            else ExPostAccountant(self._manifest.mechanism, change, self._manifest.batching.per_round)
+            else ExPostAccountant(
+                self._manifest.mechanism, change, self._manifest.batching.per_round
+            )
         )
         self.rows = store.manifest.model.rows or 1
         self._head = Head.of(model.network) if self._manifest.mechanism.over_support else None
@@ -219,7 +229,10 @@ class Worker:
                             continue
                     self._feed_prompts(self._waiting[0], progress)
                 for current, stop in self._extend_batches(progress):
-                    if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
+                    if (
+                        stop is not None
+                        and (done := self._end_text(current, stop, progress)) is not None
+                    ):
                         yield done
                 self._advance(progress)
         finally:
@@ -242,9 +255,13 @@ class Worker:
         while self._passes is None:
             try:
                 prompts, longest = self._prompts, self._manifest.decoding.max_tokens
-                self._passes = passes_for(self._model, self.rows, prompts.places, longest, self._head)
+                self._passes = passes_for(
+                    self._model, self.rows, prompts.places, longest, self._head
+                )
                 if self._manifest.needs_public:
-                    self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
+                    self._public_passes = passes_for(
+                        self._model, PUBLIC_ROWS, prompts.public_places, longest
+                    )
             except Exception as error:
                 self._halve_rows(error, progress)
         return self._passes.fits(len(first.shown))
@@ -255,7 +272,9 @@ class Worker:
         progress(BatchStarted(batch.id, self._manifest.batches))
         closing = ExitStack()
         canary = None if batch.canary is None else batch.canary.number
-        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary)
+        header = BatchHeader(
+            batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary
+        )
         record = closing.enter_context(self._store.batch(header))
         self._open.append(_Open(batch, record, closing, self._source(batch.id)))
 
@@ -263,7 +282,9 @@ class Worker:
         """Return what a batch's tokens are drawn with, from its first step on."""
         sampling, commitment = self._manifest.sampling, self._manifest.commitment
         if sampling.committed:
-            assert self._seed is not None and commitment is not None, "a run with a committed seed draws by no other"
+            assert self._seed is not None and commitment is not None, (
+                "a run with a committed seed draws by no other"
+            )
             return CommittedStream(self._seed, commitment, batch)
         if sampling.seed is None:
             return OsEntropy()
@@ -274,7 +295,9 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            prompts = self._passes.start(self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label))
+            prompts = self._passes.start(
+                self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label)
+            )
             private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)
@@ -291,7 +314,9 @@ class Worker:
                     batch.private, batch.public = batch.prompts.fork(), None
                 elif batch.private is not None:
                     running.append((batch, batch.private, batch.tokens[-1]))
-            public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
+            public = [
+                (batch.public, token) for batch, _, token in running if batch.public is not None
+            ]
             if self._passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
             if self._public_passes is not None and public:
@@ -311,7 +336,9 @@ class Worker:
                 "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: "
                 "how many a batch has is private."
             )
-            raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
+            raise InputError(
+                "model.rows", "memory is too small for one batch's contexts.", remedy
+            ) from None
         self.rows //= 2
         self._passes = self._public_passes = None
         for batch in self._open:
@@ -341,7 +368,9 @@ class Worker:
                 if not out_of_memory(error):
                     raise
                 remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
-                raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
+                raise InputError(
+                    "model.rows", "memory ran out while a token was recorded.", remedy
+                ) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, batch.length))
                 yield batch, self._manifest.decoding.reason(batch.tokens, batch.length)
@@ -362,7 +391,9 @@ class Worker:
             batch.public = public
         logits = self._prompts.allowed(label, batch.tokens, batch.public.logits)
         with self._logits_of(batch):
-            return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
+            return manifest.mechanism.public_part(
+                logits[0].cpu().numpy(), ruled=manifest.decoding.any
+            )
 
     def _score(self, batch: _Open) -> _Scored:
         """Return the public part of a batch's step, and its contexts' logits.
@@ -428,7 +459,9 @@ class Worker:
         if self.accountant:
             self.accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
 
-    def _finished(self, batch: int, tokens: int, progress: Progress, resumed: bool = False) -> Finished:
+    def _finished(
+        self, batch: int, tokens: int, progress: Progress, resumed: bool = False
+    ) -> Finished:
         """Close the account of a batch that gets no more tokens, and report it."""
         spent = self.accountant.close(batch) if self.accountant else None
         progress(BatchDone(batch, self._manifest.batches, tokens, resumed))
@@ -456,12 +489,17 @@ class Worker:
     def _finish(self, batch: _Open, progress: Progress) -> Finished:
         """Let a batch appear on disk, and free its rows."""
         self._open.remove(batch)
-        for passes, prompts in ((self._passes, batch.prompts), (self._public_passes, batch.public_prompt)):
+        for passes, prompts in (
+            (self._passes, batch.prompts),
+            (self._public_passes, batch.public_prompt),
+        ):
             if passes is not None and prompts is not None:
                 passes.finish(prompts)
         try:
             batch.closing.close()
-        except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
+        except (
+            BatchExistsError
+        ):  # another worker was first: its batch stays and counts, and this one is dropped
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)

@@ -58,7 +58,10 @@ def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
         yield from _own(found)
     elif isinstance(found, RoundsCost):
         yield "release level", f"epsilon {decimals(found.epsilon)}, for readers of the texts"
-        yield "batch level", f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch"
+        yield (
+            "batch level",
+            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
+        )
     else:
         yield "batch level", f"epsilon {decimals(found.batch_epsilon)}"
     if isinstance(found, BatchCost):
@@ -79,7 +82,10 @@ def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
 
 def _lower_end(found: BatchCost) -> Iterator[tuple[str, str]]:
     if found.batch_lower is not None:
-        yield "lower end", f"{decimals(found.batch_lower, rounding=ROUND_FLOOR)}: no accountant can state less"
+        yield (
+            "lower end",
+            f"{decimals(found.batch_lower, rounding=ROUND_FLOOR)}: no accountant can state less",
+        )
     elif found.method == "optimal" and found.batch_epsilon != 0:
         yield "lower end", "not known: another accountant may state less"
 
@@ -88,7 +94,10 @@ def _own(found: OwnBudgets) -> Iterator[tuple[str, str]]:
     if found.epsilon is not None and found.texts is not None:
         yield "texts", f"{found.texts:,} in {counted(found.rounds, 'round')}"
         yield "release level", f"epsilon {stated(found.epsilon)}, for readers of the texts"
-        yield "batch level", f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch"
+        yield (
+            "batch level",
+            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
+        )
         each = "in each round"
     else:
         yield "batch level", f"epsilon {stated(found.batch_epsilon)}"
@@ -101,17 +110,28 @@ def _own(found: OwnBudgets) -> Iterator[tuple[str, str]]:
         yield "tokens", f"each context takes part in all {found.tokens:,}"
     else:
         share = f"{math.floor(1000 * found.share) / 10:g}%"
-        yield "tokens", f"{sure}, and in all {found.tokens:,} if it uses {share} of the clip's range or less"
+        yield (
+            "tokens",
+            f"{sure}, and in all {found.tokens:,} if it uses {share} of the clip's range or less",
+        )
 
 
 def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
     asked = "" if found.asked_epsilon is None else f"{found.asked_epsilon:g}"
     if (one := found.one_label) is not None:
-        gives = f"{one.texts:,} texts" if asked else f"epsilon {decimals(one.epsilon)} (release level)"
-        yield "one label", f"{gives}, in {one.batches:,} batches: the same records without their labels"
+        gives = (
+            f"{one.texts:,} texts" if asked else f"epsilon {decimals(one.epsilon)} (release level)"
+        )
+        yield (
+            "one label",
+            f"{gives}, in {one.batches:,} batches: the same records without their labels",
+        )
     if found.menu:
         menu = ", ".join(f"{each.texts:,} at clip {each.clip:g}" for each in found.menu)
-        yield "other clips", f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less influence"
+        yield (
+            "other clips",
+            f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less influence",
+        )
 
 
 def _costs(found: Sequence[BatchCost]) -> Document:
@@ -119,18 +139,31 @@ def _costs(found: Sequence[BatchCost]) -> Document:
     settings = [f"delta {delta_bound(first.delta)}", first.method, first.sensitivity]
     if first.rebalancing_epsilon:
         settings.append(f"noisy counts of epsilon {first.rebalancing_epsilon!r} inside")
-    rows = [(f"{each.batch_size:g}", str(each.tokens), decimals(each.batch_epsilon)) for each in found]
-    return _table("; ".join(settings), ("batch size", "tokens per batch", "epsilon, batch level"), rows)
+    rows = [
+        (f"{each.batch_size:g}", str(each.tokens), decimals(each.batch_epsilon)) for each in found
+    ]
+    return _table(
+        "; ".join(settings), ("batch size", "tokens per batch", "epsilon, batch level"), rows
+    )
 
 
 def _rounds(found: Sequence[RoundsCost]) -> Document:
     first = found[0]
     settings = f"delta {delta_bound(first.delta)}; {first.tokens:,} tokens; {first.relation}"
-    header = ("batch size", "batches", "rounds", "texts", "epsilon, release level", "epsilon, batch level")
+    header = (
+        "batch size",
+        "batches",
+        "rounds",
+        "texts",
+        "epsilon, release level",
+        "epsilon, batch level",
+    )
     rows = []
     for each in found:
         counts = [f"{count:,}" for count in (each.batches, each.rounds, each.texts)]
-        rows.append((f"{each.batch_size:g}", *counts, decimals(each.epsilon), decimals(each.batch_epsilon)))
+        rows.append(
+            (f"{each.batch_size:g}", *counts, decimals(each.epsilon), decimals(each.batch_epsilon))
+        )
     return _table(settings, header, rows)
 
 

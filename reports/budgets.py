@@ -19,7 +19,9 @@ def entries(use: BudgetUse) -> Iterator[Entry]:
     yield Entry("Budget of a context, over all tokens of its batch", f"ρ ≤ {bound(use.budget)}")
     if use.smallest < use.budget:
         yield Entry("Smallest share that a context has of it", f"ρ {nearest(use.smallest)}")
-    yield Entry("Contexts left out of a draw at least once", f"{use.left_out:,} of {use.contexts:,}")
+    yield Entry(
+        "Contexts left out of a draw at least once", f"{use.left_out:,} of {use.contexts:,}"
+    )
     least, _, median, _, most = (f"{100 * share:.0f}%" for share in use.spent)
     yield Entry("Spent of it: least, median and most (rounded up)", f"{least}, {median}, {most}")
     charge = "bounds nothing"

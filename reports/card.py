@@ -114,7 +114,10 @@ def _document(released: Released) -> Document:
         "Bias, Risks, and Limitations": _limits(released),
         "Audit": _audit(released),
     }
-    return Document(about.name, [*_about(about), *(Section(title, list(blocks)) for title, blocks in sections.items())])
+    return Document(
+        about.name,
+        [*_about(about), *(Section(title, list(blocks)) for title, blocks in sections.items())],
+    )
 
 
 def _about(about: About) -> Iterator[Block]:
@@ -144,8 +147,12 @@ def _groups(released: Released) -> str:
 
 def _structure(released: Released) -> Paragraph:
     columns = "`text` and `label`" if released.labelled else "`text`"
-    splits = ", ".join(f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items())
-    return Paragraph(say("card-structure", splits=splits, columns=columns, parquet=PARQUET, jsonl=JSONL))
+    splits = ", ".join(
+        f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items()
+    )
+    return Paragraph(
+        say("card-structure", splits=splits, columns=columns, parquet=PARQUET, jsonl=JSONL)
+    )
 
 
 def _creation(result: AuditResult) -> Iterator[Block]:
@@ -156,7 +163,9 @@ def _creation(result: AuditResult) -> Iterator[Block]:
     if settings is None:
         yield Paragraph("The settings are left out, for they were not found fit to publish.")
         return
-    rows = [(name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None]
+    rows = [
+        (name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None
+    ]
     yield Table.of("Settings", ("Setting", "Value"), rows, [1])
 
 
@@ -176,7 +185,10 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
     yield "How records were grouped", settings.batching.rule
     yield "Clusters", settings.clustering.method
     yield "Made", settings.created[:10]
-    yield "Made with", ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None
+    yield (
+        "Made with",
+        ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None,
+    )
 
 
 def _sensitive(released: Released) -> Iterator[Block]:
@@ -201,12 +213,18 @@ def promise(result: AuditResult, kind: ClaimKind) -> Paragraph:
     figures = f"({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private"
     if claim.rho is not None:
         figures = f"{exactly(claim.rho)}-zero-concentrated differentially private"
-    return Paragraph(f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong")
+    return Paragraph(
+        f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong"
+    )
 
 
 def _limits(released: Released) -> Iterator[Block]:
-    coupled = [str(caveat) for caveat in released.result.caveats if caveat.code == "of-model.coupled"]
-    yield Items((say("card-as-sampled"), *coupled, *[say("card-test-split")] * ("test" in released.texts)))
+    coupled = [
+        str(caveat) for caveat in released.result.caveats if caveat.code == "of-model.coupled"
+    ]
+    yield Items(
+        (say("card-as-sampled"), *coupled, *[say("card-test-split")] * ("test" in released.texts))
+    )
     yield Section("Beside texts without any private record", list(_baseline(released)))
 
 

@@ -153,14 +153,19 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
     )
 
 
-def _card(number: int, name: str, result: AuditResult, caveats: Sequence[str], links: Mapping[str, str]) -> Section:
+def _card(
+    number: int, name: str, result: AuditResult, caveats: Sequence[str], links: Mapping[str, str]
+) -> Section:
     texts = [
         Text(f"run-{number}-text-{place}", heading, "", [Piece(text)])
         for place, (heading, text) in enumerate(map(_text, result.samples), start=1)
     ]
     # Quoting the colon keeps a path from being read as a scheme such as javascript:.
     words = Link(_name(name), quote(links[name])) if name in links else _name(name)
-    blocks: list[Block] = [Paragraph(_amounts(result)), Paragraph(terminal.epsilons(result), "strong")]
+    blocks: list[Block] = [
+        Paragraph(_amounts(result)),
+        Paragraph(terminal.epsilons(result), "strong"),
+    ]
     blocks += [Texts(texts)] if texts else []
     blocks += [Paragraph(one_line(said), "quiet") for said in (result.guarantee, *caveats)]
     return Section((f"{number} ", words), blocks, f"run-{number}", status=result.verdict)
@@ -241,7 +246,9 @@ def _promises(comparison: Comparison, kind: Kind) -> _Figures:
 def _parts(comparison: Comparison, kind: Kind, *, in_words: bool = True) -> _Figures:
     """Return what figures of a kind are made of; `in_words`: also what is no number."""
     runs = (key_figures(result, kind) for result in comparison.runs.values())
-    return _side_by_side([[each for each in run if in_words or each.value is not None] for run in runs])
+    return _side_by_side(
+        [[each for each in run if in_words or each.value is not None] for run in runs]
+    )
 
 
 def _side_by_side(runs: Sequence[Sequence[KeyFigure]]) -> _Figures:
@@ -298,7 +305,9 @@ def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list
     columns = ("", *header, *(["2 less 1"] if differences else []))
     tables = [Table.of(title, columns, rows, words=(0,))]
     if in_words:
-        tables.append(Table.of(f"{title}: in words", ("", *header), in_words, words=range(len(header) + 1)))
+        tables.append(
+            Table.of(f"{title}: in words", ("", *header), in_words, words=range(len(header) + 1))
+        )
     return tables
 
 
@@ -307,7 +316,9 @@ def _differences(figures: _Figures) -> dict[str, str]:
 
     Empty unless there are two runs, and their figures hold for the same neighbours and δ.
     """
-    deltas = [[figure and figure.value for figure in figures.get(name, [])] for name in ("δ", "Claimed δ")]
+    deltas = [
+        [figure and figure.value for figure in figures.get(name, [])] for name in ("δ", "Claimed δ")
+    ]
     if _NEIGHBOURS in figures or any(len(set(found)) > 1 for found in deltas):
         return {}
     found = {}

@@ -68,7 +68,11 @@ class BatchCosts:
             beside = f" Theorem 1 gives {shown(worst.theorem1)} for that batch: saving {saved}."
         if len(self.costliest) == 1:
             return f"The only batch, {worst.id}, cost {most} nats (exact).{beside}"
-        unbounded = f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost." if self.unbounded else ""
+        unbounded = (
+            f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost."
+            if self.unbounded
+            else ""
+        )
         # The upper of two middle costs, for the mean of a finite and an infinite one would hide the finite one.
         middle = shown(statistics.median_high(self.values))
         return (
@@ -89,8 +93,14 @@ def batch_costs(result: AuditResult) -> BatchCosts | None:
     costliest = costliest_first(result.batches)
     values = [cost_of(batch.exact) for batch in costliest]
     finite = list(filter(math.isfinite, values))
-    theorem1 = [each.theorem1 for each in costliest if each.theorem1 is not None and math.isfinite(each.theorem1)]
-    return BatchCosts(costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result))
+    theorem1 = [
+        each.theorem1
+        for each in costliest
+        if each.theorem1 is not None and math.isfinite(each.theorem1)
+    ]
+    return BatchCosts(
+        costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result)
+    )
 
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
@@ -123,7 +133,9 @@ def curve_described(curve: TokenCurve | None) -> str:
         f"{'with a bound ' if curve.unbounded else ''}took "
         f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
-    if (band := curve.band) is not None:  # how far tokens at one place differ, where the middle one is costliest
+    if (
+        band := curve.band
+    ) is not None:  # how far tokens at one place differ, where the middle one is costliest
         at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
         start, end = band.first[at], band.last[at]
         among = "all tokens" if band.tokens[at] < FEWEST_BINNED else "eight of ten tokens"
@@ -140,7 +152,10 @@ def thinned(curve: TokenCurve) -> TokenCurve:
     step = -(-len(curve.position) // MOST_DRAWN)
     if step <= 1:
         return curve
-    groups = [range(start, min(start + step, len(curve.position))) for start in range(0, len(curve.position), step)]
+    groups = [
+        range(start, min(start + step, len(curve.position)))
+        for start in range(0, len(curve.position), step)
+    ]
     tokens = [sum(curve.batches[at] for at in group) for group in groups]
     sums = [sum(curve.batches[at] * curve.mean[at] for at in group) for group in groups]
     last = [group[-1] for group in groups]

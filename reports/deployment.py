@@ -30,7 +30,9 @@ _VARIANTS: dict[ClaimKind, str] = {
 }
 
 
-def render_deployment(result: AuditResult, tested: ClaimResult, about: About, published: date) -> str:
+def render_deployment(
+    result: AuditResult, tested: ClaimResult, about: About, published: date
+) -> str:
     """Return the entry: its only figures are of a public claim that holds whatever the data are.
 
     Args:
@@ -86,7 +88,9 @@ def render_deployment(result: AuditResult, tested: ClaimResult, about: About, pu
 
 def _stated(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values that are stated, in mappings within mappings too."""
-    inner = {name: _stated(value) if isinstance(value, dict) else value for name, value in values.items()}
+    inner = {
+        name: _stated(value) if isinstance(value, dict) else value for name, value in values.items()
+    }
     return {name: value for name, value in inner.items() if value is not None}
 
 
@@ -97,7 +101,11 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
         detail += f" One user has at most {claim.records_per_user} records."
     loss: dict[str, Any] = {"privacy_unit": _UNITS[tested.unit], "privacy_unit_details": detail}
     if claim is None or not states_epsilon(result, tested.kind):
-        why = say("entry-ex-post") if not CLAIM_KINDS[tested.kind].beforehand else say("entry-withheld")
+        why = (
+            say("entry-ex-post")
+            if not CLAIM_KINDS[tested.kind].beforehand
+            else say("entry-withheld")
+        )
         return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
@@ -105,8 +113,14 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
     # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the batch level.
     epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.batch_epsilon
-    parameters = {"epsilon": epsilon, "delta": claim.delta, "rho": rho if claim.rho is None else claim.rho}
-    held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
+    parameters = {
+        "epsilon": epsilon,
+        "delta": claim.delta,
+        "rho": rho if claim.rho is None else claim.rho,
+    }
+    held = " ".join(
+        f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result)
+    )
     return loss | {"privacy_parameters": parameters, "privacy_parameters_details": held or None}
 
 
@@ -116,7 +130,9 @@ def _unprotected(result: AuditResult) -> str:
     No setting that was counted in the data is public.
     """
     settings = result.run.settings
-    if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {"public"}:
+    if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {
+        "public"
+    }:
         return "Settings that are not declared public; see the report."
     said = "the settings in the report are declared to be chosen without the private data"
     if settings.batching.batches is not None:

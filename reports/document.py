@@ -137,7 +137,11 @@ class Table:
 
     @staticmethod
     def of(
-        title: str, header: Sequence[str], rows: Iterable[Sequence[Words]], words: Iterable[int] = (), **shown: bool
+        title: str,
+        header: Sequence[str],
+        rows: Iterable[Sequence[Words]],
+        words: Iterable[int] = (),
+        **shown: bool,
     ) -> Table:
         """Return a table of rows that are cells alone; `shown` is `strong` or `sortable`."""
         return Table(title, header, [Row(cells) for cells in rows], frozenset(words), **shown)
@@ -218,7 +222,9 @@ class Node(NamedTuple):
         """
         listed = self.children[:breadth] if depth > 1 else ()
         omitted = self.omitted + len(self.children) - len(listed)
-        return self._replace(children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted)
+        return self._replace(
+            children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted
+        )
 
     @property
     def unlisted(self) -> str:
@@ -228,7 +234,11 @@ class Node(NamedTuple):
     @property
     def made_of(self) -> str:
         """The rule, with a word on children of which none is listed."""
-        return f"{self.rule}, not listed here" if self.rule and not self.children and self.omitted else self.rule
+        return (
+            f"{self.rule}, not listed here"
+            if self.rule and not self.children and self.omitted
+            else self.rule
+        )
 
 
 @dataclass(frozen=True)

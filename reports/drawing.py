@@ -33,7 +33,9 @@ _STYLE: dict[Any, Any] = {
     "axes.labelsize": 11,
     "xtick.labelsize": 10,
     "ytick.labelsize": 10,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    ),
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
@@ -51,8 +53,15 @@ ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", _XLINK)
 
 #: What a page may draw with instead.
-_VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
-_VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR}
+_VARIABLES = {
+    INK: "--figure-ink",
+    BAR: "--figure-bar",
+    MARK: "--figure-mark",
+    GRID: "--figure-grid",
+}
+_VARIABLES |= {
+    colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR
+}
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
@@ -84,7 +93,9 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         # A row of their own: a legend outside the axes would cover notes.
         grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
         headed(figure.add_subfigure(grid[0]))
-        figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
+        figure.add_subfigure(grid[1]).text(
+            0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK
+        )
 
     described = f"Internal: computed from private data. {drawing.description}"
     metadata: dict[str, dict[str, str | None]] = {
@@ -92,7 +103,9 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         "png": {"Title": drawing.title, "Description": described},
         "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
     }
-    made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
+    made = _drawn(
+        draw, height + below, file_format, facecolor="white", metadata=metadata[file_format]
+    )
     if file_format != "svg":
         return made
     # Fit to stand alone: no variables, and a font for whoever lacks ours.
@@ -102,8 +115,12 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any) -> bytes:
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
+def _drawn(
+    draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any
+) -> bytes:
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # where it may not write, it tells of a temporary folder
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -124,7 +141,13 @@ def in_page(drawing: Drawing | None) -> Markup | None:
     for size in ("width", "height"):
         root.attrib.pop(size, None)
     root.set("class", "figure")
-    _restyle(root, {f"'{_FONT}'": _PAGE_FONT, **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()}})
+    _restyle(
+        root,
+        {
+            f"'{_FONT}'": _PAGE_FONT,
+            **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()},
+        },
+    )
     root.set("style", f"{root.get('style')}; fill: currentColor")
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704 - our own drawing, escaped here
 
@@ -173,7 +196,11 @@ def _prefix_ids(root: ElementTree.Element, name: str) -> None:
 
     Two figures share a page.
     """
-    used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
+    used = set(
+        re.findall(
+            r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())
+        )
+    )
     for node in root.iter():
         for key, value in list(node.attrib.items()):
             if key == "id" and node is not root:

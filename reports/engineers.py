@@ -53,7 +53,15 @@ from dpaudit.results import (
     LedgerEntry,
     RunSummary,
 )
-from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    delta_bound,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 from dpaudit.results.values import leaves
 
 NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
@@ -61,7 +69,12 @@ MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 #: Levels and children of the composition that a page lists.
 _DEPTH, _BREADTH = 8, 60
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
-WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
+WORST_COLUMNS = (
+    "Batch",
+    "Slot",
+    "Empirical loss (nats)",
+    "Ex-post bound of the batch, exact (nats)",
+)
 #: A claim that is rounded up by less is taken for the figure itself.
 _AS_CLAIMED = 1.001
 #: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
@@ -116,11 +129,17 @@ def _kind(result: AuditResult, kind: Kind) -> Section:
     if recomputed := _recomputed(result, kind):
         blocks.append(_beside(result, kind, recomputed))
     if parts := key_figures(result, kind):
-        blocks.append(Definitions([Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"))
+        blocks.append(
+            Definitions(
+                [Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"
+            )
+        )
     if kind == EMPIRICAL and (points := attack_curve(result)):
         title = "The smallest δ that the attack leaves to each ε"
         blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return Section(KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}")
+    return Section(
+        KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}"
+    )
 
 
 def _remark(result: AuditResult, kind: Kind) -> str:
@@ -144,7 +163,11 @@ def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
     It has no level if both are equal.
     """
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
-    return f"{figure.name}{_of_batch_level(found)}" if figure.of_batch and found is not None else figure.name
+    return (
+        f"{figure.name}{_of_batch_level(found)}"
+        if figure.of_batch and found is not None
+        else figure.name
+    )
 
 
 def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
@@ -162,14 +185,18 @@ def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> T
     first = next(iter(recomputed))
     if tested[first] == NOT_CLAIMED:
         header: tuple[str, ...] = ("", "Claimed", "Recomputed")
-        rows: list[tuple[str, ...]] = [(name, own[name], shown) for name, shown in recomputed.items()]
+        rows: list[tuple[str, ...]] = [
+            (name, own[name], shown) for name, shown in recomputed.items()
+        ]
     else:
         header = ("", "Claimed", "Recomputed", "Agreed")
         agreed = {name: tested[name] if _OPTIONS[name] & asked else ABSENT for name in recomputed}
         if not asked:
             agreed[first] = NOT_GIVEN
         rows = [(name, own[name], shown, agreed[name]) for name, shown in recomputed.items()]
-    return Table.of(f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True)
+    return Table.of(
+        f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True
+    )
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
@@ -178,8 +205,16 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
     """Return what a claim states, by the name of its quantity."""
-    figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
-    named = {name: NOT_CLAIMED if value is None else in_nats(stated(value)) for name, value in figures.items()}
+    figures = {
+        _RELEASE: claim.epsilon,
+        _BATCH: claim.batch_epsilon,
+        _EITHER: claim.epsilon,
+        _RHO: claim.rho,
+    }
+    named = {
+        name: NOT_CLAIMED if value is None else in_nats(stated(value))
+        for name, value in figures.items()
+    }
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
@@ -200,7 +235,11 @@ def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
     if found is None:
         withheld = is_public(result) and kind == ExPostClaim.id
         named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
-        return named | {"δ": "none", "Neighbours": neighbours_of(claim)} if withheld and claim else named
+        return (
+            named | {"δ": "none", "Neighbours": neighbours_of(claim)}
+            if withheld and claim
+            else named
+        )
     digits = digits_for(claim, found)
     figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
     delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
@@ -232,8 +271,12 @@ def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
     found = result.guarantees.empirical.attack
     points = () if found is None else found.curve
     if len(points) > MOST_POINTS:
-        points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
-    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points)
+        points = tuple(
+            points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS)
+        )
+    return tuple(
+        (nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points
+    )
 
 
 def _tokens(result: AuditResult) -> list[Block]:
@@ -250,7 +293,9 @@ def _budgets(result: AuditResult) -> list[Block]:
         return []
     blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
     if use.position:
-        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks")))
+        blocks.append(
+            Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks"))
+        )
     return blocks
 
 
@@ -281,7 +326,11 @@ def _batches(result: AuditResult) -> list[Block]:
         words = [place for place, column in enumerate(columns) if column.words]
         title = "Batches, with columns of their own for each kind of cost"
         header = [column.name for column in columns]
-        blocks.append(Section("Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"))
+        blocks.append(
+            Section(
+                "Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"
+            )
+        )
     return blocks
 
 
@@ -321,17 +370,27 @@ def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, 
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
         Column("Saving (nats)", _saved, spare=True),
-        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest), spare=True),
+        Column(
+            "Empirical, largest loss (nats)",
+            lambda batch: or_absent(batch.leave_one_out_max, nearest),
+            spare=True,
+        ),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in batches))
+    return tuple(
+        column for column in columns if any(column.cell(batch) != ABSENT for batch in batches)
+    )
 
 
 def _saved(batch: BatchResult) -> str:
-    return ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
+    return (
+        ABSENT
+        if batch.theorem1 is None or batch.exact is None
+        else saving(batch.theorem1, batch.exact)
+    )
 
 
 def _label(label: str) -> str:
@@ -355,7 +414,11 @@ def listed_sentence(result: AuditResult) -> str:
         which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
         return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
-    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".") + in_all
+    return (
+        counted(count, "batch", "batches")
+        + (", costliest first." if has_costs and count > 1 else ".")
+        + in_all
+    )
 
 
 def several_contexts(result: AuditResult) -> str:
@@ -393,7 +456,10 @@ def worst_sentence(result: AuditResult) -> str:
 def _ledger(result: AuditResult) -> list[Block]:
     if not result.ledger:
         return []
-    return [Paragraph(say("ledger-lead")), *(_composition(result, entry) for entry in result.ledger)]
+    return [
+        Paragraph(say("ledger-lead")),
+        *(_composition(result, entry) for entry in result.ledger),
+    ]
 
 
 def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
@@ -403,7 +469,9 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
         EMPIRICAL: nearest,
         ZcdpClaim.id: bound,
         ExPostClaim.id: partial(bound, digits=ex_post_digits(result)),
-        ApproximateClaim.id: partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
+        ApproximateClaim.id: partial(
+            bound, digits=digits_for(result.claim, result.guarantees.approximate)
+        ),
     }
     claimed = None if result.claim is None else result.claim.delta
     records = result.claim.records_per_user if result.claim else None
@@ -417,7 +485,12 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
     return Section(title, [Tree(_node(entry, figure, _DEPTH))], note=note)
 
 
-def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, inherited: str | None = None) -> Node:
+def _node(
+    entry: LedgerEntry,
+    figure: Callable[[LedgerEntry], str],
+    depth: int,
+    inherited: str | None = None,
+) -> Node:
     """Return a node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:_BREADTH] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
@@ -427,7 +500,9 @@ def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, 
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
         figure=figure(entry),
         rule=words and f"{words} {len(listed) + omitted:,}",
-        reference="" if entry.reference == inherited else one_line(cited(entry.reference), LABEL_LENGTH),
+        reference=""
+        if entry.reference == inherited
+        else one_line(cited(entry.reference), LABEL_LENGTH),
         children=[_node(child, figure, depth - 1, entry.reference) for child in listed],
         omitted=omitted,
     )
@@ -437,7 +512,11 @@ def _settings(result: AuditResult) -> list[Block]:
     parts = settings(result.run)
     if not parts:
         return [Paragraph("The run states nothing that could be read.")]
-    lead = "As the run declares them public." if is_public(result) else "As the run states them, with its digests."
+    lead = (
+        "As the run declares them public."
+        if is_public(result)
+        else "As the run states them, with its digests."
+    )
     return [Paragraph(lead), *(Section(title, [Definitions(entries)]) for title, entries in parts)]
 
 
@@ -455,7 +534,10 @@ def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
 def _entries(stated_settings: Mapping[str, JsonValue]) -> list[Entry]:
     """Return settings by their places, without those that hold nothing."""
     found = [(name, value) for name, value in leaves(stated_settings) if value not in ("", [])]
-    shown = [Entry(one_line(name, LABEL_LENGTH), shown_setting(value)) for name, value in found[:_MOST_SETTINGS]]
+    shown = [
+        Entry(one_line(name, LABEL_LENGTH), shown_setting(value))
+        for name, value in found[:_MOST_SETTINGS]
+    ]
     if len(found) > _MOST_SETTINGS:
         more = counted(len(found) - _MOST_SETTINGS, "more entry", "more entries")
         shown.append(Entry("…", f"{more} in report.json"))
@@ -476,8 +558,13 @@ def shown_setting(value: JsonValue) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return stated(value)
-    return one_line(value) or (json.dumps(str(value)) if value else "empty")  # white space, made visible
+    return one_line(value) or (
+        json.dumps(str(value)) if value else "empty"
+    )  # white space, made visible
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()), Commands(commands(result))]
+    return [
+        Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()),
+        Commands(commands(result)),
+    ]

@@ -75,14 +75,19 @@ def why_not_drawn(result: AuditResult) -> str:
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None
-        other = "; its (epsilon, delta) guarantee is the same for every batch, and nothing to plot" * mean
+        other = (
+            "; its (epsilon, delta) guarantee is the same for every batch, and nothing to plot"
+            * mean
+        )
         return f"this run has no ex-post cost by batch or token{other}."
     if figures.batch_histogram(result) is None and figures.token_curve(result) is None:
         return "no batch or token position of this run has a finite ex-post cost."
     return ""
 
 
-def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
+def figure_files(
+    runs: Sequence[FigureRun], formats: Collection[Format], command: str
+) -> dict[str, bytes]:
     """Return every figure by file name, and captions.
 
     Figures are those of each run, and two of all together where there are several.
@@ -95,10 +100,19 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
     files: dict[str, bytes] = {}
     lines = ["# Captions", "", f"> **Internal.** {say('figures-private')}", ""]
     lines += [f"{ExPostClaim.title}: {ExPostClaim.meaning}", ""]
-    lines += [f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "", "## Figures"]
+    lines += [
+        f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.",
+        "",
+        "## Figures",
+    ]
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
         names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}
-        lines += ["", f"### {escaped(f'{stem}-{drawing.name}')}", "", ", ".join(map(code, names.values()))]
+        lines += [
+            "",
+            f"### {escaped(f'{stem}-{drawing.name}')}",
+            "",
+            ", ".join(map(code, names.values())),
+        ]
         lines += ["", say(f"figure-{drawing.name}"), "", escaped(drawing.description)]
         for each, name in names.items():
             files[name] = file_of(drawing, each, heading, notes)
@@ -112,14 +126,23 @@ def _drawings(
     runs: Sequence[FigureRun], labels: Sequence[str], series: Sequence[Series]
 ) -> Iterator[tuple[str, Drawing, str, list[str]]]:
     """Yield each figure with its file's first part, the run's name above it and the notes below."""
-    stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
+    stems = _distinct(
+        (re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,)
+    )
     for run, label, stem in zip(runs, labels, stems, strict=True):
         notes = [say("figure-in-doubt")] * run.is_doubtful
         for drawing in figures.of_run(run.result, alone=True):
-            yield stem, drawing, label, [say("figure-of-mean")] * (run.is_mean and drawing.name != _NO_COSTS) + notes
+            yield (
+                stem,
+                drawing,
+                label,
+                [say("figure-of-mean")] * (run.is_mean and drawing.name != _NO_COSTS) + notes,
+            )
     if len(runs) > 1:
         notes = [f"{_MEAN_MARK} {say('figure-of-mean')}"] * any(run.is_mean for run in runs)
-        notes += [f"{_CAUTION_MARK} {say('figure-in-doubt')}"] * any(run.is_doubtful for run in runs)
+        notes += [f"{_CAUTION_MARK} {say('figure-in-doubt')}"] * any(
+            run.is_doubtful for run in runs
+        )
         for together in (figures.batch_spreads(series), figures.token_curves(series)):
             if together is not None:
                 yield _ALL, together, "", notes

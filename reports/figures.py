@@ -40,7 +40,10 @@ _HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _MOST_BINS, _MOST_RUG_TICKS = 40, 100
 _BATCH_AXIS = "Ex-post epsilon of a batch (nats)"
-_ROW_WIDTH, LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
+_ROW_WIDTH, LEGEND_WIDTH = (
+    20,
+    42,
+)  # letters in a line of a run's name, beside its row and in a legend
 #: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
 
@@ -97,14 +100,36 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
         axes = _draw_dots(figure, found) if found.few else _draw_bins(figure, found)
         along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
         if not found.unbounded:
-            axes.axvline(found.values[0], color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
-            axes.plot([found.values[0]], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
-        largest = f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
+            axes.axvline(
+                found.values[0],
+                color=MARK,
+                linewidth=1.6,
+                linestyle=(0, (4, 2)),
+                label="largest exact",
+            )
+            axes.plot(
+                [found.values[0]],
+                [1.0],
+                "v",
+                color=MARK,
+                markersize=8,
+                clip_on=False,
+                transform=along_x,
+            )
+        largest = (
+            f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
+        )
         _caption(axes, f"n = {len(found.values):,}", largest)
         if alone:
             if not found.unbounded:
                 mean = statistics.fmean(values)
-                axes.axvline(mean, color=INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, found.digits)}")
+                axes.axvline(
+                    mean,
+                    color=INK,
+                    linewidth=1.4,
+                    linestyle=":",
+                    label=f"mean {bound(mean, found.digits)}",
+                )
             figure.legend(loc="outside lower center", ncols=2)
 
     height = _HEIGHT + 2 * LINE_HEIGHT * alone
@@ -131,13 +156,32 @@ def token_curve(result: AuditResult) -> Drawing | None:
             few = max(band.tokens) < FEWEST_BINNED
             if marker or few:
                 label = "least to most" if few else label
-                axes.vlines(middle, low, high, colors=BAR, linewidth=9 if marker else 3, alpha=opacity, label=label)
+                axes.vlines(
+                    middle,
+                    low,
+                    high,
+                    colors=BAR,
+                    linewidth=9 if marker else 3,
+                    alpha=opacity,
+                    label=label,
+                )
             else:
-                area: dict[str, Any] = {"facecolor": (BAR, opacity), "edgecolor": BAR, "linewidth": 0.6}
+                area: dict[str, Any] = {
+                    "facecolor": (BAR, opacity),
+                    "edgecolor": BAR,
+                    "linewidth": 0.6,
+                }
                 axes.fill_between(middle, low, high, label=label, **area)
-            median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": "o" if few else marker, "markersize": 3}
+            median: dict[str, Any] = {
+                "color": INK,
+                "linewidth": 1.5,
+                "marker": "o" if few else marker,
+                "markersize": 3,
+            }
             axes.plot(middle, centre, linestyle="none" if few else ":", label="median", **median)
-        axes.plot(curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean")
+        axes.plot(
+            curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean"
+        )
         if band is not None:
             _from_zero(axes, (*curve.mean, *band.high))
             axes.set_ylabel("Exact cost (nats)")
@@ -146,7 +190,10 @@ def token_curve(result: AuditResult) -> Drawing | None:
         strip.stairs(curve.batches, edges, fill=True, color=GRID)
         strip.set_xlim(edges[0], edges[-1])
         strip.set_ylim(bottom=0)
-        tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
+        tokens, batches = (
+            counted(sum(curve.batches), "token"),
+            counted(max(curve.batches), "batch", "batches"),
+        )
         left_out = f"{counted(curve.unbounded, 'token')} without a bound" if curve.unbounded else ""
         _caption(axes, f"n = {tokens} of {batches}", left_out)
 
@@ -187,7 +234,9 @@ def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
 
     described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
     height = 1.3 + len(labels) * max(0.62, 0.19 * max(map(_lines, labels)))
-    return Drawing("batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height)
+    return Drawing(
+        "batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height
+    )
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
@@ -196,7 +245,9 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
     if not drawn:
         return None
     labels = []
-    for (run, curve), change in zip(drawn, _differences([run.found for run, _ in drawn]), strict=True):
+    for (run, curve), change in zip(
+        drawn, _differences([run.found for run, _ in drawn]), strict=True
+    ):
         number = f"n = {counted(max(curve.batches), 'batch', 'batches')}"
         label = f"{run.label} ({'; '.join(filter(None, (number, change)))})"
         labels.append("\n".join(wrap(label, LEGEND_WIDTH)))
@@ -207,7 +258,13 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
         for place, (_, curve) in enumerate(drawn):
             marks, every = line_marks(place), max(1, len(curve.position) // 8)
             style: dict[str, Any] = {"linestyle": _DASHES[place % len(_DASHES)], "linewidth": 1.6}
-            lines += axes.plot(curve.position, _gaps(curve.mean), markevery=(place % every, every), **marks, **style)
+            lines += axes.plot(
+                curve.position,
+                _gaps(curve.mean),
+                markevery=(place % every, every),
+                **marks,
+                **style,
+            )
             strip.stairs(curve.batches, _edges(curve), baseline=None, color=marks["color"], **style)
         strip.set_ylim(bottom=0)
         legend = figure.legend(lines, map(str, range(len(lines))), loc="outside lower left")
@@ -232,9 +289,21 @@ def growth(result: AuditResult) -> Drawing | None:
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
         # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
-        style: dict[str, Any] = {"drawstyle": "steps-pre", "marker": marker, "markevery": slice(1, None)}
+        style: dict[str, Any] = {
+            "drawstyle": "steps-pre",
+            "marker": marker,
+            "markevery": slice(1, None),
+        }
         lengths = [0, *curve.position]
-        axes.plot(lengths, theorem1[:1] + theorem1, "--", color=INK, linewidth=1.3, label="Theorem 1", **style)
+        axes.plot(
+            lengths,
+            theorem1[:1] + theorem1,
+            "--",
+            color=INK,
+            linewidth=1.3,
+            label="Theorem 1",
+            **style,
+        )
         axes.plot(lengths, exact[:1] + exact, color=BAR, linewidth=1.8, label="exact", **style)
         _from_zero(axes, (*theorem1, *exact))
         whole_numbers(axes.xaxis)
@@ -242,7 +311,9 @@ def growth(result: AuditResult) -> Drawing | None:
         saved = saving(curve.theorem1[-1], curve.exact[-1])
         _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
-    return Drawing("growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw)
+    return Drawing(
+        "growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw
+    )
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
@@ -257,8 +328,17 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
         axes = _axes(figure, "Position of the token in its batch", "Contexts that took part")
         # At 0 and 1, where a line would be cut in half, it is drawn in full.
-        style: dict[str, Any] = {"marker": "o" if len(positions) == 1 else "", "markersize": 5, "clip_on": False}
-        thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "markerfacecolor": "none"}
+        style: dict[str, Any] = {
+            "marker": "o" if len(positions) == 1 else "",
+            "markersize": 5,
+            "clip_on": False,
+        }
+        thin: dict[str, Any] = {
+            "color": INK,
+            "linewidth": 0.9,
+            "linestyle": (0, (4, 2)),
+            "markerfacecolor": "none",
+        }
         axes.plot(positions, active, color=BAR, linewidth=1.8, label="all batches", **style)
         axes.plot(positions, fewest, label="batch with fewest", **thin, **style)
         axes.set_ylim(0, 1)
@@ -275,7 +355,11 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
 def line_marks(place: int) -> dict[str, Any]:
     """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
-    return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
+    return {
+        "color": LINES[place % len(LINES)],
+        "marker": _MARKERS[place % len(_MARKERS)],
+        "markersize": 4,
+    }
 
 
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
@@ -283,7 +367,9 @@ def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
-    found_low, median, found_high = (np.where(finite, values, math.nan).tolist() for values in drawn)
+    found_low, median, found_high = (
+        np.where(finite, values, math.nan).tolist() for values in drawn
+    )
     return found_low, median, found_high
 
 
@@ -295,7 +381,15 @@ def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
     bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
     span = (min(everything), max(everything))
     axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
-    axes.hist(found.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
+    axes.hist(
+        found.theorem1,
+        bins=bins,
+        range=span,
+        color=INK,
+        histtype="step",
+        linewidth=1.1,
+        label="Theorem 1",
+    )
     if len(values) <= _MOST_RUG_TICKS:
         ticks = axes.get_xaxis_transform()
         axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=ticks)
@@ -308,8 +402,21 @@ def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
 def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
     """Draw a dot for each batch by its exact cost, and below by Theorem 1's."""
     axes = _axes(figure, _BATCH_AXIS, "")
-    axes.plot(found.finite, [1.0] * len(found.finite), "o", color=BAR, alpha=0.7, markersize=8, label="exact")
-    hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "none", "markersize": 8, "label": "Theorem 1"}
+    axes.plot(
+        found.finite,
+        [1.0] * len(found.finite),
+        "o",
+        color=BAR,
+        alpha=0.7,
+        markersize=8,
+        label="exact",
+    )
+    hollow: dict[str, Any] = {
+        "color": INK,
+        "markerfacecolor": "none",
+        "markersize": 8,
+        "label": "Theorem 1",
+    }
     axes.plot(found.theorem1, [0.0] * len(found.theorem1), "o", **hollow)
     axes.set_yticks([0, 1], ["Theorem 1", "exact"])
     axes.set_ylim(-0.7, 1.7)
@@ -362,7 +469,11 @@ def _differences(found: Sequence[ExPost]) -> list[str]:
     """Return each run's neighbours' difference, in a few words; "" if it is the same for all."""
     between = []
     for each in found:
-        most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
+        most = (
+            ""
+            if each.records_per_user is None
+            else f" of {counted(each.records_per_user, 'record')}"
+        )
         between.append(f"{each.unit}{most}, {each.relation.replace('_', '/')}")
     return between if len(set(between)) > 1 else [""] * len(between)
 
@@ -370,7 +481,9 @@ def _differences(found: Sequence[ExPost]) -> list[str]:
 def _caption(axes: Axes, left: str, right: str) -> None:
     """Write above the axes: how many there are on the left, what stands out on the right."""
     axes.text(0, 1.06, left, transform=axes.transAxes, ha="left", va="bottom")
-    axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold")
+    axes.text(
+        1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold"
+    )
 
 
 def whole_numbers(axis: Axis, most: int = 10) -> None:

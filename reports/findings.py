@@ -10,7 +10,16 @@ from typing import Literal, NamedTuple
 from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon, say
+from dpaudit.reports.wording import (
+    DETAIL_NAMES,
+    HERE,
+    REMEDY,
+    STATUS_NAMES,
+    WHY,
+    evidence,
+    least_epsilon,
+    say,
+)
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -75,7 +84,9 @@ class Family(NamedTuple):
     def tally(self) -> str:
         """The counts of outcomes: `1 failed, 3 passed`."""
         counts = Counter(check.status for check in self.checks)
-        return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
+        return ", ".join(
+            f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status]
+        )
 
 
 def is_public(result: AuditResult) -> bool:
@@ -95,7 +106,12 @@ def tally(result: AuditResult) -> str:
 
 def counts(result: AuditResult) -> str:
     """Return how many checks came out how, in words."""
-    named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
+    named: dict[Status, str] = {
+        "fail": "failed",
+        "error": "could not run",
+        "warn": "warned",
+        "pass": "passed",
+    }
     found = [(len(checks_with(result, status)), name) for status, name in named.items()]
     required, unmade = len(needed(result)), len(checks_not_made(result))
     not_about = len(checks_not_about(result))
@@ -110,13 +126,18 @@ def canaries_said(found: CanaryGuesses) -> str:
     sure = f"{nearest(100 * found.confidence, 2).rstrip('.')}% confidence"
     delta = f" at delta {delta_bound(found.delta)}" if found.delta else ""
     shown = f"{least_epsilon(found.epsilon)}{delta} ({sure})"
-    most = f"were all right, it would be {lower_bound(found.most) if found.most > 0 else 'none, too'}"
+    most = (
+        f"were all right, it would be {lower_bound(found.most) if found.most > 0 else 'none, too'}"
+    )
     return f"{found.right:,} of {found.coins:,} coins guessed right: {shown}; {most}"
 
 
 def texts(found: TextCounts) -> str:
     """Return how many texts are released, and how many of them say nothing or next to it."""
-    named = ((found.empty, "empty"), (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"))
+    named = (
+        (found.empty, "empty"),
+        (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"),
+    )
     said = " and ".join(f"{count:,} {what}" for count, what in named if count)
     return f"{found.texts:,}, {said or 'none of them empty or very short'}"
 
@@ -160,8 +181,14 @@ def checks_not_about(result: AuditResult) -> list[CheckResult]:
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
     """Return the checks that apply but were not made, by remedy; first what a pass needs."""
-    groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
-    found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
+    groups = grouped(
+        ((check.required(result.evidence), _reason(check)), check)
+        for check in checks_not_made(result)
+    )
+    found = [
+        Unmade(tuple(checks), _remedy(result, checks), needed)
+        for (needed, _), checks in groups.items()
+    ]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
 
@@ -182,7 +209,9 @@ def _reason(check: CheckResult) -> str:
 def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:
     """Return the command that makes checks, or what is missing for them."""
     if options := options_making(checks, result.evidence):
-        return sentence(Finding(code="remedy.audit", values={"options": options}), context_for(result))
+        return sentence(
+            Finding(code="remedy.audit", values={"options": options}), context_for(result)
+        )
     return one_line(checks[0].detail)
 
 
@@ -215,9 +244,15 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
     titles = catalogue().family
     order = {name: place for place, name in enumerate(titles)}
-    ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
+    ranked = sorted(
+        found.items(),
+        key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))),
+    )
     return tuple(
-        Family(titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
+        Family(
+            titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}",
+            tuple(checks),
+        )
         for name, checks in ranked
     )
 
@@ -277,11 +312,15 @@ def _headline(result: AuditResult) -> Finding:
     if promised := {"claim.epsilon", "claim.rho"} & {*failed}:
         if failed[promised.pop()] == "no-figure":
             return Finding(code="headline.no-figure")
-        return Finding(code="headline.asked-exceeded" if result.asked else "headline.claim-exceeded")
+        return Finding(
+            code="headline.asked-exceeded" if result.asked else "headline.claim-exceeded"
+        )
     return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
-def caveats(result: AuditResult, family: Literal["empty-bound", "of-claim", "of-model", "caveat"]) -> list[Message]:
+def caveats(
+    result: AuditResult, family: Literal["empty-bound", "of-claim", "of-model", "caveat"]
+) -> list[Message]:
     """Return the caveats of a family.
 
     Args:

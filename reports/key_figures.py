@@ -88,7 +88,9 @@ def _zcdp(result: AuditResult) -> Iterator[KeyFigure]:
 
 def _tokens(most: int, *, any_length: bool, rounds: int = 1) -> KeyFigure:
     name = f"Tokens accounted for{', in each round' if rounds > 1 else ''}"
-    return KeyFigure(name, f"any number; a batch has at most {most:,}" if any_length else f"{most:,}", value=most)
+    return KeyFigure(
+        name, f"any number; a batch has at most {most:,}" if any_length else f"{most:,}", value=most
+    )
 
 
 def _approximate(result: AuditResult) -> Iterator[KeyFigure]:
@@ -132,19 +134,25 @@ def _empirical(result: AuditResult) -> Iterator[KeyFigure]:
     found = result.guarantees.empirical
     if (most := found.leave_one_out_max) is not None:
         yield KeyFigure("Largest loss of a left-out context", nearest(most), "nats", most)
-        yield KeyFigure("Contexts left out, one at a time", f"{found.contexts:,}", value=found.contexts)
+        yield KeyFigure(
+            "Contexts left out, one at a time", f"{found.contexts:,}", value=found.contexts
+        )
         if found.worst:
             worst = found.worst[0]
             where = f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"
             yield KeyFigure("Where, with its sign", where)
     if (attack := found.attack) is not None:
-        yield KeyFigure("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}")
+        yield KeyFigure(
+            "Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"
+        )
         yield KeyFigure("At δ", delta_bound(attack.delta))
         yield KeyFigure("Without allowing for chance", nearest(attack.estimate), "nats")
         yield KeyFigure("Texts on either side", f"{attack.trials:,}")
         yield KeyFigure("Texts beyond their ex-post bound", f"{attack.beyond:,}")
     if (canaries := found.canaries) is not None:
-        yield KeyFigure("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}")
+        yield KeyFigure(
+            "Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"
+        )
         least = f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"
         yield KeyFigure("ε at least, for all outputs", least)
         yield KeyFigure("And at most, were all right", _least(canaries.most))

@@ -24,7 +24,14 @@ from dpaudit.results import (
     ForNeighbours,
     Guarantees,
 )
-from dpaudit.results.rounding import bound, bound_against, decimals, delta_bound, digits_against, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    decimals,
+    delta_bound,
+    digits_against,
+    stated,
+)
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -142,7 +149,9 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
         epsilon: dict[str, Value] = {"epsilon": rounded, "delta": found.delta}
         readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
         figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
-        yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
+        yield Level(
+            RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon)
+        )
     if rho is not None:
         advantage: dict[str, Value] = {"advantage": rho.advantage}
         yield Level(BATCH, promised(claim), f"{_EVERYBODY}.", _risk(ZcdpClaim, claim, advantage))
@@ -182,7 +191,9 @@ def secret_batches(amplification: Amplification) -> str:
     ]
     more = len(amplification.groups) - len(groups)
     listed = " or ".join(groups) + f" (and {more:,} other sizes)" * (more > 0)
-    rounds = f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
+    rounds = (
+        f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
+    )
     return f"{listed} batches of a label or cluster generated{rounds}"
 
 
@@ -227,13 +238,21 @@ def claim_sentence(result: AuditResult) -> str:
     """Return the claim in words."""
     claim = result.claim
     if claim is None:
-        return "Withheld from this report." if result.audience == "public" else "The run claims no guarantee."
+        return (
+            "Withheld from this report."
+            if result.audience == "public"
+            else "The run claims no guarantee."
+        )
     return claim_words(claim)
 
 
 def claim_words(claim: ClaimResult) -> str:
     """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
-    delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
+    delta = (
+        f", δ = {stated(claim.delta)}"
+        if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta
+        else ""
+    )
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 

@@ -47,10 +47,14 @@ def render_junit(result: AuditResult) -> str:
 
 
 def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: AuditResult) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0")
+    case = ET.SubElement(
+        suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0"
+    )
     parts = (*findings.compared(result, check), ("Detail", check.detail))
     found = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
-    said = "\n".join([*found, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
+    said = "\n".join(
+        [*found, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"]
+    )
     if check.status == "skip":
         why = findings.why_skipped(result, check)
         if needed:
@@ -58,14 +62,20 @@ def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: Audit
         else:
             _add(case, "skipped", why, said)
     elif check.status in ("fail", "error"):
-        tag = "failure" if check.status == "fail" and check not in findings.causes(result) else "error"
+        tag = (
+            "failure"
+            if check.status == "fail" and check not in findings.causes(result)
+            else "error"
+        )
         _add(case, tag, check.title, said, tag)
     elif check.status == "warn":
         ET.SubElement(case, "system-out").text = _text(f"Warning: {said}")
 
 
 def _add(case: ET.Element, tag: str, message: str, said: str, kind: str = "") -> None:
-    found = ET.SubElement(case, tag, {"message": _line(message), **({"type": kind} if kind else {})})
+    found = ET.SubElement(
+        case, tag, {"message": _line(message), **({"type": kind} if kind else {})}
+    )
     found.text = _text(said)
 
 
@@ -94,8 +104,12 @@ def render_sarif(result: AuditResult) -> str:
         check.id: {
             "id": one_line(check.id, LABEL_LENGTH),
             "shortDescription": {"text": one_line(check.title, _MOST_DESCRIPTION)},
-            "fullDescription": {"text": one_line(f"{check.title}. {check.why}".strip(), _MOST_DESCRIPTION)},
-            "help": {"text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"},
+            "fullDescription": {
+                "text": one_line(f"{check.title}. {check.why}".strip(), _MOST_DESCRIPTION)
+            },
+            "help": {
+                "text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"
+            },
             "properties": {"evidence": check.evidence},
         }
         for check in result.checks
@@ -115,7 +129,10 @@ def render_sarif(result: AuditResult) -> str:
         "tool": {"driver": {**named, "rules": list(rules.values())}},
         "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
         "invocations": [
-            {"executionSuccessful": result.verdict != "error", "toolExecutionNotifications": notifications}
+            {
+                "executionSuccessful": result.verdict != "error",
+                "toolExecutionNotifications": notifications,
+            }
         ],
         "results": [
             {**_outcome(check, result), "ruleIndex": places[check.id]}
@@ -130,7 +147,11 @@ def render_sarif(result: AuditResult) -> str:
             **_claimed(result),
         },
     }
-    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -155,11 +176,16 @@ def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     return {
         "ruleId": check_id,
         "kind": "fail",
-        "level": "error" if check.status in ("fail", "error") else "warning",  # so is what was not made
+        "level": "error"
+        if check.status in ("fail", "error")
+        else "warning",  # so is what was not made
         "message": {"text": _message(check, result)},
         "locations": [{"physicalLocation": place}],
         # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
-        "partialFingerprints": {"primaryLocationLineHash": f"{check_id}:1", "dpauditCheck/v1": check_id},
+        "partialFingerprints": {
+            "primaryLocationLineHash": f"{check_id}:1",
+            "dpauditCheck/v1": check_id,
+        },
     }
 
 

@@ -24,12 +24,18 @@ def build(plan: Plan, name: str) -> Document:
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
-    batches, held = plan.batches, f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}"
+    batches, held = (
+        plan.batches,
+        f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}",
+    )
     rounds = f" in {plan.rounds:,} rounds" if plan.rounds > 1 else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
     yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, about {held} contexts each"
     if plan.contexts < _SOME_EMPTY:
-        yield "warning", "a batch may have no record at all, and readers cannot tell its text from the others"
+        yield (
+            "warning",
+            "a batch may have no record at all, and readers cannot tell its text from the others",
+        )
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches
@@ -40,15 +46,27 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.equal is not None:
         yield "", f"both levels are equal: {sentence(plan.equal)}"
     elif plan.claim is not None:
-        yield "", "release level: for readers of the texts; batch level: for people who know each record's batch"
+        yield (
+            "",
+            "release level: for readers of the texts; batch level: for people who know each record's batch",
+        )
     if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
         yield "warning", few_batches(plan.fewest, plan.labels)
     if plan.one_label is not None:
-        yield "labels", f"under one label, the same records reach epsilon {bound(plan.one_label)} (release level)"
+        yield (
+            "labels",
+            f"under one label, the same records reach epsilon {bound(plan.one_label)} (release level)",
+        )
     if plan.affordable is not None:
-        yield "rounds", f"with batching.rounds, the same claim pays for {counted(plan.affordable, 'text')}"
+        yield (
+            "rounds",
+            f"with batching.rounds, the same claim pays for {counted(plan.affordable, 'text')}",
+        )
     if plan.withheld:
-        yield "public", f"reports and cards for readers outside do not state this claim: {plan.withheld}"
+        yield (
+            "public",
+            f"reports and cards for readers outside do not state this claim: {plan.withheld}",
+        )
     if plan.sure is not None:
         left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% on average; "
         sure = f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves them, the more"
@@ -56,8 +74,13 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.canaries is not None and plan.refutable is not None:
         could = "can refute no epsilon (95% confidence)"
         if plan.refutable > 0:
-            could = f"can refute an epsilon of at most {lower_bound(plan.refutable)} (95% confidence)"
-        yield "canaries", f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}"
+            could = (
+                f"can refute an epsilon of at most {lower_bound(plan.refutable)} (95% confidence)"
+            )
+        yield (
+            "canaries",
+            f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}",
+        )
     yield "time", f"at most about {span(plan.seconds)} on this machine, after the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
     yield "audit", " ".join(plan.obstacles) or "these settings can pass the audit"

@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, JsonValue
 
-from dpaudit.reports.document import Block, Definitions, Document, Entry, Items, Paragraph, Section, Table
+from dpaudit.reports.document import (
+    Block,
+    Definitions,
+    Document,
+    Entry,
+    Items,
+    Paragraph,
+    Section,
+    Table,
+)
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import ABSENT, say, section_title
 from dpaudit.results.quality import Added, Downstream, Encoder, PerToken, Quality, Scores, Source
@@ -37,14 +46,20 @@ def rows(quality: Quality) -> list[tuple[str, ...]]:
         of = f"n = {mauve.settings.n:,}, {counted(len(mauve.settings.seeds), 'seed')}"
         public = (shown(mauve.public),) * beside
         found.append(("MAUVE", shown(mauve.score), *public, shown(mauve.ceiling), ABSENT, of))
-    tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    tested = (
+        "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    )
     sources: tuple[Source, ...] = ("synthetic", "public", "real-same-size", "real-all")
     for each in quality.downstream:
         figures = (_accuracy(each, source) for source in sources if beside or source != "public")
-        found.append((METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}"))
+        found.append(
+            (METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}")
+        )
     if (given := quality.likelihood) is not None:
         of = f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of {counted(given.tokens, 'token')}"
-        found.append((METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of))
+        found.append(
+            (METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of)
+        )
     return found
 
 
@@ -60,7 +75,9 @@ def added(quality: Quality) -> tuple[str, ...]:
     measured = quality.added
     outcomes = {each.outcome for each in measured}
     if not outcomes:
-        first = "What the records added is not known: no measure has a figure of texts without records."
+        first = (
+            "What the records added is not known: no measure has a figure of texts without records."
+        )
     elif "more" in outcomes:
         first = "The records added something:"
     elif "unknown" in outcomes:
@@ -94,7 +111,10 @@ def shown(found: Scores | PerToken | None) -> str:
 
 def about(quality: Quality) -> str:
     """Return texts and model, in a sentence."""
-    synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
+    synthetic, real = (
+        counted(quality.synthetic.texts, "synthetic text"),
+        counted(quality.reference.texts, "real text"),
+    )
     doubles = quality.synthetic.texts - quality.synthetic.distinct
     notes = [counted(doubles, "double")] if doubles else []
     if quality.label_lines:
@@ -131,13 +151,19 @@ def brief(quality: Quality) -> Section:
     table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
     said = [Paragraph(said) for said in added(quality)[:1]]
     return Section(
-        section_title("quality"), [table, *said], note="private: publishing them would leak private information"
+        section_title("quality"),
+        [table, *said],
+        note="private: publishing them would leak private information",
     )
 
 
 def _accuracy(found: Downstream, source: Source) -> str:
     trained = found.of(source)
-    return ABSENT if trained is None else f"{shown(trained.accuracy)} ({counted(trained.texts, 'text')})"
+    return (
+        ABSENT
+        if trained is None
+        else f"{shown(trained.accuracy)} ({counted(trained.texts, 'text')})"
+    )
 
 
 def _own(own: int | None, texts: int) -> str:
@@ -146,7 +172,9 @@ def _own(own: int | None, texts: int) -> str:
         return "it is not known whether the run was made from them"
     if own == 0:
         return "none is a record of the run"
-    return "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
+    return (
+        "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
+    )
 
 
 def details(quality: Quality) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,15 @@ _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 _NAMED = 3
 #: Stands for a token that shows none of its own: a part of a character, or the end.
 NO_TEXT = "·"
-DEAREST_COLUMNS = ("Token", "Exact (nats)", "Rise", "Fall", "Probability", "A neighbour's", "Likeliest others")
+DEAREST_COLUMNS = (
+    "Token",
+    "Exact (nats)",
+    "Rise",
+    "Fall",
+    "Probability",
+    "A neighbour's",
+    "Likeliest others",
+)
 _DIGITS = 3  # of a probability
 
 
@@ -34,7 +42,9 @@ class ReleasedTexts:
         """Prepare nothing before it is asked for: texts may be many."""
         self._result, self._samples = result, () if is_public(result) else result.samples
         self._batches = {batch.id: batch for batch in result.batches}
-        finite = [cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)]
+        finite = [
+            cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)
+        ]
         self._dearest = max(finite, default=0.0)
         #: Whether any text's tokens have costs.
         self.marked = any(sample.costs is not None for sample in self._samples)
@@ -51,7 +61,11 @@ class ReleasedTexts:
     @property
     def legend(self) -> tuple[str, ...]:
         """The threshold of each mark; empty if nothing is marked."""
-        return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
+        return (
+            tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS)
+            if self._dearest
+            else ()
+        )
 
     @property
     def left_out(self) -> str:
@@ -59,10 +73,16 @@ class ReleasedTexts:
         of_all = sum(batch.texts for batch in self._result.batches)
         said = []
         if self._samples and of_all > len(self):
-            said.append(f"These are the first {len(self):,} of {of_all:,} texts: read the others in samples.jsonl.")
+            said.append(
+                f"These are the first {len(self):,} of {of_all:,} texts: read the others in samples.jsonl."
+            )
         if self._samples and not self.marked and self._result.guarantees.ex_post is not None:
-            said.append("No token is marked: what each cost is not known, or the record's tokens spell other texts.")
-        told = sum(len(sample.costs.dearest) for sample in self._samples if sample.costs is not None)
+            said.append(
+                "No token is marked: what each cost is not known, or the record's tokens spell other texts."
+            )
+        told = sum(
+            len(sample.costs.dearest) for sample in self._samples if sample.costs is not None
+        )
         tokens = sum(len(_exact(sample.costs)) for sample in self._samples)
         if told < tokens:
             said.append(
@@ -72,11 +92,18 @@ class ReleasedTexts:
         return " ".join(said)
 
     def _shown(self, sample: SampleText) -> Text:
-        anchor, title, table_title, table = f"text-{sample.batch}-{sample.number}", f"Batch {sample.batch}", "", None
+        anchor, title, table_title, table = (
+            f"text-{sample.batch}-{sample.number}",
+            f"Batch {sample.batch}",
+            "",
+            None,
+        )
         if self._has_several(sample):
             title += f", text {sample.number}"
         if sample.costs is not None and (rows := sample.costs.dearest[:MOST_ROWS]):
-            table_title = "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
+            table_title = (
+                "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
+            )
             cells = [Row(_cells(token), f"{anchor}-{token.at}") for token in rows]
             last = frozenset({len(DEAREST_COLUMNS) - 1})
             table = Table(f"Most expensive tokens of {title}", DEAREST_COLUMNS, cells, last)
@@ -99,17 +126,27 @@ class ReleasedTexts:
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
-        batch, shown = self._batches.get(sample.batch), partial(bound, digits=ex_post_digits(self._result))
+        batch, shown = (
+            self._batches.get(sample.batch),
+            partial(bound, digits=ex_post_digits(self._result)),
+        )
         if batch is not None and batch.exact is not None:
             whole = f"its batch of {batch.steps:,} tokens" if batch.texts > 1 else "exact ex-post"
             yield f"{whole} {shown(batch.exact)} nats"
         if sample.costs is not None and sample.costs.dearest:
-            named = (f"{_quoted(token.text)} {bound(token.exact)}" for token in sample.costs.dearest[:_NAMED])
+            named = (
+                f"{_quoted(token.text)} {bound(token.exact)}"
+                for token in sample.costs.dearest[:_NAMED]
+            )
             yield f"most expensive tokens {', '.join(named)}"
 
     def _remarks(self, sample: SampleText) -> Iterator[str]:
         if not sample.text:
-            yield "The run releases its token ids, and no text." if sample.text is None else "The text is empty."
+            yield (
+                "The run releases its token ids, and no text."
+                if sample.text is None
+                else "The text is empty."
+            )
         if (cut := sample.characters - len(sample.text or "")) > 0:
             yield f"{counted(cut, 'more character')} in samples.jsonl."
         if sample.text and sample.costs is None and self.marked:
@@ -123,9 +160,13 @@ class ReleasedTexts:
                 yield Piece(_words(text))
             return
         told = {token.at: token for token in costs.dearest}
-        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}  # a link needs a name
+        linked = {
+            token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()
+        }  # a link needs a name
         plain = ""
-        for at, ((start, end), cost) in enumerate(zip(pairwise((0, *costs.ends)), costs.exact, strict=True)):
+        for at, ((start, end), cost) in enumerate(
+            zip(pairwise((0, *costs.ends)), costs.exact, strict=True)
+        ):
             words, mark = text[start:end], self._mark(cost)
             if mark == 0 and at not in told:
                 plain += words
@@ -170,12 +211,18 @@ def _reach(token: DearToken) -> str:
     if not all(map(math.isfinite, (token.probability, token.rise, token.fall))):
         return "not bounded"
     low = token.probability * math.exp(-token.fall)
-    high = token.probability * math.exp(min(token.rise, -math.log(token.probability))) if token.probability else 0.0
+    high = (
+        token.probability * math.exp(min(token.rise, -math.log(token.probability)))
+        if token.probability
+        else 0.0
+    )
     return f"{lower_bound(low, _DIGITS)} to {bound(min(high, 1.0), _DIGITS)}"
 
 
 def _others(token: DearToken) -> str:
-    return ", ".join(f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest)
+    return ", ".join(
+        f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest
+    )
 
 
 def _sentence(token: DearToken) -> str:
@@ -190,4 +237,10 @@ def _sentence(token: DearToken) -> str:
 
 def _cells(token: DearToken) -> tuple[str, ...]:
     costs = (bound(cost) for cost in (token.exact, token.rise, token.fall))
-    return (_quoted(token.text), *costs, _probability(token.probability), _reach(token), _others(token))
+    return (
+        _quoted(token.text),
+        *costs,
+        _probability(token.probability),
+        _reach(token),
+        _others(token),
+    )

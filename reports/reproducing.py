@@ -21,23 +21,34 @@ def commands(result: AuditResult) -> tuple[str, ...]:
     path = argument(result.run.path or "RUN_DIR", "RUN_DIR")
     audience = " --audience public" if is_public(result) else ""
     report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
-    return (report, f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}")
+    return (
+        report,
+        f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}",
+    )
 
 
 def rests_on(result: AuditResult) -> str:
     """Return the options that an audit needs to show the same: the model, the data, the level."""
     replays = [check for check in result.checks if check.id in _REPLAYS]
-    replayed = result.guarantees.empirical.attack is not None or any(check.status != "skip" for check in replays)
+    replayed = result.guarantees.empirical.attack is not None or any(
+        check.status != "skip" for check in replays
+    )
     # Where nothing of ours can load the generator, no check asks for the data.
-    wanted = result.evidence >= _WITH_DATA and any(check.made_with == WITH_DATA for check in replays)
+    wanted = result.evidence >= _WITH_DATA and any(
+        check.made_with == WITH_DATA for check in replays
+    )
     level = "" if result.evidence == _USUAL_EVIDENCE else f" --evidence {result.evidence}"
     if replayed or wanted:
         return f"{level} {WITH_DATA}"
     modelled = any(
-        check.id == "mechanism.support-public" and check.status != "skip" and check.evidence == _WITH_DATA
+        check.id == "mechanism.support-public"
+        and check.status != "skip"
+        and check.evidence == _WITH_DATA
         for check in result.checks
     )
-    return f"{level} --model {argument(model_name(result) or 'NAME', 'NAME')}" if modelled else level
+    return (
+        f"{level} --model {argument(model_name(result) or 'NAME', 'NAME')}" if modelled else level
+    )
 
 
 def model_name(result: AuditResult) -> str:
@@ -53,9 +64,14 @@ def claim_origin(result: AuditResult) -> str:
         names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
         given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
         rest = "" if len(names) == len(get_args(Asked)) else " The rest is the run's own."
-        return f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
+        return (
+            f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
+        )
     if result.claim is None:
         return ""
-    when = {"beforehand": ", stated before it was generated", "afterwards": ", stated after it was generated"}
+    when = {
+        "beforehand": ", stated before it was generated",
+        "afterwards": ", stated after it was generated",
+    }
     settings = result.run.settings
     return f"The claim is the run's own{when.get(str(settings and settings.claim_stated), '')}."

@@ -63,7 +63,9 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if result.quality is not None and not findings.is_public(result):
         yield quality.brief(result.quality)
     if findings.is_public(result):
-        yield Paragraph("Public: no figure from the records, no text, no digest of a record and no path.")
+        yield Paragraph(
+            "Public: no figure from the records, no text, no digest of a record and no path."
+        )
     elif result.released is not None:
         yield Paragraph(f"Texts: {findings.texts(result.released)}.")
     yield from _checks(result)
@@ -76,7 +78,9 @@ def _epsilons(result: AuditResult) -> Iterator[Block]:
     """Yield each level's promise and the recomputed figures; else the guarantee."""
     claim, held = result.claim, levels.holding(result)
     if claim is not None and held:
-        yield KeyFigures([KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held])
+        yield KeyFigures(
+            [KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held]
+        )
         yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
         return
     if claim is not None:
@@ -87,7 +91,9 @@ def _epsilons(result: AuditResult) -> Iterator[Block]:
 def _failed(result: AuditResult) -> Iterator[Block]:
     """Yield the first failed checks with what to do, the others by their ids."""
     failed = findings.checks_with(result, "fail", "error")
-    yield Outcomes([_outcome(check, *findings.compared(result, check)) for check in failed[:_MOST_CHECKS]])
+    yield Outcomes(
+        [_outcome(check, *findings.compared(result, check)) for check in failed[:_MOST_CHECKS]]
+    )
     if rest := failed[_MOST_CHECKS:]:
         yield Paragraph(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}.")
     # What a policy asks is explained by the policy.
@@ -99,7 +105,9 @@ def _failed(result: AuditResult) -> Iterator[Block]:
 def _checks(result: AuditResult) -> Iterator[Block]:
     """Yield the counts of outcomes, what a pass still needs, and the command for other checks."""
     groups = findings.still_to_make(result)
-    by_command = [check for group in groups if not group.needed for check in group.checks if check.made_with]
+    by_command = [
+        check for group in groups if not group.needed for check in group.checks if check.made_with
+    ]
     options = options_making(by_command, result.evidence)
     make = f" To make {counted(len(by_command), 'more check')}:" if options else ""
     yield Paragraph(f"{findings.tally(result)}.{make}")
@@ -108,7 +116,9 @@ def _checks(result: AuditResult) -> Iterator[Block]:
         yield Commands([f"dpaudit report {run}{question} {options}"])
     for group in groups:
         if group.needed or not group.checks[0].made_with:
-            yield Paragraph(f"{'Not verified' if group.needed else 'Not made'}: {group.named}. {group.remedy}".rstrip())
+            yield Paragraph(
+                f"{'Not verified' if group.needed else 'Not made'}: {group.named}. {group.remedy}".rstrip()
+            )
 
 
 def epsilons(result: AuditResult) -> str:
@@ -147,7 +157,11 @@ def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> D
         released = "" if result.released is None else findings.texts(result.released)
         shown = [Text("", label, "", [Piece(text)]) for label, text in texts]
         title = f"{name}: {VERDICT_NAMES[result.verdict]}. {said}"
-        blocks.append(Verdict(result.verdict, title, [Paragraph(f"Texts: {released}.", "quiet"), Texts(shown)]))
+        blocks.append(
+            Verdict(
+                result.verdict, title, [Paragraph(f"Texts: {released}.", "quiet"), Texts(shown)]
+            )
+        )
     if meant := list(filter(None, (_meaning(name, result) for name, (result, _) in runs.items()))):
         lead = "What that means, for readers of the texts: adding or removing one record changes"
         blocks.append(Paragraph(f"{lead} {', and '.join(meant)}.", "strong"))
@@ -172,7 +186,10 @@ def higher_levels(result: AuditResult) -> Definitions:
     # Levels 3 and 4 are beyond record and release.
     passed = [check for check in findings.checks_with(result, "pass") if check.evidence >= 3]
     return Definitions(
-        [Entry(f"level {check.evidence}", f"{_id(check)}: {one_line(check.measured)}") for check in passed]
+        [
+            Entry(f"level {check.evidence}", f"{_id(check)}: {one_line(check.measured)}")
+            for check in passed
+        ]
     )
 
 
@@ -185,7 +202,9 @@ def failures(result: AuditResult) -> Document:
     for check in findings.checks_with(result, "fail", "error"):
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
         found = [prefix + said for prefix, said in named if said] or [check.title]
-        blocks.append(Paragraph(f"{_id(check)}: {'; '.join(map(one_line, found))}", lead=check.status.upper()))
+        blocks.append(
+            Paragraph(f"{_id(check)}: {'; '.join(map(one_line, found))}", lead=check.status.upper())
+        )
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
             said = f"{check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
@@ -201,6 +220,12 @@ def checks_listed(rows: Iterable[Mapping[str, str | int]]) -> Document:
 
 def check_explained(row: Mapping[str, str | int]) -> Document:
     """Return one check of the catalogue."""
-    said = {name: str(row[name]) for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference")}
+    said = {
+        name: str(row[name])
+        for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference")
+    }
     said["evidence"] += f", {EVIDENCE_LEVELS[int(row['evidence'])].compares}"
-    return Document(str(row["title"]), [Definitions([Entry(name, words) for name, words in said.items() if words])])
+    return Document(
+        str(row["title"]),
+        [Definitions([Entry(name, words) for name, words in said.items() if words])],
+    )

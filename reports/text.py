@@ -37,7 +37,10 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
     if cut <= len(rest):
         limit, rest = len(whole), ""
     text = _LINE_SEPARATORS.sub("\n", whole[:limit])
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text) + rest
+    return (
+        _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+        + rest
+    )
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
@@ -59,7 +62,9 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
     Commands in backticks are not broken.
     """
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
-    filled = textwrap.fill(held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    filled = textwrap.fill(
+        held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
     return filled.replace("\xa0", " ")
 
 

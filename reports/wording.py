@@ -34,7 +34,9 @@ STATUS_MARKS: Final[dict[Status | Verdict, str]] = {
     "skip": "–",
 }
 #: Verdicts within a line.
-VERDICT_NAMES: Final[dict[Verdict, str]] = {verdict: verdict.replace("_", " ") for verdict in get_args(Verdict)}
+VERDICT_NAMES: Final[dict[Verdict, str]] = {
+    verdict: verdict.replace("_", " ") for verdict in get_args(Verdict)
+}
 
 #: Stands where there is no figure.
 ABSENT: Final = "–"
@@ -98,7 +100,9 @@ def neighbours(relation: str, unit: str, records_per_user: int | None) -> str:
     of_user = ", all records of theirs"
     if records_per_user is not None:
         of_user = f" with at most {counted(records_per_user, 'record')}"
-    return one_line(f"{_RELATIONS.get(relation, relation)} {unit}{of_user if unit == 'user' else ''}")
+    return one_line(
+        f"{_RELATIONS.get(relation, relation)} {unit}{of_user if unit == 'user' else ''}"
+    )
 
 
 def or_absent(value: Value | None, shown: Callable[[Value], str]) -> str:

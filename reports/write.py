@@ -32,7 +32,13 @@ def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
 
     See `write_files`.
     """
-    return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
+    return dict(
+        zip(
+            ("html", "json", "markdown", "junit"),
+            write_files(documents(result), folder),
+            strict=True,
+        )
+    )
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
@@ -51,7 +57,10 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     for path, content in zip(paths, files.values(), strict=True):
         _refuse_special(path)
         # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
-        replace_file(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+        replace_file(
+            path,
+            content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"),
+        )
     return paths
 
 
@@ -62,4 +71,6 @@ def _refuse_special(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
+        raise NoPlainFileError(
+            errno.EEXIST, "what is there is no plain file, and is not replaced", str(path)
+        )

@@ -45,14 +45,18 @@ def list_digests(run: Path, *more: tuple[str, str]) -> None:
     """Forge `hashes`, with entries that no file has, or that a file had before."""
     entries = entries_of(run)
     last = [entry for entry in entries if entry[1] in LAST]
-    (run / "hashes").write_text(journal_of(run, [*entries[: len(entries) - len(last)], *more, *last]))
+    (run / "hashes").write_text(
+        journal_of(run, [*entries[: len(entries) - len(last)], *more, *last])
+    )
 
 
 def unfinish(run: Path) -> None:
     """What a crash leaves of a finished run: neither `hashes` nor an entry of what is not there."""
     (run / "hashes").unlink()
     (run / "samples.jsonl").unlink(missing_ok=True)
-    (run / "journal").write_text(journal_of(run, [entry for entry in entries_of(run) if entry[1] not in LAST]))
+    (run / "journal").write_text(
+        journal_of(run, [entry for entry in entries_of(run) if entry[1] not in LAST])
+    )
 
 
 def append_entries(run: Path, *names: str) -> None:

@@ -14,7 +14,9 @@ PARTS = {
     **dict.fromkeys(("clip", "grid"), "contribution"),
     **dict.fromkeys(("divisor", "central", "scale"), "aggregator"),
     **dict.fromkeys(("noise_multiplier", "sampling_rate"), "draw"),
-    **dict.fromkeys(("threshold", "threshold_noise", "private_tokens", "public_temperature"), "draw"),
+    **dict.fromkeys(
+        ("threshold", "threshold_noise", "private_tokens", "public_temperature"), "draw"
+    ),
 }
 _KINDS = ("contribution", "aggregator", "draw")
 
@@ -69,8 +71,12 @@ def write_run(run: Any, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if name in SECTIONS and isinstance(value, Mapping):
             kind, _ = SECTIONS[name]
-            settings[name] = {field: each for field, each in value.items() if field in kind.model_fields}
-            made[name] = {field: each for field, each in value.items() if field not in kind.model_fields}
+            settings[name] = {
+                field: each for field, each in value.items() if field in kind.model_fields
+            }
+            made[name] = {
+                field: each for field, each in value.items() if field not in kind.model_fields
+            }
         elif name in Settings.model_fields:
             settings[name] = value
         elif name in Manifest.model_fields and name != "sensitivity":

@@ -41,13 +41,18 @@ def installed(site: Path, name: str, groups: Mapping[str, Mapping[str, str]]) ->
     told = site / f"{name.replace('-', '_')}-0.1.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
-    sections = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in held.items()) for group, held in groups.items()]
+    sections = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in held.items())
+        for group, held in groups.items()
+    ]
     (told / "entry_points.txt").write_text("\n".join(sections))
     registry.registered()  # dpaudit's own are declared once, when they are imported
     before = set(sys.modules)
     try:
         with (
-            mock.patch.object(plugins, "_places", lambda places=plugins._places: [*places(), str(site)]),
+            mock.patch.object(
+                plugins, "_places", lambda places=plugins._places: [*places(), str(site)]
+            ),
             mock.patch.object(plugins, "_LOADED", list(plugins._LOADED)),
             mock.patch.object(registry, "_DECLARED", dict(registry._DECLARED)),
             mock.patch.object(sys, "path", [*sys.path, str(site)]),
@@ -55,7 +60,9 @@ def installed(site: Path, name: str, groups: Mapping[str, Mapping[str, str]]) ->
             forget()
             yield
     finally:
-        for module in [name for name in set(sys.modules) - before if is_of(site, sys.modules[name])]:
+        for module in [
+            name for name in set(sys.modules) - before if is_of(site, sys.modules[name])
+        ]:
             del sys.modules[module]
         forget()
 
@@ -67,5 +74,11 @@ def is_of(site: Path, module: Any) -> bool:
 def forget() -> None:
     """Look for plug-ins anew."""
     catalogue = entries._catalogue_with  # knows plug-ins by their names, which other tests' have
-    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, catalogue):
+    for each in (
+        plugins._installed,
+        plugins.plug_ins,
+        plugins._load,
+        registry.registered,
+        catalogue,
+    ):
         each.cache_clear()

@@ -14,7 +14,11 @@ def settings(parts: Mapping[str, Any]) -> Settings:
     stated = {
         "format_version": 2,
         "created": "2025-01-02T03:04:05Z",
-        "privacy": {"unit": "record", "relation": "add_remove", "records_per_user_from": "declared"},
+        "privacy": {
+            "unit": "record",
+            "relation": "add_remove",
+            "records_per_user_from": "declared",
+        },
         "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
         "clustering": {"method": "none"},
         "chosen_from": {},

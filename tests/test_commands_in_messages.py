@@ -60,13 +60,22 @@ _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
     "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
-    "dpaudit compare median-run mean-run --out comparison.html": ("", "needs a second run; tests/test_cli.py runs it"),
-    "dpaudit compare median-run --figures figures --format pdf": ("", "needs a run; tests/test_cli.py runs the like"),
+    "dpaudit compare median-run mean-run --out comparison.html": (
+        "",
+        "needs a second run; tests/test_cli.py runs it",
+    ),
+    "dpaudit compare median-run --figures figures --format pdf": (
+        "",
+        "needs a run; tests/test_cli.py runs the like",
+    ),
     "dpaudit compare {named} {options} --figures {argument(str(folder), 'FOLDER')}": (
         "dpaudit compare run --format pdf --figures figures",
         "tests/reports/test_figure_files.py reads it off a figure",
     ),
-    "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": ("", "needs runs; tests/test_cli.py"),
+    "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": (
+        "",
+        "needs runs; tests/test_cli.py",
+    ),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
@@ -81,13 +90,25 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
-    "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
-    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_preflight.py runs it"),
+    "dpaudit generate CONFIG.yaml --out {run}": (
+        "dpaudit generate CONFIG.yaml --out RUN_DIR",
+        _MODEL,
+    ),
+    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": (
+        "",
+        "tests/generation/test_preflight.py runs it",
+    ),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
-    "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": ("dpaudit generate mine.yaml --out run", _MODEL),
-    "dpaudit lab likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": ("", _MODEL),
+    "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": (
+        "dpaudit generate mine.yaml --out run",
+        _MODEL,
+    ),
+    "dpaudit lab likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": (
+        "",
+        _MODEL,
+    ),
     "dpaudit record GENERATOR --out NEW_DIR --mend rows -- PYTHON SCRIPT": (
         "dpaudit record invink --out run --mend rows -- python script.py",
         "needs a generator; tests/recording runs the like",
@@ -96,8 +117,14 @@ PARSED = {
         "",
         "needs a generator; tests/recording runs the like",
     ),
-    "dpaudit record invink --out run -- python their_script.py": ("", "needs a generator; tests/recording"),
-    "dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4": ("", _RELEASE),
+    "dpaudit record invink --out run -- python their_script.py": (
+        "",
+        "needs a generator; tests/recording",
+    ),
+    "dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4": (
+        "",
+        _RELEASE,
+    ),
     "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT": (
         "dpaudit replay RUN --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
@@ -106,7 +133,10 @@ PARSED = {
         "dpaudit replay RUN_DIR --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
     ),
-    "dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt": ("", "needs a script"),
+    "dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt": (
+        "",
+        "needs a script",
+    ),
     "dpaudit replay run --data records.csv --steps 20": ("", _MODEL),
     "dpaudit report {run}{question} --data FILE --evidence 4": (
         "dpaudit report run --epsilon 3 --data FILE --evidence 4",
@@ -116,8 +146,14 @@ PARSED = {
         "dpaudit report run --epsilon 3 --evidence 2",
         "tests/releasing/test_policy.py runs the like",
     ),
-    "dpaudit report {run}{question} {options}": ("dpaudit report run --epsilon 3 --model NAME --evidence 3", _MODEL),
-    "dpaudit report {argument(str(out), 'RUN_DIR')}": ("dpaudit report run", "the example of its help runs here"),
+    "dpaudit report {run}{question} {options}": (
+        "dpaudit report run --epsilon 3 --model NAME --evidence 3",
+        _MODEL,
+    ),
+    "dpaudit report {argument(str(out), 'RUN_DIR')}": (
+        "dpaudit report run",
+        "the example of its help runs here",
+    ),
     "dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}": (
         "dpaudit report run --audience public --epsilon 3 --evidence 3 --data FILE",
         _SHOWN,
@@ -127,18 +163,33 @@ PARSED = {
         _MODEL,
     ),
     "dpaudit report {run}{public}": ("dpaudit report run --model NAME", _SHOWN),
-    "dpaudit lab table examples/paper/results.yaml --dry-run": ("", "seconds; tests/generation/experiments runs it"),
+    "dpaudit lab table examples/paper/results.yaml --dry-run": (
+        "",
+        "seconds; tests/generation/experiments runs it",
+    ),
     "dpaudit verify . --key FILE.pub": ("", _RELEASE),
     "dpaudit verify FOLDER": ("", _RELEASE),
     "dpaudit verify FOLDER --key FILE.pub": ("", _RELEASE),
-    "dpaudit verify RUN_DIR --commitment HEX": (f"dpaudit verify RUN_DIR --commitment {DIGEST}", "as the next"),
-    "dpaudit verify {run}{question} --model {model}": ("dpaudit verify run --epsilon 3 --model NAME", _MODEL),
-    'dpaudit verify run --commitment "$(cat ticket.txt)"': (f"dpaudit verify run --commitment {DIGEST}", "as the next"),
+    "dpaudit verify RUN_DIR --commitment HEX": (
+        f"dpaudit verify RUN_DIR --commitment {DIGEST}",
+        "as the next",
+    ),
+    "dpaudit verify {run}{question} --model {model}": (
+        "dpaudit verify run --epsilon 3 --model NAME",
+        _MODEL,
+    ),
+    'dpaudit verify run --commitment "$(cat ticket.txt)"': (
+        f"dpaudit verify run --commitment {DIGEST}",
+        "as the next",
+    ),
     "dpaudit verify run --epsilon 3 && publish run/samples.jsonl": (
         "dpaudit verify run --epsilon 3",
         "`publish` stands for what a reader has; this run claims more than 3",
     ),
-    "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/releasing/test_policy.py runs the like"),
+    "dpaudit verify run --policy policy.yaml --junit junit.xml": (
+        "",
+        "tests/releasing/test_policy.py runs the like",
+    ),
     "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record": (
         "",
         _RELEASE,
@@ -148,8 +199,14 @@ PARSED = {
         "dpaudit verify texts --key release-key.pub --policy FILE.yaml --level 2",
         _RELEASE,
     ),
-    "dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}": ("dpaudit verify run --model NAME", _MODEL),
-    "dpaudit verify {argument(str(run), 'RUN_DIR')}": ("dpaudit verify run", "one with a claim runs here"),
+    "dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}": (
+        "dpaudit verify run --model NAME",
+        _MODEL,
+    ),
+    "dpaudit verify {argument(str(run), 'RUN_DIR')}": (
+        "dpaudit verify run",
+        "one with a claim runs here",
+    ),
     "dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}": (
         "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data FILE",
         _SHOWN,
@@ -190,7 +247,9 @@ def shown_commands() -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in ("dpaudit", "generation", "reports"):
         for file in sorted((ROOT / folder).rglob("*.py")):
-            if not any(part.is_symlink() for part in file.relative_to(ROOT).parents if str(part) != "."):
+            if not any(
+                part.is_symlink() for part in file.relative_to(ROOT).parents if str(part) != "."
+            ):
                 for text in _messages(ast.parse(file.read_text("utf-8"))):
                     found |= dict.fromkeys(_commands(text), str(file.relative_to(ROOT)))
         for file in sorted((ROOT / folder).rglob("*.toml")):
@@ -259,12 +318,16 @@ def test_commands_are_found() -> None:
 
 
 def test_every_command_that_a_message_shows_is_known() -> None:
-    mentioned = {shown: match[1] for shown in shown_commands() if (match := _NAMES_ONE.fullmatch(shown))}
+    mentioned = {
+        shown: match[1] for shown in shown_commands() if (match := _NAMES_ONE.fullmatch(shown))
+    }
     assert {name for name in mentioned.values() if name not in cli.commands} == set()
     known = {*mentioned, *RUN, *PARSED, *LISTED}
     new = {shown: where for shown, where in shown_commands().items() if shown not in known}
     assert new == {}, "put each into RUN, PARSED or LISTED, and see whether it works as typed"
-    assert {*RUN, *PARSED, *LISTED} - {*shown_commands()} == set(), "no message shows these any more"
+    assert {*RUN, *PARSED, *LISTED} - {*shown_commands()} == set(), (
+        "no message shows these any more"
+    )
 
 
 @pytest.mark.parametrize("shown", [*RUN, *PARSED])
@@ -285,7 +348,9 @@ def folder(tmp_path: Path) -> None:
     """What the commands of RUN name."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copytree(ROOT / "examples" / "runs" / "bbc-median", tmp_path / "run")
-    rows = "".join(f"text {number} of a thing,{('sport', 'tech')[number % 2]},x,y\n" for number in range(1200))
+    rows = "".join(
+        f"text {number} of a thing,{('sport', 'tech')[number % 2]},x,y\n" for number in range(1200)
+    )
     (tmp_path / "records.csv").write_text(f"body,topic,text,label\n{rows}")
 
 

@@ -86,7 +86,10 @@ def vouched(path: Path, spec) -> dict:
     decode = reader.decoder(special=False)
     return {
         "manifest": manifest,
-        "batches": {number: batch_content(reader, number, spec.keeps_contexts, decode) for number in reader.batches},
+        "batches": {
+            number: batch_content(reader, number, spec.keeps_contexts, decode)
+            for number in reader.batches
+        },
         "samples": list(reader.sample_lines()),
         "assignment": list(reader.assignment()),
         "clusters": reader.clusters(),
@@ -132,7 +135,9 @@ def snapshot(path: Path) -> dict:
     found = {}
     for place in sorted(path.rglob("*")):
         plain = place.is_file() and not place.is_symlink()
-        found[place.relative_to(path).as_posix()] = place.read_bytes() if plain else place.lstat().st_mode
+        found[place.relative_to(path).as_posix()] = (
+            place.read_bytes() if plain else place.lstat().st_mode
+        )
     return found
 
 
@@ -148,7 +153,9 @@ def changed(data: bytes, rng) -> bytes:
     """Some bytes changed, or a single bit."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 3)) if damaged else 0):
-        damaged[rng.randrange(len(damaged))] ^= rng.choice((1 << rng.randrange(8), rng.randrange(1, 256)))
+        damaged[rng.randrange(len(damaged))] ^= rng.choice(
+            (1 << rng.randrange(8), rng.randrange(1, 256))
+        )
     return bytes(damaged)
 
 
@@ -160,7 +167,9 @@ def bytes_changed(run, rng) -> str:
 
 def digit_changed(run, rng) -> str:
     """A digit for a digit, or a letter for a letter: text that still parses."""
-    place = rng.choice([run / name for name in ("run.json", "samples.jsonl", "assignment", "tokenizer.json")])
+    place = rng.choice(
+        [run / name for name in ("run.json", "samples.jsonl", "assignment", "tokenizer.json")]
+    )
     data = bytearray(place.read_bytes())
     where = rng.choice([i for i, byte in enumerate(data) if chr(byte).isalnum()])
     data[where] = ord(rng.choice("0123456789" if chr(data[where]).isdigit() else "abcdef"))
@@ -200,7 +209,9 @@ def swapped(run, rng) -> str:
 def copied(run, rng) -> str:
     """Mostly a batch under another batch's name."""
     place = rng.choice([run.steps_file(number) for number in range(len(run.spec.sizes))])
-    other = rng.choice((*map(run.steps_file, range(len(run.spec.sizes) + 2)), *files(run), run / "steps/notes.txt"))
+    other = rng.choice(
+        (*map(run.steps_file, range(len(run.spec.sizes) + 2)), *files(run), run / "steps/notes.txt")
+    )
     if other != place:
         shutil.copyfile(place, other)
     return f"{place.name} copied to {other.name}"
@@ -248,7 +259,10 @@ def entries_exchanged(run, rng) -> str:
         said.append(f"{entries[one].name} and {entries[other].name} {kind}")
         first, second = entries[one], entries[other]
         if kind == "swapped":
-            entries[one], entries[other] = first._replace(data=second.data), second._replace(data=first.data)
+            entries[one], entries[other] = (
+                first._replace(data=second.data),
+                second._replace(data=first.data),
+            )
         elif kind == "gone":
             del entries[one]
         else:
@@ -267,12 +281,21 @@ def value_altered(run, rng) -> str:
         position = rng.randrange(len(draft.steps))
         step = draft.steps[position]
         given = {**step.arrays, "contexts": step.contexts, "support": step.support}
-        name = rng.choice([name for name, array in given.items() if array is not None and array.size])
+        name = rng.choice(
+            [name for name, array in given.items() if array is not None and array.size]
+        )
         array = draft.array(position, name)
         place = tuple(rng.randrange(length) for length in array.shape)
         if array.dtype.kind == "f":
             value = rng.choice(
-                (np.nextafter(array[place], 0), array.flat[rng.randrange(array.size)], 6.0, -6.0, 0, np.nan)
+                (
+                    np.nextafter(array[place], 0),
+                    array.flat[rng.randrange(array.size)],
+                    6.0,
+                    -6.0,
+                    0,
+                    np.nan,
+                )
             )
         else:
             value = ~array[place] if array.dtype.kind == "b" else rng.randrange(run.spec.vocabulary)
@@ -314,13 +337,17 @@ def command_line(capfd, *arguments: str) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
-@pytest.mark.parametrize("trials", [TRIALS, pytest.param(MORE_TRIALS, marks=pytest.mark.slow)], ids=["some", "more"])
+@pytest.mark.parametrize(
+    "trials", [TRIALS, pytest.param(MORE_TRIALS, marks=pytest.mark.slow)], ids=["some", "more"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_run_never_passes_for_the_one_it_was(make_run, capfd, empty_figures, kind, trials):
     clean = make_run(**KINDS[kind])
     assert clean.audit().verdict == "pass"
     before, whole = vouched(clean.path, clean.spec), snapshot(clean.path)
-    for forged, trial in [(forged, trial) for forged, numbers in trials.items() for trial in numbers]:
+    for forged, trial in [
+        (forged, trial) for forged, numbers in trials.items() for trial in numbers
+    ]:
         rng = random.Random(f"{kind}, {forged}, {trial}")
         run = make_run(**KINDS[kind])
         said = f"{forged}, {trial}: {rng.choice(DAMAGE)(run, rng)}"
@@ -329,12 +356,17 @@ def test_damaged_run_never_passes_for_the_one_it_was(make_run, capfd, empty_figu
         result = run.audit()
         json.loads(result.to_json())
         if result.verdict == "pass":
-            assert snapshot(run.path) == whole or (forged and vouched(run.path, run.spec) == before), said
+            assert snapshot(run.path) == whole or (
+                forged and vouched(run.path, run.spec) == before
+            ), said
         if trial % 10 == 0:
             assert command_line(capfd, "verify", str(run.path)) == EXIT_CODES[result.verdict], said
         if trial % 40 == 0:
             out = str(run.path.with_name("reports"))
-            assert command_line(capfd, "report", str(run.path), "--out", out) == EXIT_CODES[result.verdict], said
+            assert (
+                command_line(capfd, "report", str(run.path), "--out", out)
+                == EXIT_CODES[result.verdict]
+            ), said
         shutil.rmtree(run.path)
 
 

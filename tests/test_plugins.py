@@ -99,7 +99,9 @@ def plug(tmp_path: Path) -> Iterator[Plug]:
     """Installs a package of one module and one entry point, until the test ends."""
     with ExitStack() as opened:
 
-        def install(group: str, entry: str, code: str, words: str = "", package: str = "acme-other") -> None:
+        def install(
+            group: str, entry: str, code: str, words: str = "", package: str = "acme-other"
+        ) -> None:
             site = tmp_path / package
             module = f"{package.replace('-', '_')}_code"
             site.mkdir()
@@ -112,9 +114,16 @@ def plug(tmp_path: Path) -> Iterator[Plug]:
         yield install
 
 
-def plug_check(plug: Plug, check: str = "acme.it", body: str = 'return Outcome("pass", "held")', **other: Any) -> None:
+def plug_check(
+    plug: Plug, check: str = "acme.it", body: str = 'return Outcome("pass", "held")', **other: Any
+) -> None:
     code, words = other.pop("code", RUN_CHECK), other.pop("words", WORDS)
-    plug(CHECKS, check, code.format(id=check, body=body), words.format(id=check, evidence=other.pop("evidence", 1)))
+    plug(
+        CHECKS,
+        check,
+        code.format(id=check, body=body),
+        words.format(id=check, evidence=other.pop("evidence", 1)),
+    )
 
 
 # --- a package with an aggregator and a check -------------------------------------------------------------------------
@@ -164,7 +173,9 @@ def test_commands_know_a_plug_ins_check(tmp_path: Path, capsys: pytest.CaptureFi
 
 def raising_in(method: str) -> str:
     """The code of a check whose evidence raises an error in a method."""
-    return re.sub(rf"(    def {method}\(.*\n)", r"\1        raise KeyError('a private text')\n", EVIDENCE)
+    return re.sub(
+        rf"(    def {method}\(.*\n)", r"\1        raise KeyError('a private text')\n", EVIDENCE
+    )
 
 
 BROKEN: dict[str, Mapping[str, Any]] = {
@@ -182,27 +193,45 @@ BROKEN: dict[str, Mapping[str, Any]] = {
     "raises": {"body": "raise KeyError('a private text')"},
     "no-outcome": {"body": "return None"},
     "no-such-code": {"body": 'return Outcome("pass", "unheard-of")'},
-    "raises-at-steps": {"code": STEP_CHECK, "body": "raise KeyError('a private text')", "evidence": 4},
+    "raises-at-steps": {
+        "code": STEP_CHECK,
+        "body": "raise KeyError('a private text')",
+        "evidence": 4,
+    },
     "exits": {"body": "raise SystemExit"},
     "exits-at-steps": {"code": STEP_CHECK, "body": "raise SystemExit"},
     "writes-where-others-read": {"code": STEP_CHECK, "body": "facts.aggregate[...] = 0.0"},
-    "shows-without-an-outcome": {"code": STEP_CHECK.replace('"{id}"', '"{id}", shown=lambda view: False')},
+    "shows-without-an-outcome": {
+        "code": STEP_CHECK.replace('"{id}"', '"{id}", shown=lambda view: False')
+    },
     "gathers-a-number": {"code": RUN_CHECK.replace('"{id}"', '"{id}", gathers=(3,)')},
     "looks-up-what-is-not-gathered": {"code": EVIDENCE.replace(", gathers=(Counted,)", "")},
-    **{f"raises-in-{name}": {"code": raising_in(name)} for name in ("begin", "open", "step", "result", "merge")},
+    **{
+        f"raises-in-{name}": {"code": raising_in(name)}
+        for name in ("begin", "open", "step", "result", "merge")
+    },
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_a_run_does_not_pass_without_a_broken_check(make_run: Any, plug: Plug, broken: Mapping[str, Any]) -> None:
+def test_a_run_does_not_pass_without_a_broken_check(
+    make_run: Any, plug: Plug, broken: Mapping[str, Any]
+) -> None:
     run = make_run().path
     alone = audit_run(run).checks
     plug_check(plug, **broken)
     found = audit_run(run)
     assert found.verdict == "not_verified"
     assert found.run.plugins == {"acme-other": "0.1"}
-    (other,) = (check for check in found.checks if check.id not in OWN_CHECKS and check not in alone)
-    assert (other.status, other.code, other.evidence, other.applicable) == ("skip", "unusable", 0, True)
+    (other,) = (
+        check for check in found.checks if check.id not in OWN_CHECKS and check not in alone
+    )
+    assert (other.status, other.code, other.evidence, other.applicable) == (
+        "skip",
+        "unusable",
+        0,
+        True,
+    )
     problem = other.values["problem"]
     assert isinstance(problem, Finding)
     assert str(problem.values["where"]).startswith("acme-other 0.1")
@@ -235,7 +264,9 @@ def test_a_check_that_a_worker_cannot_load_is_not_made(
     assert (found.verdict, other.status, other.code) == ("not_verified", "skip", "unusable")
 
 
-def test_a_broken_check_is_one_error_of_the_list(plug: Plug, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_check_is_one_error_of_the_list(
+    plug: Plug, capsys: pytest.CaptureFixture[str]
+) -> None:
     plug_check(plug, **BROKEN["not-imported"])
     with pytest.raises(SystemExit) as left:
         main(["checks"])
@@ -275,12 +306,16 @@ def test_an_aggregator_is_that_of_its_name(plug: Plug) -> None:
         "import nothing_of_the_kind",
         "Other = 3",
         AGGREGATOR.format(name="another", body=""),
-        AGGREGATOR.format(name="other", body='not_applicable = {"integrity.hashes": "mechanisms.no-noise"}'),
+        AGGREGATOR.format(
+            name="other", body='not_applicable = {"integrity.hashes": "mechanisms.no-noise"}'
+        ),
         AGGREGATOR.format(name="other", body="").replace("Mean", "Aggregator"),
     ],
     ids=["not-imported", "no-class", "other-name", "switches-off-a-check", "abstract"],
 )
-def test_a_broken_aggregator_is_an_error_where_it_is_asked_for(plug: Plug, make_run: Any, code: str) -> None:
+def test_a_broken_aggregator_is_an_error_where_it_is_asked_for(
+    plug: Plug, make_run: Any, code: str
+) -> None:
     run = make_run(aggregator="mean", contexts=True).path
     plug(MECHANISMS, "other", code)
     assert refused().where.startswith("acme-other 0.1")
@@ -328,7 +363,9 @@ def test_whoever_reads_a_pass_is_told_whose_bounds_it_rests_on(plug: Plug, make_
     assert "caveat.others-parts" not in {each.code for each in alone.caveats}
 
 
-def test_additions_that_a_mechanism_does_not_tell_are_not_compared(plug: Plug, make_run: Any) -> None:
+def test_additions_that_a_mechanism_does_not_tell_are_not_compared(
+    plug: Plug, make_run: Any
+) -> None:
     run = make_run(aggregator="mean", contexts=True)
     body = "not_applicable = {key: why for key, why in Mean.not_applicable.items() if key != 'neighbors.addition'}"
     plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=body))
@@ -354,8 +391,14 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
 @pytest.mark.parametrize(
     ("method", "body"),
     [
-        *((method, "raise KeyError('a private text')") for method in ("range_problem", "sensitivity", "eta", "box")),
-        *((method, "raise SystemExit") for method in ("range_problem", "sensitivity", "eta", "box")),
+        *(
+            (method, "raise KeyError('a private text')")
+            for method in ("range_problem", "sensitivity", "eta", "box")
+        ),
+        *(
+            (method, "raise SystemExit")
+            for method in ("range_problem", "sensitivity", "eta", "box")
+        ),
         ("range_problem", "return 'no problem'"),
         ("eta", "return 'no number'"),
         ("aggregate", "return 'no vector'"),
@@ -363,7 +406,11 @@ def test_a_mechanism_whose_words_are_missing_is_named(plug: Plug, make_run: Any)
 )
 def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str, body: str) -> None:
     run = make_run(aggregator="mean", contexts=True)
-    plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=f"def {method}(self, *_):\n        {body}"))
+    plug(
+        MECHANISMS,
+        "other",
+        AGGREGATOR.format(name="other", body=f"def {method}(self, *_):\n        {body}"),
+    )
     manifest = read_run(run)
     manifest["mechanism"]["aggregator"]["kind"] = "other"
     write_run(run, manifest)
@@ -425,8 +472,17 @@ class check(Centers):
 
 def clustered(method: str, **fields: Any) -> Clustering:
     """A clustering of noised centres as run.json declares it."""
-    declared = {"method": method, "origin": "noised", "embedding": "words", "normalize": True, "centers": 2, "keep": 2}
-    return Clustering.model_validate({**declared, "delta": 0.0, "settings": {"scale": 4.0}, **fields})
+    declared = {
+        "method": method,
+        "origin": "noised",
+        "embedding": "words",
+        "normalize": True,
+        "centers": 2,
+        "keep": 2,
+    }
+    return Clustering.model_validate(
+        {**declared, "delta": 0.0, "settings": {"scale": 4.0}, **fields}
+    )
 
 
 def test_a_clustering_costs_what_its_plug_in_says(plug: Plug) -> None:
@@ -438,7 +494,9 @@ def test_a_clustering_costs_what_its_plug_in_says(plug: Plug) -> None:
         noised_centers_epsilon(clustered("cells", settings={"scale": -2.0}), "add_remove")
 
 
-@pytest.mark.parametrize(("origin", "needs"), [("private", "()"), ("noised", '("keep",)')], ids=["private", "keeps"])
+@pytest.mark.parametrize(
+    ("origin", "needs"), [("private", "()"), ("noised", '("keep",)')], ids=["private", "keeps"]
+)
 def test_a_clustering_that_pays_for_nothing_is_refused(plug: Plug, origin: str, needs: str) -> None:
     plug(CLUSTERING, "cells", CENTERS.format(origin=origin, needs=needs))
     with pytest.raises(InputError):
@@ -447,7 +505,9 @@ def test_a_clustering_that_pays_for_nothing_is_refused(plug: Plug, origin: str, 
 
 
 @pytest.mark.parametrize("name", CLUSTERINGS)
-def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_alone(name: str) -> None:
+def test_clusterings_take_fields_of_configs_and_are_bounded_by_their_settings_alone(
+    name: str,
+) -> None:
     kind = CLUSTERINGS[name]
     assert kind.name == name
     assert {*kind.needs} <= {*CONFIG_FIELDS, "keep"}

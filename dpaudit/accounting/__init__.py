@@ -16,7 +16,9 @@ from dpaudit.accounting.clusterings import CLUSTERINGS as CLUSTERINGS
 from dpaudit.accounting.clusterings import CentersAsked as CentersAsked
 from dpaudit.accounting.composition import Composition as Composition
 from dpaudit.accounting.composition import Method as Method
-from dpaudit.accounting.composition import exponential_mechanism_epsilon as exponential_mechanism_epsilon
+from dpaudit.accounting.composition import (
+    exponential_mechanism_epsilon as exponential_mechanism_epsilon,
+)
 from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost

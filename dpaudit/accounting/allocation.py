@@ -79,7 +79,9 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     total = _Sum.of(ratios, batches, generated, _end(ratios, batches, generated, delta, most), GRID)
     step = total.end / (POINTS - 1)
     at: Doubles = np.arange(POINTS, dtype=np.float64) * step
-    return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), deltas_at(profile, at)))
+    return Profile(
+        step, np.minimum(np.minimum.accumulate(total.deltas(at)), deltas_at(profile, at))
+    )
 
 
 def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:
@@ -135,7 +137,10 @@ def allocated_cost(costs: Doubles, batches: int) -> float:
         before = np.logaddexp.accumulate(np.concatenate([rest, come]))
         after = np.logaddexp.accumulate(np.concatenate([[-math.inf], come[::-1]]))[::-1]
         own = np.logaddexp(np.logaddexp(before[:-1], after[1:]), gone)
-        found += [sign * (float(before[-1]) - math.log(batches)), float((sign * (own - math.log(batches))).max())]
+        found += [
+            sign * (float(before[-1]) - math.log(batches)),
+            float((sign * (own - math.log(batches))).max()),
+        ]
     largest = float(costs.max()) + math.log(batches)
     return max(found) + (generated + 8) * 4 * ULP * (1 + largest)
 
@@ -181,14 +186,21 @@ def _ratios(profile: Profile) -> _Ratios:
     """
     n = len(profile.deltas)
     room = np.longdouble(64 * n * _UNIT)
-    deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (1 + room)
+    deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (
+        1 + room
+    )
     above = np.exp(np.arange(n) * np.longdouble(profile.step))
     below, zero = (1 / above)[::-1], np.zeros(1, np.longdouble)
     left = _corners(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
     right = _corners(above, deltas)
-    under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
+    under, over = (
+        _slopes(*left),
+        -_slopes(*right),
+    )  # P(L < a) between corners up to 1, P(L > a) beyond
     if under[-1] + over[0] <= 1:
-        masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
+        masses = np.concatenate(
+            [np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)]
+        )
         values = np.concatenate([left[0][:-1], right[0]])
     else:
         values, masses = _bridged(left, right)
@@ -210,7 +222,10 @@ def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, W
     i, j = len(x) - 2, 1
     while True:
         width = above[j] - x[i]
-        slope, rest = (delta[j] + (above[j] - 1) - put[i]) / width, (1 - x[i] + put[i] - delta[j]) / width
+        slope, rest = (
+            (delta[j] + (above[j] - 1) - put[i]) / width,
+            (1 - x[i] + put[i] - delta[j]) / width,
+        )
         if i and slope <= under[i - 1]:
             i -= 1
         elif j < len(over) and rest <= over[j]:
@@ -253,10 +268,14 @@ class _Power:
         n = len(self.masses)
         product = np.fft.irfft(self._transform * other._transform, 2 * n)
         one, two = (float(each.masses.sum()) * (1 + _SUM) for each in (self, other))
-        long_one, long_two = (math.sqrt(float((each.masses**2).sum()) * (1 + _SUM)) for each in (self, other))
+        long_one, long_two = (
+            math.sqrt(float((each.masses**2).sum()) * (1 + _SUM)) for each in (self, other)
+        )
         transform = 16 * _UNIT * math.log2(2 * n)
         rounding = math.sqrt(2 * n) * 2 * transform * (one * long_two + two * long_one)
-        error = (one * other.error + two * self.error + self.error * other.error + rounding) * (1 + _SUM)
+        error = (one * other.error + two * self.error + self.error * other.error + rounding) * (
+            1 + _SUM
+        )
         return _Power(np.maximum(product[:n], 0), error)
 
     @cached_property
@@ -311,11 +330,15 @@ class _Sum:
         """Return upper bounds on delta [n], in the worse direction, at losses [n] up to the end."""
         a: Wide = np.exp(losses.astype(np.longdouble))
         added, removed = a * self._put(1 / a), 1 - a + self._put(a)
-        return np.asarray(np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64)
+        return np.asarray(
+            np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64
+        )
 
     def _put(self, a: Wide) -> Wide:
         """Return upper bounds on E max(0, a - X) [n]."""
         place = np.maximum((a * self.batches - self.lowest) / self.step, 0)
         at = np.minimum(place.astype(np.int64), len(self.puts) - 1)
         put = (self.puts[at] + (place - at) * self.below[at]) * self.step / self.batches
-        return np.asarray(put * (1 + _SUM) + a * (self.error + 16 * _UNIT * self.below[at]), dtype=np.longdouble)
+        return np.asarray(
+            put * (1 + _SUM) + a * (self.error + 16 * _UNIT * self.below[at]), dtype=np.longdouble
+        )

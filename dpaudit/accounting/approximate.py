@@ -24,7 +24,14 @@ from dpaudit.accounting.composition import (
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
 from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both
-from dpaudit.accounting.renyi import LARGEST, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_pure, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    LARGEST,
+    rounded_sum,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_pure,
+    zcdp_of_range,
+)
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -106,7 +113,11 @@ class ApproximateAccountant:
 
         They can be composed with other releases.
         """
-        clusters = Parts(laplace=self.laplace, pure=(self.centers,) * bool(self.centers), delta=self.centers_delta)
+        clusters = Parts(
+            laplace=self.laplace,
+            pure=(self.centers,) * bool(self.centers),
+            delta=self.centers_delta,
+        )
         if self.gaussian is not None:
             return replace(clusters, renyi=(gaussian_table(self.gaussian, tokens * self.rounds),))
         if self.budgets_rho < zcdp_of_range(self.eta, tokens * self.rounds):
@@ -181,7 +192,9 @@ class ApproximateAccountant:
             alone = [profile_of_both(each, events, left) for each in alone]
         elif self.laplace or pure:
             return []
-        return [Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone]
+        return [
+            Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone
+        ]
 
     def epsilon(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
         """Return the cost of a run that may sample up to `tokens` tokens in every batch.
@@ -209,14 +222,18 @@ class ApproximateAccountant:
         It is by the ranges of all draws or, if that is less, by budgets.
         """
         if self.gaussian is not None:
-            epsilon = gaussian_epsilon(self.gaussian, tokens * self.rounds, delta, method, self.laplace)
+            epsilon = gaussian_epsilon(
+                self.gaussian, tokens * self.rounds, delta, method, self.laplace
+            )
             return Composition(epsilon, None, delta, method)
         by_budgets = Composition(self._epsilon_by_budgets(delta), None, delta, "zcdp")
         # This far beyond the budgets the slow recursion cannot come below them.
         draws = tokens * self.rounds
         if zcdp_of_range(self.eta, draws) > _FAR * self.budgets_rho:
             return by_budgets
-        by_ranges = exponential_mechanism_epsilon(self.eta, draws, delta, method=method, laplace=self.laplace)
+        by_ranges = exponential_mechanism_epsilon(
+            self.eta, draws, delta, method=method, laplace=self.laplace
+        )
         return min(by_ranges, by_budgets, key=lambda found: found.epsilon)
 
     def surely(self, tokens: int, delta: float) -> float:
@@ -311,7 +328,9 @@ class ApproximateAccountant:
             by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0)
         # One pass over the recursion comes close; a few calls of the bound itself settle it.
         most, left = by_rdp + by_rdp // 4 + 16, epsilon - self.centers
-        guess = steps_within(left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace)
+        guess = steps_within(
+            left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace
+        )
         return largest(within, max(by_rdp, guess // self.rounds))
 
 

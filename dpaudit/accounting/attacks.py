@@ -41,7 +41,9 @@ class LowerBound:
     curve: tuple[tuple[float, float, float], ...]
 
 
-def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confidence: float = 0.95) -> LowerBound:
+def epsilon_lower_bound(
+    forward: Doubles, backward: Doubles, delta: float, confidence: float = 0.95
+) -> LowerBound:
     """Return the smallest epsilon that a mechanism can have, from exact losses of its outputs.
 
     Args:
@@ -69,7 +71,9 @@ def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confi
         confidence=confidence,
         epsilon=_epsilon(sides, certain, delta),
         estimate=_epsilon(sides, likely, delta),
-        curve=tuple((float(epsilon), float(estimate), float(below)) for epsilon, estimate, below in rows),
+        curve=tuple(
+            (float(epsilon), float(estimate), float(below)) for epsilon, estimate, below in rows
+        ),
     )
 
 
@@ -115,8 +119,12 @@ def _epsilon(sides: list[Doubles], masses: list[Doubles], delta: float) -> float
         above = np.cumsum(mass) - delta
         with np.errstate(divide="ignore"):
             weighted = np.logaddexp.accumulate(np.log(mass) - losses)
-        useful = (above > 0) & (losses > 0)  # no other term of the profile is positive at an epsilon of 0 or more
+        useful = (above > 0) & (
+            losses > 0
+        )  # no other term of the profile is positive at an epsilon of 0 or more
         if useful.any():
             found = float((np.log(above[useful]) - weighted[useful]).max())
-            largest = max(largest, min(found, float(losses[0])))  # rounding must not lead beyond what was seen
+            largest = max(
+                largest, min(found, float(losses[0]))
+            )  # rounding must not lead beyond what was seen
     return largest

@@ -18,7 +18,14 @@ import numpy as np
 
 from dpaudit.accounting import profiles
 from dpaudit.accounting.profiles import Losses, Profile, dominating, gains, grid_to, profile_of_all
-from dpaudit.accounting.recursion import ENOUGH_PLACES, QUICK, Problem, Recursion, event_losses, placed
+from dpaudit.accounting.recursion import (
+    ENOUGH_PLACES,
+    QUICK,
+    Problem,
+    Recursion,
+    event_losses,
+    placed,
+)
 from dpaudit.accounting.renyi import ULP, Doubles
 
 #: The most kinds of one sort, draws by their range or events by their epsilon; more are merged
@@ -136,7 +143,9 @@ def reached(problem: Problem) -> float | None:
         for losses, masses in (*draws, *event_losses(problem, step, upper=False))
     ]
     masses = reduce(lambda one, other: _keep_points(np.convolve(one, other), points), parts)
-    deltas = np.convolve(masses[points:], gains(step, points))[points:] * (1 - (len(parts) + 1) * _SUM_ROOM)
+    deltas = np.convolve(masses[points:], gains(step, points))[points:] * (
+        1 - (len(parts) + 1) * _SUM_ROOM
+    )
     if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
         return None
     # Between grid points these losses have a delta that is linear in exp(e), and beyond the last one none.
@@ -159,8 +168,12 @@ def _response_losses(eta: float, steps: int, delta: float) -> tuple[Doubles, Dou
     lies = np.arange(max(0, likeliest - reach), min(steps, likeliest + reach) + 1, dtype=np.float64)
     ratios = (steps - lies[:-1]) / lies[1:] * odds
     place = likeliest - int(lies[0])
-    masses = np.concatenate([np.cumprod(1 / ratios[:place][::-1])[::-1], [1.0], np.cumprod(ratios[place:])])
-    return (steps - 2 * lies) * (eta / 2), masses * ((1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum())
+    masses = np.concatenate(
+        [np.cumprod(1 / ratios[:place][::-1])[::-1], [1.0], np.cumprod(ratios[place:])]
+    )
+    return (steps - 2 * lies) * (eta / 2), masses * (
+        (1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum()
+    )
 
 
 def _keep_points(masses: Doubles, points: int) -> Doubles:

@@ -72,7 +72,9 @@ ROOM = 2.0**-40
 #: Steps of the accountant's grid of losses per epsilon; and the epsilon above which it has no room.
 STEPS, LARGE = 1 << 12, 1e5
 #: Renyi orders: those beyond 64 are 9 % apart, and reach so far that every epsilon above 0 can be certified.
-ORDERS: Doubles = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(11, 64), 2 ** np.arange(6, 40, 1 / 8)])
+ORDERS: Doubles = np.concatenate(
+    [1 + np.arange(1, 100) / 10, np.arange(11, 64), 2 ** np.arange(6, 40, 1 / 8)]
+)
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,22 @@ class _Scales(ABC):
         # NaN fails these comparisons.
         if not 1 <= self.depth <= MOST_DEPTH:
             raise ValueError(f"depth must lie between 1 and {MOST_DEPTH}, not be {self.depth}")
-        most = {"count_scale": MOST_COUNT_SCALE, "split_epsilon": 1 / LEAST_SCALE, "sum_sd": MOST_SUM_SD}
-        least = {"count_scale": LEAST_SCALE, "split_epsilon": 1 / MOST_COUNT_SCALE, "sum_sd": LEAST_SCALE}
+        most = {
+            "count_scale": MOST_COUNT_SCALE,
+            "split_epsilon": 1 / LEAST_SCALE,
+            "sum_sd": MOST_SUM_SD,
+        }
+        least = {
+            "count_scale": LEAST_SCALE,
+            "split_epsilon": 1 / MOST_COUNT_SCALE,
+            "sum_sd": LEAST_SCALE,
+        }
         for field in fields(self)[1:]:
             name, value = field.name, getattr(self, field.name)
             if not least[name] <= value <= most[name]:
-                raise ValueError(f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}")
+                raise ValueError(
+                    f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}"
+                )
 
     def epsilon(self, delta: float, relation: Relation) -> float:
         """Return the cost of the noisy numbers for one record, in nats: an upper bound.
@@ -102,7 +114,9 @@ class _Scales(ABC):
             ValueError: delta is out of its range, or the relation unknown.
         """
         if not LEAST_DELTA <= delta <= MOST_DELTA:
-            raise ValueError(f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}")
+            raise ValueError(
+                f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}"
+            )
         return self._epsilon(delta, relation)
 
     @abstractmethod
@@ -126,7 +140,9 @@ class ChangScales(_Scales):
     sum_sd: float
 
     def _epsilon(self, delta: float, relation: Relation) -> float:
-        return max(self._epsilon_of(change, delta) for change in changes(relation, self.depth)) * (1 + ROOM)
+        return max(self._epsilon_of(change, delta) for change in changes(relation, self.depth)) * (
+            1 + ROOM
+        )
 
     def rho(self, relation: Relation) -> float:
         """Return rho of zero-concentrated DP: a rougher measure.
@@ -139,11 +155,18 @@ class ChangScales(_Scales):
         return change.counts / (2 * self.count_scale**2) + change.distance**2 / (2 * self.sum_sd**2)
 
     def _epsilon_of(self, change: Change, delta: float) -> float:
-        from dp_accounting import ComposedDpEvent, GaussianDpEvent, LaplaceDpEvent, SelfComposedDpEvent
+        from dp_accounting import (
+            ComposedDpEvent,
+            GaussianDpEvent,
+            LaplaceDpEvent,
+            SelfComposedDpEvent,
+        )
         from dp_accounting.pld import PLDAccountant
 
         rho = self._rho(change)
-        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + ROOM)  # Bun and Steinke, proposition 1.3
+        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (
+            1 + ROOM
+        )  # Bun and Steinke, proposition 1.3
         if rough > LARGE:
             return rough
         accountant = PLDAccountant(value_discretization_interval=rough / STEPS)
@@ -206,7 +229,10 @@ class DpmScales(_Scales):
 
 
 def centers_epsilon(
-    method: CentersMethod, settings: Mapping[str, int | float | str], delta: float, relation: Relation
+    method: CentersMethod,
+    settings: Mapping[str, int | float | str],
+    delta: float,
+    relation: Relation,
 ) -> float:
     """Return the cost of a method's centres for one record, from recorded scales of noise.
 

@@ -105,7 +105,11 @@ class _Public(_OwnCenters):
 
 
 class _Rebalanced(_OwnCenters):
-    name, origin, needs = "public-centers-rebalanced", "public", ("public", "centers", "keep", "epsilon")
+    name, origin, needs = (
+        "public-centers-rebalanced",
+        "public",
+        ("public", "centers", "keep", "epsilon"),
+    )
 
 
 def _objection(kind: type[Centers]) -> str:
@@ -120,5 +124,8 @@ def _objection(kind: type[Centers]) -> str:
 
 #: All clusterings, by name.
 CLUSTERINGS: Registry[Centers] = Registry(
-    CLUSTERING, Centers, {kind.name: kind for kind in (_KMeans, _Chang, _Dpm, _Public, _Rebalanced)}, _objection
+    CLUSTERING,
+    Centers,
+    {kind.name: kind for kind in (_KMeans, _Chang, _Dpm, _Public, _Rebalanced)},
+    _objection,
 )

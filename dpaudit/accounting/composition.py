@@ -100,19 +100,28 @@ def exponential_mechanism_epsilon(
     return Composition(min(known, upper), reached(problem), delta, method)
 
 
-def reached_epsilon(eta: float, steps: int, delta: float, *, laplace: Sequence[float] = ()) -> float:
+def reached_epsilon(
+    eta: float, steps: int, delta: float, *, laplace: Sequence[float] = ()
+) -> float:
     """Return a sure lower bound on `exponential_mechanism_epsilon`, in nats; it is quick.
 
     An adversary who plays randomised response in every draw reaches it.
     """
-    problem = Problem(tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta)
+    problem = Problem(
+        tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta
+    )
     if not (problem.bound(delta) and problem.measurable):
         return 0.0
     return reached(problem) or 0.0
 
 
 def privacy_profile(
-    eta: float, steps: int, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()
+    eta: float,
+    steps: int,
+    delta: float,
+    *,
+    laplace: Sequence[float] = (),
+    pure: Sequence[float] = (),
 ) -> Profile | None:
     """Return the optimal bound on delta at every epsilon.
 
@@ -154,7 +163,9 @@ def _profile(problem: Problem) -> Profile | None:
     return Profile(recursion.step, recursion.after_events(last))
 
 
-def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
+def steps_within(
+    epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()
+) -> int:
     """Estimate the number of draws of range eta that the optimal bound affords, up to `most`.
 
     One pass over their number is made, on the grid of `most` draws, or, where these are too many
@@ -173,14 +184,19 @@ def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace
     return most
 
 
-def _steps_by_shape(epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]) -> int:
+def _steps_by_shape(
+    epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]
+) -> int:
     """Estimate `steps_within` from the shape of normal noise.
 
     epsilon is about mu^2 / 2 + z mu, where mu^2 = steps eta^2 / 4.
     """
     steps = most
     for _ in range(2):
-        mu, found = eta * math.sqrt(steps) / 2, exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace)
+        mu, found = (
+            eta * math.sqrt(steps) / 2,
+            exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace),
+        )
         if not (mu and math.isfinite(found.epsilon)):
             return 0
         z = found.epsilon / mu - mu / 2

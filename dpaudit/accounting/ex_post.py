@@ -29,7 +29,9 @@ from dpaudit.mechanisms import (
 from dpaudit.mechanisms.interfaces import Doubles, Floats
 
 
-def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> Any:
+def theorem1_cost(
+    lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float
+) -> Any:
     """Return gamma of a step, in nats (the paper, Definition "per-token privacy cost").
 
     Both directions of the log-ratio between the step's distribution and any neighbour's lie below
@@ -81,7 +83,9 @@ def exact_cost(
     return rise, fall
 
 
-def rounding_allowances(lower: Floats, upper: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+def rounding_allowances(
+    lower: Floats, upper: Floats, steps: ReducedSteps, temperature: float
+) -> Doubles:
     """Return how far float64 may put each step's cost below its true value, in nats: [k].
 
     The bounds are [M].
@@ -128,7 +132,9 @@ class ExPostAccountant:
     disjoint batches). Rounds, each of which has the unit's contexts anew, add up.
     """
 
-    def __init__(self, mechanism: Mechanism, change: ContextChange | None, per_round: int | None = None) -> None:
+    def __init__(
+        self, mechanism: Mechanism, change: ContextChange | None, per_round: int | None = None
+    ) -> None:
         """Start with nothing spent.
 
         Args:
@@ -140,7 +146,9 @@ class ExPostAccountant:
             ValueError: no change of neighbouring batches is given, or rounds have no batches.
         """
         if change is None:
-            raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
+            raise ValueError(
+                "nothing bounds how one unit changes the contexts, so nothing bounds the cost"
+            )
         if per_round is not None and per_round < 1:
             raise ValueError(f"a round has at least one batch, not {per_round}")
         self._mechanism, self.change, self._per_round = mechanism, change, per_round
@@ -207,7 +215,9 @@ class ExPostAccountant:
         if batch in self._closed or batch in self._open:
             raise ValueError(f"batch {batch} has steps here already")
         if sums.shape[:2] != (self.change.contexts + 1, 3):
-            raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
+            raise ValueError(
+                f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts"
+            )
         round_ = self._round_number(batch)
         self._worst[round_] = _fold_batch(self._worst.get(round_, self._no_batches), sums)
         self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
@@ -245,7 +255,9 @@ class ExPostAccountant:
 
     def _cost(self, box: Box, steps: ReducedSteps) -> Doubles:
         temperature = self._mechanism.temperature
-        costs = np.stack(_costs(box, steps.tokens, steps.spans, temperature, steps.log_sums), axis=-1)
+        costs = np.stack(
+            _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums), axis=-1
+        )
         allowances = rounding_allowances(box[0], box[2], steps, temperature)
         up: Doubles = np.nextafter(costs + allowances[:, None], math.inf)
         return up
@@ -298,7 +310,9 @@ def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doub
     return rise, fall
 
 
-def _in_shape(box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns) -> tuple[Any, Any, Any]:
+def _in_shape(
+    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns
+) -> tuple[Any, Any, Any]:
     """Return Theorem 1, rise and fall of steps [...], floats for one.
 
     The columns of all of them are put into a row.
@@ -338,10 +352,14 @@ def _costs(
     low_x, mid_x, high_x = scaled[:, tokens]
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
         bounded = np.isfinite(spans.smallest(scaled[0])) & np.isfinite(spans.largest(scaled[2]))
-        others_low, others_mid, others_high = np.logaddexp(_log_sums_of_others(scaled, tokens, spans), log_sums)
+        others_low, others_mid, others_high = np.logaddexp(
+            _log_sums_of_others(scaled, tokens, spans), log_sums
+        )
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
-        theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
+        theorem1 = np.maximum(
+            up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x)
+        )
         rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)
         fall = np.maximum(down + np.logaddexp(others_high, low_x), 0.0)
     bounded &= np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
@@ -364,7 +382,9 @@ def _scaled(box: Box, temperature: float) -> Doubles:
     low, mid, high = scaled
     # A comparison with NaN is false.
     ordered = (low <= mid).all() and (mid <= high).all()
-    if not np.isfinite(mid).all() or (not ordered and (np.isnan(low).any() or np.isnan(high).any())):
+    if not np.isfinite(mid).all() or (
+        not ordered and (np.isnan(low).any() or np.isnan(high).any())
+    ):
         raise ValueError("the aggregate or a bound on it is not a number")
     if not ordered:
         raise ValueError("the aggregate does not lie between its bounds")

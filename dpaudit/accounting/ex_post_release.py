@@ -44,7 +44,11 @@ def readers_cost(
         exact: the batch level, in nats.
         cost: of one batch.
     """
-    if not isinstance(secrecy, SecretBatches) or not amplifies(relation, change) or not math.isfinite(exact):
+    if (
+        not isinstance(secrecy, SecretBatches)
+        or not amplifies(relation, change)
+        or not math.isfinite(exact)
+    ):
         return exact
     return min(exact, ex_post_release(manifest, secrecy, places, cost))
 
@@ -73,12 +77,17 @@ def ex_post_release(
         return math.inf  # release.selection objects
     if places is None:
         (count, generated), *_ = secret.groups
-        groups = [(range(first, min(first + generated, per_round)), count) for first in range(0, per_round, generated)]
+        groups = [
+            (range(first, min(first + generated, per_round)), count)
+            for first in range(0, per_round, generated)
+        ]
     else:
         groups = places.groups
     costs = {}
     for number in range(manifest.rounds) if rounds is None else rounds:
         for group, (ids, _) in enumerate(groups):
             found = [cost(number * per_round + batch) for batch in ids]
-            costs[number, group] = np.array([(each.rise, each.fall) for each in found]).reshape(-1, 2)
+            costs[number, group] = np.array([(each.rise, each.fall) for each in found]).reshape(
+                -1, 2
+            )
     return release_cost(costs, {group: count for group, (_, count) in enumerate(groups)})

@@ -56,7 +56,9 @@ def gaussian_epsilon(
 
 
 @lru_cache(maxsize=256)
-def _epsilon(draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: tuple[float, ...]) -> float:
+def _epsilon(
+    draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: tuple[float, ...]
+) -> float:
     from dp_accounting import LaplaceDpEvent
 
     accountant = _composed(draws, steps, method)
@@ -87,7 +89,9 @@ def gaussian_table(draws: GaussianDraws, steps: int) -> RenyiTable:
     """Return Renyi divergences of `steps` draws, one at least, to compose with other releases."""
     accountant = _composed(draws, steps, "rdp")
     known = zip(accountant.orders.tolist(), accountant.rdp.tolist(), strict=True)
-    return RenyiTable(tuple((order, bound * (1 + RENYI_ROOM)) for order, bound in known if math.isfinite(bound)))
+    return RenyiTable(
+        tuple((order, bound * (1 + RENYI_ROOM)) for order, bound in known if math.isfinite(bound))
+    )
 
 
 def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccountant:
@@ -98,5 +102,7 @@ def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccoun
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = RdpAccountant(_ORDERS, relation) if method == "rdp" else PLDAccountant(relation)
     if steps:
-        accountant.compose(PoissonSampledDpEvent(draws.rate, GaussianDpEvent(draws.multiplier)), steps)
+        accountant.compose(
+            PoissonSampledDpEvent(draws.rate, GaussianDpEvent(draws.multiplier)), steps
+        )
     return accountant

@@ -21,7 +21,14 @@ from dpaudit.accounting.profiles import (
     renyi_profile,
 )
 from dpaudit.accounting.recursion import Segment
-from dpaudit.accounting.renyi import TINY, RenyiTable, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    TINY,
+    RenyiTable,
+    rounded_sum,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_range,
+)
 
 #: The grids of the optimal bound end at this share of delta. Beyond this many nats, which protect
 #: nobody, they are not tried.
@@ -170,7 +177,10 @@ class _Whole:
 
         Where the rest has no profile, it is the sum of two epsilons.
         """
-        rest, known = replace(self, profiles=()), reduce(partial(profile_of_both, delta=delta), self.profiles)
+        rest, known = (
+            replace(self, profiles=()),
+            reduce(partial(profile_of_both, delta=delta), self.profiles),
+        )
         least = max(delta * _REMOTE, TINY)
         end = rest.by_rdp(least)
         if not end:  # at a delta of that little
@@ -178,8 +188,12 @@ class _Whole:
         found = rest._each(delta, end) if end < _FURTHEST else None
         if found is None:
             half = delta / 2
-            return rounded_sum(min(rest.by_rdp(half), rest.optimal(half)), epsilon_of_profile(known, half))
-        return epsilon_of_profile(reduce(partial(profile_of_both, delta=delta), found, known), delta)
+            return rounded_sum(
+                min(rest.by_rdp(half), rest.optimal(half)), epsilon_of_profile(known, half)
+            )
+        return epsilon_of_profile(
+            reduce(partial(profile_of_both, delta=delta), found, known), delta
+        )
 
     def _each(self, delta: float, end: float) -> list[Profile] | None:
         """Return the profiles of draws of each range and of the rest; None if there are none."""

@@ -73,7 +73,9 @@ def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) 
         ValueError: the numbers do not fit each other.
     """
     if not (0 <= right <= guesses <= coins and epsilon >= 0 and 0 <= delta <= 1):
-        raise ValueError(f"{right} of {guesses} guesses of {coins} coins, at epsilon {epsilon} and delta {delta}")
+        raise ValueError(
+            f"{right} of {guesses} guesses of {coins} coins, at epsilon {epsilon} and delta {delta}"
+        )
     if not right:
         return 1.0
     tails = _binomial_tails(guesses, chance_of(epsilon))
@@ -85,7 +87,9 @@ def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) 
     return min(1.0, found)
 
 
-def epsilon_refuted(coins: int, guesses: int, right: int, delta: float = 0.0, level: float = REFUTED_AT) -> float:
+def epsilon_refuted(
+    coins: int, guesses: int, right: int, delta: float = 0.0, level: float = REFUTED_AT
+) -> float:
     """Return the largest epsilon that `right` guesses refute at a level, in nats, rounded down.
 
     It is refuted itself, and so is every smaller one, which would imply it; 0 if none is.
@@ -115,7 +119,9 @@ def most_refutable(coins: int, delta: float = 0.0, level: float = REFUTED_AT) ->
 
 def _binomial_tails(n: int, chance: float) -> NDArray[np.float64]:
     """Return P[Bin(n, chance) >= k] for k from 0 to n."""
-    logarithms = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)]
+    logarithms = [
+        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)
+    ]
     k = np.arange(n + 1)
     if chance == 1:
         masses = (k == n).astype(np.float64)

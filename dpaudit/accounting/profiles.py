@@ -87,7 +87,9 @@ class Losses:
     def _product(self, other: Losses) -> Losses:
         masses = np.convolve(self.masses, other.masses) * (1 + _SUM_ROOM)
         mass = float(other.masses.sum()) * (1 + _SUM_ROOM) + other.infinite
-        infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (1 + _SUM_ROOM)
+        infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (
+            1 + _SUM_ROOM
+        )
         return Losses(self.step, masses, infinite)
 
     def _fit_grid(self, tail: float) -> Losses:
@@ -128,8 +130,14 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     step = end / (POINTS - 1)
     losses, logs = np.arange(POINTS) * step, np.zeros(POINTS)
     for order, bound in zip(orders.tolist(), bounds.tolist(), strict=True):
-        np.minimum(logs, (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order), out=logs)
-    closest = min(float(bounds.min()), math.inf if tables else rho)  # divergences grow with their order
+        np.minimum(
+            logs,
+            (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order),
+            out=logs,
+        )
+    closest = min(
+        float(bounds.min()), math.inf if tables else rho
+    )  # divergences grow with their order
     least = most_variation(closest)
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
 
@@ -288,7 +296,9 @@ def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> ND
     for right in range(len(x)):
         while len(corners) > 1:
             left, middle = corners[-2:]
-            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (x[right] - x[middle]):
+            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (
+                x[right] - x[middle]
+            ):
                 break
             corners.pop()
         corners.append(right)

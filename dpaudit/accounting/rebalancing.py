@@ -98,7 +98,11 @@ def kept_by_counts(noisy: NDArray[np.int64], keep: int) -> NDArray[np.int64]:
 
 
 def batches_by_counts(
-    noisy: NDArray[np.int64], kept: NDArray[np.integer], records_per_batch: float, most: int, least: int = 1
+    noisy: NDArray[np.int64],
+    kept: NDArray[np.integer],
+    records_per_batch: float,
+    most: int,
+    least: int = 1,
 ) -> NDArray[np.int64]:
     """Return how many batches the records of each kept cluster are hashed into.
 
@@ -120,13 +124,19 @@ def batches_by_counts(
             labels.
     """
     if not 0 < records_per_batch < math.inf or not 1 <= least <= most:
-        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and least {least} 1 to {most}")
+        raise ValueError(
+            f"records_per_batch {records_per_batch} must be positive, and least {least} 1 to {most}"
+        )
     if len(kept) != len(noisy):
-        raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels")
+        raise ValueError(
+            f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels"
+        )
     weights = np.maximum(np.take_along_axis(noisy, kept, axis=1), 0)
     totals = np.maximum(noisy.sum(axis=1, keepdims=True), 0)
     # Without a positive count among them there is nothing to share out by: the fewest batches each.
-    records = totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    records = (
+        totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    )
     with np.errstate(over="ignore"):  # an infinite number is more than `most` too
         wanted = np.rint(records / records_per_batch)
     batches: NDArray[np.int64] = np.clip(wanted, least, most).astype(np.int64)

@@ -24,7 +24,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpaudit.accounting.renyi import LARGEST, TINY, ULP, Doubles, sum_up, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    LARGEST,
+    TINY,
+    ULP,
+    Doubles,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_range,
+)
 
 #: A bounded range in nats, and how many draws in a row have it.
 Segment: TypeAlias = tuple[float, int]
@@ -99,7 +107,9 @@ class Problem:
         if not self.measurable:
             return None
         reach, width = self.reach() / self.largest, 2 * sum(self.laplace + self.pure) / self.largest
-        work = sum(n * eta / self.largest for eta, n in self.segments) * reach + width * (reach + width)
+        work = sum(n * eta / self.largest for eta, n in self.segments) * reach + width * (
+            reach + width
+        )
         places = MOST_PLACES
         if work:
             places = int(min(math.sqrt(budget / work), MOST_PLACES))
@@ -151,7 +161,9 @@ class Recursion:
                 continue
             pairs = _Pairs(places, self.step)
             for _ in range(steps):
-                profile = self._rounded(pairs.worst(self._extended(profile, places), self._upper), pairs.room)
+                profile = self._rounded(
+                    pairs.worst(self._extended(profile, places), self._upper), pairs.room
+                )
                 yield profile
 
     def after_events(self, profile: Doubles) -> Doubles:
@@ -193,7 +205,8 @@ def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Dou
     radius = int(abs(floor).max()) + 1
     place = floor.astype(np.int64) + radius
     lower, higher = (
-        np.bincount(at, share * masses, 2 * radius + 1) for at, share in ((place, 1 - above), (place + 1, above))
+        np.bincount(at, share * masses, 2 * radius + 1)
+        for at, share in ((place, 1 - above), (place + 1, above))
     )
     return np.asarray(lower + higher)
 
@@ -248,7 +261,9 @@ class _Pairs:
         return worst
 
 
-def event_losses(problem: Problem, step: float, *, upper: bool) -> Iterator[tuple[Doubles, Doubles]]:
+def event_losses(
+    problem: Problem, step: float, *, upper: bool
+) -> Iterator[tuple[Doubles, Doubles]]:
     """Yield the losses of each pure event and their probabilities.
 
     They are rounded to the safe side by less than a step.

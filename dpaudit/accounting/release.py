@@ -55,7 +55,11 @@ def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
     Source: docs/mathematics.md, "Secret batches".
     """
     distinct = sorted(set(secret.groups))
-    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+    return tuple(
+        pair
+        for pair in distinct
+        if not any(_covers(other, pair) for other in distinct if other != pair)
+    )
 
 
 def _hides_nothing(secret: SecretBatches) -> bool:
@@ -129,8 +133,12 @@ class ReleaseAccountant:
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:
-            raise ValueError(f"a unit has {self.records} records and delta {self.shares} shares: at least one each")
-        if self.one is not None and (self.one.rounds != 1 or self.one != self.one.without_clusters()):
+            raise ValueError(
+                f"a unit has {self.records} records and delta {self.shares} shares: at least one each"
+            )
+        if self.one is not None and (
+            self.one.rounds != 1 or self.one != self.one.without_clusters()
+        ):
             raise ValueError("what one record costs in one round has neither rounds nor clusters")
 
     def batch_level(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
@@ -155,7 +163,8 @@ class ReleaseAccountant:
         share = self._share(delta)
         texts = self._texts(tokens, share)
         found = min(
-            (joint_epsilon([self._parts_with_clusters(each)], share).epsilon for each in texts), default=math.inf
+            (joint_epsilon([self._parts_with_clusters(each)], share).epsilon for each in texts),
+            default=math.inf,
         )
         # The batch level needs recursions of its own, and is seldom this near.
         if found <= self.batch.surely(tokens, share):
@@ -215,7 +224,9 @@ class ReleaseAccountant:
         if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, delta)
-        return self._parts_with_clusters(least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)]))
+        return self._parts_with_clusters(
+            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)])
+        )
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
         """Return the largest budget of a record and round with which a run stays within epsilon.
@@ -242,7 +253,11 @@ class ReleaseAccountant:
                 low = max(low, guess)
             else:
                 high = min(high, guess)
-            if epsilon * (1 - _CLOSE) <= spent <= epsilon or high - low <= low * _CLOSE or not spent < math.inf:
+            if (
+                epsilon * (1 - _CLOSE) <= spent <= epsilon
+                or high - low <= low * _CLOSE
+                or not spent < math.inf
+            ):
                 break
             if last is not None and spent and last[1] and last[0] != guess:
                 power = math.log(spent / last[1]) / math.log(guess / last[0])
@@ -294,7 +309,10 @@ class ReleaseAccountant:
 
         def within(texts: Profile) -> bool:
             return (
-                joint_epsilon([self._parts_with_clusters(_unit_profile(texts, self.records))], delta).epsilon <= epsilon
+                joint_epsilon(
+                    [self._parts_with_clusters(_unit_profile(texts, self.records))], delta
+                ).epsilon
+                <= epsilon
             )
 
         least = _least_delta(delta, rounds, self.records)
@@ -326,7 +344,10 @@ class ReleaseAccountant:
     def _spread(self) -> float:
         """The variance of a release's likelihood ratio for each of a batch's, and its records."""
         assert self.secret is not None  # or the levels are equal
-        return max(generated / batches**2 for batches, generated in self.secret.groups) * self.records**2
+        return (
+            max(generated / batches**2 for batches, generated in self.secret.groups)
+            * self.records**2
+        )
 
     @property
     def _budgets(self) -> float:
@@ -334,15 +355,23 @@ class ReleaseAccountant:
 
         Chains of records add up by the roots.
         """
-        if self.one is not None and 0 < self.one.most_rho < math.inf and self.batch.most_rho < math.inf:
+        if (
+            self.one is not None
+            and 0 < self.one.most_rho < math.inf
+            and self.batch.most_rho < math.inf
+        ):
             return self.batch.most_rho / self.one.most_rho
         return float(self.records**2)
 
     def _epsilon_by_budgets(self, rho: float, delta: float) -> float:
         """Return the cost of any number of tokens if one record's budget of one round is rho."""
         assert self.one is not None  # or the levels are equal
-        batch = replace(self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf))
-        return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)).epsilon(1, delta)
+        batch = replace(
+            self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf)
+        )
+        return replace(
+            self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)
+        ).epsilon(1, delta)
 
     @property
     def _all_possible_rounds(self) -> ReleaseAccountant:
@@ -367,7 +396,9 @@ class ReleaseAccountant:
         """
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
-        return _texts(((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta))
+        return _texts(
+            ((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta)
+        )
 
 
 def delta_share(delta: float, shares: int) -> float:
@@ -404,7 +435,9 @@ class Plan:
     batch_epsilon: float
 
 
-def most_texts(accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int) -> Plan:
+def most_texts(
+    accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int
+) -> Plan:
     """Return the most texts that readers may have for an epsilon.
 
     Args:
@@ -426,7 +459,9 @@ def most_texts(accountant: ReleaseAccountant, epsilon: float, tokens: int, delta
     return _plan(accountant, rounds, tokens, delta, texts)
 
 
-def cost_of_texts(accountant: ReleaseAccountant, wanted: int, tokens: int, delta: float, texts: int) -> Plan:
+def cost_of_texts(
+    accountant: ReleaseAccountant, wanted: int, tokens: int, delta: float, texts: int
+) -> Plan:
     """Return the cost of `wanted` texts, in as many whole rounds as they take.
 
     Args, Raises:
@@ -435,12 +470,21 @@ def cost_of_texts(accountant: ReleaseAccountant, wanted: int, tokens: int, delta
     return _plan(accountant, -(-wanted // texts), tokens, delta, texts)
 
 
-def _plan(accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float, texts: int) -> Plan:
+def _plan(
+    accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float, texts: int
+) -> Plan:
     whole = accountant.of_rounds(rounds)
-    return Plan(rounds, rounds * texts, whole.epsilon(tokens, delta), whole.batch_level(tokens, delta).epsilon)
+    return Plan(
+        rounds,
+        rounds * texts,
+        whole.epsilon(tokens, delta),
+        whole.batch_level(tokens, delta).epsilon,
+    )
 
 
-def of_one_key(releases: Sequence[tuple[ReleaseAccountant, int]], delta: float) -> tuple[Parts, ...]:
+def of_one_key(
+    releases: Sequence[tuple[ReleaseAccountant, int]], delta: float
+) -> tuple[Parts, ...]:
     """Return the parts of releases whose batches are drawn by one key.
 
     They have as many batches, and the same groups. A record is in the same batch in all of them. So
@@ -457,10 +501,21 @@ def of_one_key(releases: Sequence[tuple[ReleaseAccountant, int]], delta: float) 
     apart = tuple(release.batch.parts(tokens) for release, tokens in releases)
     first = releases[0][0]
     batch = tuple((release.one, tokens) for release, tokens in releases if release.one is not None)
-    alike = all((each.secret, each.records, each.shares) == (first.secret, first.records, 1) for each, _ in releases)
-    if not alike or first.secret is None or len(batch) < len(releases) or _hides_nothing(first.secret):
+    alike = all(
+        (each.secret, each.records, each.shares) == (first.secret, first.records, 1)
+        for each, _ in releases
+    )
+    if (
+        not alike
+        or first.secret is None
+        or len(batch) < len(releases)
+        or _hides_nothing(first.secret)
+    ):
         return apart
-    candidates = [(Parts(profiles=(profile,)),) for profile in _texts(batch, first.secret, first.records, delta)]
+    candidates = [
+        (Parts(profiles=(profile,)),)
+        for profile in _texts(batch, first.secret, first.records, delta)
+    ]
     return min((apart, *candidates), key=lambda parts: joint_epsilon(parts, delta).epsilon)
 
 
@@ -481,7 +536,10 @@ def _texts(batch: _Batch, secret: SecretBatches, records: int, delta: float) -> 
     groups = [_round_profiles(batch, pair, least) for pair in costliest(secret)]
     return tuple(
         _unit_profile(
-            largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records
+            largest_of(
+                [profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]
+            ),
+            records,
         )
         for profiles in zip(*groups, strict=True)
     )

@@ -101,11 +101,19 @@ def _converted(
     renyi: tuple[RenyiTable, ...],
 ) -> float:
     """Return epsilon at delta of what dp-accounting composes."""
-    from dp_accounting import LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, ZCDpEvent
+    from dp_accounting import (
+        LaplaceDpEvent,
+        NeighboringRelation,
+        RandomizedResponseDpEvent,
+        ZCDpEvent,
+    )
     from dp_accounting.rdp import RdpAccountant
     from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 
-    events, listed = len(shifts) + len(responses), (order for table in renyi for order in table.orders)
+    events, listed = (
+        len(shifts) + len(responses),
+        (order for table in renyi for order in table.orders),
+    )
     orders = DEFAULT_RDP_ORDERS
     if events or renyi:
         orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed})

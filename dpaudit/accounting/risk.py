@@ -47,7 +47,9 @@ class AttackCurve:
     def true_positives(self, false_positives: Doubles) -> Doubles:
         """Bound the true-positive rate [m] at false-positive rates [m] from 0 to 1."""
         at = self._line_at(false_positives)
-        return np.minimum((self.intercepts[at] + self.slopes[at] * false_positives) * (1 + _ROOM), 1.0)
+        return np.minimum(
+            (self.intercepts[at] + self.slopes[at] * false_positives) * (1 + _ROOM), 1.0
+        )
 
     def group(self, size: int) -> AttackCurve:
         """Bound tests about `size` records: along a chain of neighbours the curve is iterated.
@@ -96,6 +98,8 @@ class AttackCurve:
         within = inner._line_at(middles)
         outside = self._line_at(inner.true_positives(middles))
         slopes = self.slopes[outside] * inner.slopes[within] * (1 + _ROOM)
-        intercepts = (self.intercepts[outside] + self.slopes[outside] * inner.intercepts[within]) * (1 + _ROOM)
+        intercepts = (
+            self.intercepts[outside] + self.slopes[outside] * inner.intercepts[within]
+        ) * (1 + _ROOM)
         steepest_first = np.argsort(-slopes, kind="stable")
         return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])

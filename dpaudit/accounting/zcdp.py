@@ -13,7 +13,14 @@ import math
 
 import numpy as np
 
-from dpaudit.accounting.profiles import NOTHING, POINTS, Profile, least_of, lower_hull, renyi_profile
+from dpaudit.accounting.profiles import (
+    NOTHING,
+    POINTS,
+    Profile,
+    least_of,
+    lower_hull,
+    renyi_profile,
+)
 from dpaudit.accounting.recursion import REMOTE
 from dpaudit.accounting.renyi import TINY, ULP, Doubles
 from dpaudit.accounting.risk import AttackCurve
@@ -94,7 +101,10 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)
     weight = np.where(plain, p, share)
     off = weight * of_heads + (1 - weight) * of_tails + 8 * ULP * (order**2 * rho + abs(beyond))
-    p_terms = np.where(plain, heads, order * share / p), np.where(plain, tails, order * (1 - share) / (1 - p))
+    p_terms = (
+        np.where(plain, heads, order * share / p),
+        np.where(plain, tails, order * (1 - share) / (1 - p)),
+    )
     q_terms = (
         np.where(plain, p / q, (order - 1) * share / q),
         np.where(plain, (1 - p) / (1 - q), (order - 1) * (1 - share) / (1 - q)),
@@ -103,12 +113,21 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     # Differences that have kept their digits: a slope that is off by a little lies below the one that is rounded up.
     kept = np.ones_like(plain)
     for (first, second), found in ((p_terms, by_p), (q_terms, by_q)):
-        kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(plain, of_heads, 0) <= abs(
-            found
-        ) * _ROOM / 8
+        kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(
+            plain, of_heads, 0
+        ) <= abs(found) * _ROOM / 8
     by_x, by_y = (by_p, by_q) if swapped else (by_q, by_p)
     with np.errstate(all="ignore"):  # what is not finite is of no use
         slopes = -by_x / by_y
-        intercepts = y + (short + off) / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
-        useful = kept & (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & np.isfinite(slopes) & (slopes > 0)
+        intercepts = (
+            y + (short + off) / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
+        )
+        useful = (
+            kept
+            & (by_y > 0)
+            & (by_x < 0)
+            & np.isfinite(intercepts)
+            & np.isfinite(slopes)
+            & (slopes > 0)
+        )
     return slopes[useful] * (1 + _ROOM), intercepts[useful]

@@ -48,7 +48,9 @@ class AuditError(Exception):
 
     def __init__(self, *audits: Audit) -> None:
         failed = (found for found in audits if found.verdict != "pass")
-        super().__init__("; ".join(f"{found.run}: {found.verdict}: {found.guarantee}" for found in failed))
+        super().__init__(
+            "; ".join(f"{found.run}: {found.verdict}: {found.guarantee}" for found in failed)
+        )
         self.audits = audits
 
 
@@ -142,7 +144,9 @@ class Audit(Shown[AuditResult]):
 
     def __bool__(self) -> bool:
         """Refuse to be taken for a verdict: every audit would be true. Raises TypeError."""
-        raise TypeError("an audit is neither true nor false: look at .verdict, or call .raise_for_failure()")
+        raise TypeError(
+            "an audit is neither true nor false: look at .verdict, or call .raise_for_failure()"
+        )
 
     def check(self, check_id: str) -> CheckResult:
         """Return the outcome of one check, such as "claim.epsilon".
@@ -152,8 +156,14 @@ class Audit(Shown[AuditResult]):
         """
         by_id = {check.id: check for check in self.checks}
         if check_id not in by_id:
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1))
-            raise InputError("check", f"this audit has no check {check_id!r}.", f"`dpaudit checks` lists them.{close}")
+            close = "".join(
+                f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1)
+            )
+            raise InputError(
+                "check",
+                f"this audit has no check {check_id!r}.",
+                f"`dpaudit checks` lists them.{close}",
+            )
         return by_id[check_id]
 
     @cached_property
@@ -238,7 +248,10 @@ class Audit(Shown[AuditResult]):
         claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:
-            claimed, recomputed = levels.claim_words(claim), levels.recomputed_words(claim, self.result.guarantees)
+            claimed, recomputed = (
+                levels.claim_words(claim),
+                levels.recomputed_words(claim, self.result.guarantees),
+            )
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
@@ -313,11 +326,15 @@ def audit(
     where = places.location_of(run)
     if model is not None and not (isinstance(model, str) and model):
         raise InputError(
-            "model", f"this is {in_short(model)}, and no name.", "Give a folder, a package or a hub's name."
+            "model",
+            f"this is {in_short(model)}, and no name.",
+            "Give a folder, a package or a hub's name.",
         )
     question = asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit)
     if type(evidence) is not int or evidence not in range(5):
-        raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
+        raise InputError(
+            "evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4."
+        )
     rules = None
     if policy is not None:
         from dpaudit.releasing.policy import read_policy
@@ -325,7 +342,11 @@ def audit(
         rules = read_policy(places.path_of(policy, "policy"))
         evidence = max(evidence, rules.policy.evidence or 0)
     known = frozenset(read_tokenizer(places.path_of(file, "tokenizers")) for file in tokenizers)
-    seed = read_seed(tuple(places.path_of(file, "seed_files") for file in seed_files)) if seed_files else None
+    seed = (
+        read_seed(tuple(places.path_of(file, "seed_files") for file in seed_files))
+        if seed_files
+        else None
+    )
     held = Held(_digest("commitment", commitment), _digest("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
@@ -366,17 +387,27 @@ def asked_claim(
 ) -> Question:
     """Return what to test. Raises InputError for a value that no claim can have."""
     if rho is not None and not (epsilon is None and batch_epsilon is None):
-        raise InputError("rho", "an epsilon is given, too.", "Give one of them: a claim promises a rho or an epsilon.")
+        raise InputError(
+            "rho",
+            "an epsilon is given, too.",
+            "Give one of them: a claim promises a rho or an epsilon.",
+        )
     question = Question(epsilon, delta, relation, unit, batch_epsilon, rho)
     try:
         asked = question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
+        raise InputError(
+            name, f"the value is {in_short(first['input'])}.", f"{first['msg']}."
+        ) from None
     if batch_epsilon is not None and asked.epsilon is not None and batch_epsilon < asked.epsilon:
-        problem = f"{batch_epsilon:g} at the batch level is less than {epsilon:g} at the release level."
-        remedy = "Give a larger one: people who know a record's batch learn at least as much as readers."
+        problem = (
+            f"{batch_epsilon:g} at the batch level is less than {epsilon:g} at the release level."
+        )
+        remedy = (
+            "Give a larger one: people who know a record's batch learn at least as much as readers."
+        )
         raise InputError("batch_epsilon", problem, remedy)
     return question
 
@@ -387,7 +418,9 @@ def _digest(name: str, value: str | None) -> str | None:
         return None
     digest = str(value).strip().lower()
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-        raise InputError(name, f"{in_short(value)} is no digest.", "Give 64 digits from 0 to 9 and a to f.")
+        raise InputError(
+            name, f"{in_short(value)} is no digest.", "Give 64 digits from 0 to 9 and a to f."
+        )
     return digest
 
 
@@ -414,7 +447,11 @@ def _replay(
 
         def show(done: int, total: int) -> None:
             if done <= 1:
-                kept = "; Ctrl-C keeps those that are done" if data is not None and keep_partial else ""
+                kept = (
+                    "; Ctrl-C keeps those that are done"
+                    if data is not None and keep_partial
+                    else ""
+                )
                 monitor.note(f"Replaying {total} steps{kept}")
             advance(done, total)
 
@@ -450,10 +487,14 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
     model = installed_model(RunReader(run).manifest.model.name)
     if model is None:
         return None
-    monitor.note("A required check needs the run's model, which is installed here (--no-model leaves it out)")
+    monitor.note(
+        "A required check needs the run's model, which is installed here (--no-model leaves it out)"
+    )
     try:
         return _replay(run, None, str(model), question, {}, False, monitor)
-    except Exception:  # whatever stops it may quote the run, and readers outside may see what is said here
+    except (
+        Exception
+    ):  # whatever stops it may quote the run, and readers outside may see what is said here
         monitor.warn("the installed model cannot be used; with --model the reason is said.")
         return None
 
@@ -481,17 +522,23 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
         return None, str(error)
 
 
-def report_place(run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]) -> Path:
+def report_place(
+    run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]
+) -> Path:
     """Return the folder for a report.
 
     Raises:
         InputError: no report may be written; nothing has been written by then.
     """
-    place = places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
+    place = (
+        places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
+    )
     places.spare_releases(place, "Name another folder with --out.")
     places.spare_public_reports(place, audience)
     if folder is not None:
-        remedy = f"Leave --out away to write into {places.reports_of(run)}, or name a folder elsewhere."
+        remedy = (
+            f"Leave --out away to write into {places.reports_of(run)}, or name a folder elsewhere."
+        )
         places.spare_runs(place, [run], remedy)
         places.require_writable(place, "--out")
     return place
@@ -515,7 +562,10 @@ def write_findings(
     from dpaudit.reports.machine import render_junit, render_sarif
     from dpaudit.reports.write import write_files
 
-    for option, file, render in (("--junit", junit, render_junit), ("--sarif", sarif, render_sarif)):
+    for option, file, render in (
+        ("--junit", junit, render_junit),
+        ("--sarif", sarif, render_sarif),
+    ):
         if file is not None:
             with places.writing(Path(file), option):
                 write_files({Path(file).name: render(result)}, Path(file).parent)
@@ -539,7 +589,11 @@ def audits_of(
         where = run.run if isinstance(run, Audit) else places.location_of(run)
         if isinstance(run, Audit) and run.result.evidence < EVIDENCE and run.verdict != "error":
             problem = f"its audit asked only for evidence level {run.result.evidence}."
-            raise InputError(str(where), problem, f"Give an audit of level {EVIDENCE} or more, or the run itself.")
+            raise InputError(
+                str(where),
+                problem,
+                f"Give an audit of level {EVIDENCE} or more, or the run itself.",
+            )
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run

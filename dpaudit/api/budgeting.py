@@ -26,7 +26,14 @@ from dpaudit.mechanisms import (
 from dpaudit.mechanisms.mean import ROUNDING
 from dpaudit.reports.budget_plans import heading, lines
 from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
-from dpaudit.results.budget import BatchCost, ClipTexts, MeanBudget, OneLabel, OwnBudgets, RoundsCost
+from dpaudit.results.budget import (
+    BatchCost,
+    ClipTexts,
+    MeanBudget,
+    OneLabel,
+    OwnBudgets,
+    RoundsCost,
+)
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, SecretBatches
 from dpaudit.runs.strict_yaml import in_short
@@ -124,13 +131,17 @@ def plan_budget(
     Raises:
         InputError: an argument cannot be used, two do not go together, or there is no answer.
     """
-    asked = {name: value for name, value in locals().items() if name not in ("alternatives", "monitor")}
+    asked = {
+        name: value for name, value in locals().items() if name not in ("alternatives", "monitor")
+    }
     try:
         runs = _MeanRuns(**asked)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {in_short(first['input'])}.", f"{first['msg']}.") from None
+        raise InputError(
+            name, f"the value is {in_short(first['input'])}.", f"{first['msg']}."
+        ) from None
     runs.require_question()
     warn_of_delta(runs.known_delta, records, monitor)
     try:
@@ -202,13 +213,25 @@ class _MeanRuns(BaseModel):
             yield "method", "texts in rounds and individual budgets do without it.", "Leave it out."
         given = (None if self.individual else self.epsilon, self.texts, self.rounds)
         if sum(each is not None for each in given) > 1:
-            yield "epsilon", "epsilon, texts and rounds follow from each other.", "Give one of them."
+            yield (
+                "epsilon",
+                "epsilon, texts and rounds follow from each other.",
+                "Give one of them.",
+            )
         if self.individual and self.epsilon is None:
             yield "epsilon", "individual budgets are worked out from it.", "Give an epsilon."
         if self.individual and self.divisor != "fixed":
-            yield "divisor", "the number of contexts tells who takes part.", "Individual budgets need a fixed divisor."
+            yield (
+                "divisor",
+                "the number of contexts tells who takes part.",
+                "Individual budgets need a fixed divisor.",
+            )
         if self.batch_size is None and (self.epsilon is None or self.tokens is None):
-            yield "batch_size", "there is none.", "Give one, or epsilon and tokens to find the fewest contexts."
+            yield (
+                "batch_size",
+                "there is none.",
+                "Give one, or epsilon and tokens to find the fewest contexts.",
+            )
         one_question = self.individual or self.in_rounds or self.batch_size is None
         if not one_question and (self.epsilon is None) == (self.tokens is None):
             remedy = "Give one of them; for texts in rounds within epsilon give labels, too."
@@ -219,7 +242,10 @@ class _MeanRuns(BaseModel):
     @property
     def in_rounds(self) -> bool:
         """Whether the question is of texts in rounds, whose batches hide records."""
-        return any(each is not None for each in (self.texts, self.rounds, self.labels, self.batches, self.generated))
+        return any(
+            each is not None
+            for each in (self.texts, self.rounds, self.labels, self.batches, self.generated)
+        )
 
     def with_size(self, size: float) -> _MeanRuns:
         """Return the same with another batch size."""
@@ -302,7 +328,9 @@ class _MeanRuns(BaseModel):
         release, tokens, texts = self.release_accountant, self.tokens or 1, self.texts_per_round
         if rounds is None and self.epsilon is not None:
             return most_texts(release, self.epsilon, tokens, self.known_delta, texts)
-        return cost_of_texts(release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts)
+        return cost_of_texts(
+            release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts
+        )
 
     def _shared(self) -> dict[str, Any]:
         names = ("tokens", "batch_size", "relation", "divisor", "group_size", "rebalancing_epsilon")
@@ -348,11 +376,19 @@ class _MeanRuns(BaseModel):
         changes = {"labels": 1, "batches": together, "generated": self.texts_per_round}
         merged = self.model_copy(update=changes)
         plan = merged.plan(rounds if self.epsilon is None else None)
-        return OneLabel(batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon)
+        return OneLabel(
+            batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon
+        )
 
     def _menu(self) -> tuple[ClipTexts, ...]:
-        plans = {clip: self.model_copy(update={"clip": clip}).plan() for clip in sorted({*_MENU, self.clip})}
-        return tuple(ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts) for clip, plan in plans.items())
+        plans = {
+            clip: self.model_copy(update={"clip": clip}).plan()
+            for clip in sorted({*_MENU, self.clip})
+        }
+        return tuple(
+            ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts)
+            for clip, plan in plans.items()
+        )
 
     def own_budgets(self) -> OwnBudgets:
         """Compute contexts' own budgets: in rounds at the release, else at the batch level."""
@@ -366,7 +402,9 @@ class _MeanRuns(BaseModel):
         else:
             rho = self.accountant.most_rho_within(self.epsilon, delta)
             budget, batch_epsilon = rho / self.change.half_steps**2, self.epsilon
-        widest = bounded_range(self.clip, self.temperature, self.size, ContextChange("add_remove")) * (1 + ROUNDING)
+        widest = bounded_range(
+            self.clip, self.temperature, self.size, ContextChange("add_remove")
+        ) * (1 + ROUNDING)
         costliest = float(zcdp_of_draw(widest))
         sure = math.floor(budget * _ROOM / costliest) if costliest else MOST_SURE
         share = None
@@ -402,7 +440,9 @@ class _MeanRuns(BaseModel):
             return runs.accountant.epsilon(tokens, self.known_delta, method).epsilon <= epsilon
 
         if not enough(MOST_CONTEXTS, self.method):
-            problem = f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
+            problem = (
+                f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
+            )
             raise InputError("epsilon", problem, "Give a larger one, or fewer tokens.")
         # Renyi accounting is quick, and never below the optimal bound: what it finds is where that one begins.
         found = 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)

@@ -131,12 +131,18 @@ def compare(
     from dpaudit.auditing.comparison import compare_runs
 
     if len(runs) < 2:
-        raise InputError("runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories.")
+        raise InputError(
+            "runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories."
+        )
     if names and len(set(names)) != len(runs):
-        raise InputError("names", f"there are {len(set(names))} for {len(runs)} runs.", "Give each run its own.")
+        raise InputError(
+            "names", f"there are {len(set(names))} for {len(runs)} runs.", "Give each run its own."
+        )
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
     by_name = dict(zip(names or map(str, found), found.values(), strict=True))
-    return RunComparison(compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name)
+    return RunComparison(
+        compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name
+    )
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
@@ -147,11 +153,15 @@ def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path)
             to.
     """
     if names and len(names) != len(runs):
-        raise InputError("--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one.")
+        raise InputError(
+            "--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one."
+        )
     if len(runs) > MOST_RUNS:
         raise InputError("runs", f"a figure shows {MOST_RUNS} at most.", "Name fewer.")
     named = [run.run if isinstance(run, Audit) else places.location_of(str(run)) for run in runs]
-    places.spare_runs(folder, named, f"Name a folder elsewhere, or in {places.reports_of(named[0])}.")
+    places.spare_runs(
+        folder, named, f"Name a folder elsewhere, or in {places.reports_of(named[0])}."
+    )
 
 
 def draw_figures(
@@ -179,7 +189,9 @@ def draw_figures(
 
     place, runs = places.path_of(folder, "folder"), []
     require_drawable(audits, names, place)
-    for found, name in zip(audits, names or [places.folder_name(each.run) for each in audits], strict=True):
+    for found, name in zip(
+        audits, names or [places.folder_name(each.run) for each in audits], strict=True
+    ):
         path, result = str(found.run), found.result
         if problem := why_not_drawn(result):
             raise InputError(path, problem, "Leave it out.")
@@ -215,7 +227,11 @@ class RunComposition(Shown[JointCost]):
         rows: list[tuple[str, str]] = []
         for kind, both in totals.items():
             levels = zip(("release", "batch"), both, strict=True)
-            said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]
+            said = [
+                f"{bound(total.figure.epsilon)} ({level} level)"
+                for level, total in levels
+                if total.figure
+            ]
             rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
         if (rho := self.result.zcdp) is not None:
             rows.append((ZcdpClaim.id, f"rho {bound(rho.rho)} (batch level)"))
@@ -253,9 +269,13 @@ def compose(
 
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"the value is {delta!r}.", "Give a number between 0 and 1.")
-    statements = () if guarantees is None else read_statements(places.path_of(guarantees, "guarantees"))
+    statements = (
+        () if guarantees is None else read_statements(places.path_of(guarantees, "guarantees"))
+    )
     if len(runs) + len(statements) < 2:
-        remedy = "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
+        remedy = (
+            "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
+        )
         raise InputError("runs", "there are fewer than two releases.", remedy)
     if not runs:
         raise InputError("runs", "there is none.", "Name one run directory or more.")

@@ -36,9 +36,15 @@ class Evaluation(Shown[Quality]):
         return f"Evaluation of {self.run} (private)"
 
     def _rows(self) -> list[tuple[str, str]]:
-        rows = [("texts", f"{self.result.synthetic.texts:,} synthetic, {self.result.reference.texts:,} real")]
+        rows = [
+            (
+                "texts",
+                f"{self.result.synthetic.texts:,} synthetic, {self.result.reference.texts:,} real",
+            )
+        ]
         rows += [
-            (str(each.measure), f"{nearest(each.difference, 3)} added by the records") for each in self.result.added
+            (str(each.measure), f"{nearest(each.difference, 3)} added by the records")
+            for each in self.result.added
         ]
         return [*rows, ("warnings", str(len(self.result.warnings))), ("file", str(self.file))]
 
@@ -95,12 +101,16 @@ def evaluate(
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
-        raise InputError("evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}.") from None
+        raise InputError(
+            "evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}."
+        ) from None
     from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData
 
-    chosen = settings_from_options({name: value for name, value in settings.items() if value not in (None, (), False)})
+    chosen = settings_from_options(
+        {name: value for name, value in settings.items() if value not in (None, (), False)}
+    )
     previous, _ = quality_of(where)
     vectors = None
     if private_cache is not None:

@@ -64,11 +64,17 @@ def read_config(config: Settings) -> settings.Config:
     """
     if isinstance(config, settings.Config):
         return config
-    return Config(**config) if isinstance(config, Mapping) else settings.load_config(places.path_of(config, "config"))
+    return (
+        Config(**config)
+        if isinstance(config, Mapping)
+        else settings.load_config(places.path_of(config, "config"))
+    )
 
 
 @contextmanager
-def _ready(config: Settings, records: Records | None, engine: Engine | None) -> Iterator[settings.Config]:
+def _ready(
+    config: Settings, records: Records | None, engine: Engine | None
+) -> Iterator[settings.Config]:
     """Give settings whose data is the records.
 
     An error in a field of a file is told with the file's path.
@@ -77,12 +83,18 @@ def _ready(config: Settings, records: Records | None, engine: Engine | None) -> 
     try:
         if records is None:
             if checked.data.path == _TO_BE_GIVEN:
-                raise InputError("records", "there are none.", "Give them to generate, or a path in the config's data.")
+                raise InputError(
+                    "records",
+                    "there are none.",
+                    "Give them to generate, or a path in the config's data.",
+                )
             yield checked
             return
         if is_table(records) and not (engine is None or isinstance(engine, LocalEngine)):
             problem = "workers on other machines cannot read a table of this process."
-            raise InputError("records", problem, "Write it to a file that all of them reach, and give its path.")
+            raise InputError(
+                "records", problem, "Write it to a file that all of them reach, and give its path."
+            )
         with records_file(records, "records") as file:
             yield _with_data(checked, file)
     except InputError as error:
@@ -94,7 +106,11 @@ def _ready(config: Settings, records: Records | None, engine: Engine | None) -> 
 def _with_data(config: settings.Config, path: str) -> settings.Config:
     """Return the settings with another file as their data, held to all rules for settings again."""
     given = config.model_dump(exclude_unset=True)
-    data = {name: value for name, value in given["data"].items() if name not in ("dataset", "config", "split")}
+    data = {
+        name: value
+        for name, value in given["data"].items()
+        if name not in ("dataset", "config", "split")
+    }
     try:
         return settings.Config.model_validate({**given, "data": {**data, "path": path}})
     except ValidationError as error:
@@ -149,7 +165,9 @@ def generate(
         from dpaudit.generation.algorithm import generate as run_algorithm
 
         with monitor.generation(asked.decoding.most_tokens) as watch:
-            run_algorithm(asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
+            run_algorithm(
+                asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after
+            )
     return open_run(place)
 
 
@@ -181,7 +199,11 @@ def generate_public(
         with monitor.generation(asked.decoding.most_tokens) as watch:
             write_baseline(asked, place, watch)
     except InputError as error:
-        raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None
+        raise (
+            settings.in_config(Path(config), error)
+            if isinstance(config, str | os.PathLike)
+            else error
+        ) from None
     return open_public(place)
 
 
@@ -212,7 +234,12 @@ def unknown_tokenizer(run: Run, model: str) -> Path | None:
     from dpaudit.generation.models import tokenizer_file
 
     file, digest = tokenizer_file(model), run.decoding_digest
-    if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
+    if (
+        file is None
+        or digest is None
+        or digest in KNOWN_TOKENIZERS
+        or read_tokenizer(file) != digest
+    ):
         return None
     return file
 
@@ -225,13 +252,19 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
     """
     place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
-        raise InputError(str(place), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
+        raise InputError(
+            str(place),
+            "this lives no longer than this command.",
+            "Name a folder, or a URL of a store.",
+        )
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with
         places.spare_runs(place.parent, (), "Name another directory with --out.")
     return place
 
 
-def look_at_data(config: settings.Config, unverified: bool, *, goes_on: bool = False) -> tuple[Obstacle, ...]:
+def look_at_data(
+    config: settings.Config, unverified: bool, *, goes_on: bool = False
+) -> tuple[Obstacle, ...]:
     """Return what keeps a run from passing its audit, of the settings and of the data.
 
     `goes_on`: whether it goes on from earlier runs.

@@ -67,7 +67,10 @@ class Look(NamedTuple):
 
 
 def look_into_run(
-    run_dir: Location, engine: Engine | None = None, progress: Progress | None = None, tokenizers: Iterable[Path] = ()
+    run_dir: Location,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    tokenizers: Iterable[Path] = (),
 ) -> Look:
     """Look into a run: its settings, its audit's figures if finished, and its costliest batches.
 
@@ -100,7 +103,9 @@ def look_into_run(
             "settings": settings,
             "declared": run.manifest.batches,
             "batches": batches,
-            "audit": None if audited is None else audited.model_copy(update={"batches": (), "samples": ()}),
+            "audit": None
+            if audited is None
+            else audited.model_copy(update={"batches": (), "samples": ()}),
         },
         deeper=f"--batch {costliest_first(batches)[0].id}" if batches else "",
     )
@@ -113,19 +118,31 @@ def look_into_batch(run_dir: Location, number: int, progress: Progress | None = 
     """
     run = open_run(run_dir)
     batch = run.batches[number].read(progress)
-    texts = [_Ended.of(sample, start, run.manifest) for sample, start in zip(batch.texts, batch.starts, strict=True)]
+    texts = [
+        _Ended.of(sample, start, run.manifest)
+        for sample, start in zip(batch.texts, batch.starts, strict=True)
+    ]
     entries = [*_texts(texts, batch.costs), *_evidence(batch, "sum", _sum(batch, run.manifest))]
     cluster = () if batch.cluster is None else (f"cluster {batch.cluster}",)
     said = (*cluster, counted(batch.contexts, "context"), counted(len(batch.costs), "token"))
     ranked = sorted(batch.costs, key=lambda cost: (-cost_of(cost.exact), cost.step))
     rows = [
-        (str(each.step), str(each.token), nearest(_exp(each.log_probability), 3), *_costs(each), _token(each.text))
+        (
+            str(each.step),
+            str(each.token),
+            nearest(_exp(each.log_probability), 3),
+            *_costs(each),
+            _token(each.text),
+        )
         for each in ranked[:MOST_ROWS]
     ]
     header = ("step", "token", "probability", "exact", "rise", "fall", "Theorem 1", "text")
     table = _table("Tokens by ex-post cost, in nats", header, rows, len(ranked))
     return Look(
-        document=Document(_title(f"Batch {number} of {run.name}", batch.label, said), [Definitions(entries), table]),
+        document=Document(
+            _title(f"Batch {number} of {run.name}", batch.label, said),
+            [Definitions(entries), table],
+        ),
         figures={
             "run": run.name,
             "batch": number,
@@ -140,7 +157,11 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
     """Look into a step: its token, and the `top` most probable, with neighbours' reach for each."""
     run = open_run(run_dir)
     batch = run.batches[number]
-    step, steps, temperature = batch.steps[position], len(batch.steps), run.manifest.mechanism.temperature
+    step, steps, temperature = (
+        batch.steps[position],
+        len(batch.steps),
+        run.manifest.mechanism.temperature,
+    )
     listed, support = step.top(top), len(step.aggregate)
     entries = [Entry("before it", _before(step)), Entry("sampled", _sampled(step, support))]
     entries += _evidence(step, "cost", "" if step.cost.exact is None else _cost(step.cost))
@@ -164,7 +185,9 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
     ]
     moves = "" if step.movable is None else f"; a neighbour can move {step.movable:,} of them"
     header = ("rank", "token", "probability", "lower", "center", "upper", "text")
-    table = _table(f"Most probable of {counted(support, 'allowed token')}{moves}", header, rows, len(rows))
+    table = _table(
+        f"Most probable of {counted(support, 'allowed token')}{moves}", header, rows, len(rows)
+    )
     note = (
         f"The token is sampled from center, the aggregate, divided by the temperature {temperature:g}. Lower and upper "
         "bound the same value for any neighbour. All three are in nats times temperature."
@@ -180,7 +203,9 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
             "temperature": temperature,
             "support": support,
             "top": listed,
-            **_named(step, *_OF_BOTH, "position", "first", "prefix", "sampled", "movable", "budgets"),
+            **_named(
+                step, *_OF_BOTH, "position", "first", "prefix", "sampled", "movable", "budgets"
+            ),
         },
         deeper="",
     )
@@ -250,13 +275,19 @@ def _texts(texts: Sequence[_Ended], costs: Iterable[StepCost]) -> Iterator[Entry
         ended = f"at the maximum length, after {counted(text.tokens, 'token')}"
         if text.stop == "end-token":
             end = " ".join(f"{token} {_token(names.get(token))}" for token in text.end)
-            ended = f"with the stop sequence {end}" if end else "with a token that is no recorded stop sequence"
+            ended = (
+                f"with the stop sequence {end}"
+                if end
+                else "with a token that is no recorded stop sequence"
+            )
         elif text.stop == "budget":
             ended = f"where the batch's tokens were spent, after {counted(text.tokens, 'token')}"
         yield Entry(f"text {number}" if several else "text", _quoted(text.text))
         yield Entry("ended", f"{ended}; it begins at step {text.first}" if several else ended)
     if len(texts) > MOST_LISTED:
-        yield Entry("", f"and {counted(len(texts) - MOST_LISTED, 'more text')}; --json has them all")
+        yield Entry(
+            "", f"and {counted(len(texts) - MOST_LISTED, 'more text')}; --json has them all"
+        )
 
 
 def _sum(batch: Batch, manifest: Manifest) -> str:
@@ -283,7 +314,9 @@ def _sampled(step: RunStep, support: int) -> str:
     said, sampled = f"token {step.token} {_token(step.cost.text)}", step.sampled
     if sampled is None:
         return f"{said}, which is not among the {counted(support, 'allowed token')}"
-    recorded, recomputed = (nearest(p, 3) for p in (_exp(step.log_probability), sampled.probability))
+    recorded, recomputed = (
+        nearest(p, 3) for p in (_exp(step.log_probability), sampled.probability)
+    )
     differs = "" if recorded == recomputed else f", recorded as {recorded}"
     return f"{said}, probability {recomputed}{differs}, rank {sampled.rank:,}"
 
@@ -314,10 +347,15 @@ def _evidence(found: Batch | RunStep, name: str, cost: str) -> Iterator[Entry]:
     for objection in found.objections[:MOST_LISTED]:
         yield Entry("objection", _objection(objection))
     if len(found.objections) > MOST_LISTED:
-        yield Entry("", f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has them all")
+        yield Entry(
+            "",
+            f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has them all",
+        )
     if (losses := found.losses) is not None:
         worst = losses.worst[:MOST_LISTED]
-        listed = "; ".join(f"slot {each.slot} {'+' * (each.loss > 0)}{nearest(each.loss)}" for each in worst)
+        listed = "; ".join(
+            f"slot {each.slot} {'+' * (each.loss > 0)}{nearest(each.loss)}" for each in worst
+        )
         of = f"the largest of {counted(losses.contexts, 'context')} left out one at a time"
         yield Entry("empirical", f"{listed} nats, {of}. Measured, no bound")
 
@@ -357,7 +395,9 @@ def _label(label: str) -> str:
 def _costs(found: _Costed, digits: int = DIGITS) -> tuple[str, ...]:
     """Return exact cost, rise, fall and Theorem 1's."""
     shown = partial(bound, digits=digits)
-    return tuple(or_absent(figure, shown) for figure in (found.exact, found.rise, found.fall, found.theorem1))
+    return tuple(
+        or_absent(figure, shown) for figure in (found.exact, found.rise, found.fall, found.theorem1)
+    )
 
 
 def _cost(found: _Costed, digits: int = DIGITS) -> str:

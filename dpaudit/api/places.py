@@ -32,7 +32,11 @@ def last_part(location: Location) -> str:
 
 def folder_name(location: Location) -> str:
     """Return a run's name; a path such as . is resolved first."""
-    return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
+    return (
+        os.path.basename(os.path.realpath(location))
+        if isinstance(location, Path)
+        else last_part(location)
+    )
 
 
 def reports_of(run_dir: Location) -> Path:
@@ -46,7 +50,9 @@ def report_folder(run_dir: Location, audience: str) -> Path:
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
         if place.is_symlink():
-            raise InputError(str(place), "this is a link, which is not followed.", "Name a folder with --out.")
+            raise InputError(
+                str(place), "this is a link, which is not followed.", "Name a folder with --out."
+            )
     return folder / PUBLIC if audience == PUBLIC else folder
 
 
@@ -70,7 +76,11 @@ def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
 def path_of(value: str | os.PathLike[str], argument: str) -> Path:
     """Return a path. Raises InputError where the value of this argument is none."""
     if not isinstance(value, str | os.PathLike):
-        raise InputError(argument, f"this is no path, but of type {type(value).__name__}.", "Give a str or a Path.")
+        raise InputError(
+            argument,
+            f"this is no path, but of type {type(value).__name__}.",
+            "Give a str or a Path.",
+        )
     if not os.fspath(value):
         raise InputError(argument, "the path is empty.", "Name a file or a folder.")
     return Path(value)
@@ -94,7 +104,9 @@ def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
         raise problems[-1]
 
 
-def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
+def spare_runs(
+    out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False
+) -> None:
     """Refuse to write into a release, or into a run directory, except for its report folder.
 
     A run's record must stay.
@@ -107,22 +119,35 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
     """
     spare_releases(out, remedy)
     # realpath, for resolve() raises on links in a circle.
-    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
+    place, named = (
+        Path(os.path.realpath(out)),
+        {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)},
+    )
     for folder in (place, *place.parents):
         if folder in named or ((folder / MANIFEST).is_file() and (folder / STEPS).is_dir()):
             inside = place.relative_to(folder).parts
             if inside[:1] != (REPORT,) or (keep_folder and len(inside) == 1):
-                raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
+                raise InputError(
+                    str(out), "this is inside a run directory, whose files are the record.", remedy
+                )
 
 
 def is_run(place: Location) -> bool:
     """Return whether this is a run on this machine, and nothing that `release` wrote."""
-    return isinstance(place, Path) and (place / MANIFEST).is_file() and not os.path.lexists(place / ATTESTATION)
+    return (
+        isinstance(place, Path)
+        and (place / MANIFEST).is_file()
+        and not os.path.lexists(place / ATTESTATION)
+    )
 
 
 def is_released(place: Location) -> bool:
     """Return whether this is a folder that `release` wrote, and no run."""
-    return isinstance(place, Path) and (place / ATTESTATION).is_file() and not (place / MANIFEST).exists()
+    return (
+        isinstance(place, Path)
+        and (place / ATTESTATION).is_file()
+        and not (place / MANIFEST).exists()
+    )
 
 
 def spare_releases(out: Path, remedy: str) -> None:
@@ -132,7 +157,9 @@ def spare_releases(out: Path, remedy: str) -> None:
     """
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
-        raise InputError(str(out), "this is inside a release folder, which holds what is attested alone.", remedy)
+        raise InputError(
+            str(out), "this is inside a release folder, which holds what is attested alone.", remedy
+        )
 
 
 @contextmanager
@@ -145,7 +172,9 @@ def writing(path: Path, option: str) -> Iterator[None]:
     except OSError as error:
         named = error.filename if isinstance(error, NoPlainFileError) else path
         raise InputError(
-            str(named), f"cannot be written ({error.strerror}).", f"Name another place with {option}."
+            str(named),
+            f"cannot be written ({error.strerror}).",
+            f"Name another place with {option}.",
         ) from None
 
 
@@ -168,4 +197,6 @@ def spare_public_reports(folder: Path, audience: str) -> None:
         beginning = file.read(_BEGINNING)
     if b'"audience": "public"' in beginning or b'"audience":"public"' in beginning:
         remedy = "Name another folder with --out, give --audience public, or remove it."
-        raise InputError(str(folder), "a public report is there, and this one would be private.", remedy)
+        raise InputError(
+            str(folder), "a public report is there, and this one would be private.", remedy
+        )

@@ -82,11 +82,21 @@ def release(
         InputError: an argument or the run cannot be used.
     """
     from dpaudit.auditing.disclosure import public_form
-    from dpaudit.releasing.folder import read_about, require_new, require_signer, require_split, write_release
+    from dpaudit.releasing.folder import (
+        read_about,
+        require_new,
+        require_signer,
+        require_split,
+        write_release,
+    )
     from dpaudit.releasing.keys import read_signer
     from dpaudit.releasing.policy import read_policy
 
-    where, folder, monitor = places.location_of(run), places.path_of(out, "out"), asked.get("monitor", SILENT)
+    where, folder, monitor = (
+        places.location_of(run),
+        places.path_of(out, "out"),
+        asked.get("monitor", SILENT),
+    )
     policy = asked.get("policy")
     rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
@@ -94,13 +104,17 @@ def release(
         raise InputError("evidence", problem, "Give a level from 2 to 4.")
     if (key is None) != unsigned:
         raise InputError(
-            "key", "a release is signed, or is said to be unsigned.", "Give either --key FILE or --unsigned."
+            "key",
+            "a release is signed, or is said to be unsigned.",
+            "Give either --key FILE or --unsigned.",
         )
     # Whatever is wrong with what was given is told before an audit is spent.
     said = read_about(None if about is None else places.path_of(about, "about"))
     signer = None if key is None else read_signer(places.path_of(key, "key"))
     places.spare_runs(folder, [where], "Name a folder elsewhere.")
-    if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(where)):
+    if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(
+        os.path.realpath(where)
+    ):
         problem = "this is inside the run directory, whose reports are private."
         raise InputError(str(folder), problem, "Name a folder elsewhere.")
     require_new(folder)
@@ -108,15 +122,21 @@ def release(
     spare_findings(where, junit, sarif)
     findings = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
     if key is not None and Path(os.path.realpath(key)) in findings:
-        raise InputError(str(key), "--junit or --sarif would replace the key.", "Write them elsewhere.")
+        raise InputError(
+            str(key), "--junit or --sarif would replace the key.", "Write them elsewhere."
+        )
     if any(file.is_relative_to(os.path.realpath(folder)) for file in findings):
         problem = "a release folder may hold only what is attested."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError("release", "pyarrow is not installed.", f"{installing('release')} to write releases.")
+        raise InputError(
+            "release", "pyarrow is not installed.", f"{installing('release')} to write releases."
+        )
     if test_share is not None:
         if not 0 < test_share < 1:
-            raise InputError("test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1.")
+            raise InputError(
+                "test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1."
+            )
         require_split(RunReader(where), test_share)
     require_signer(rules, signer)
     found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
@@ -132,7 +152,13 @@ def release(
         reader = RunReader(where)
         result = found.result
         written = write_release(
-            result, reader, folder, signer=signer, about=said, quality=quality, test_share=test_share
+            result,
+            reader,
+            folder,
+            signer=signer,
+            about=said,
+            quality=quality,
+            test_share=test_share,
         )
     return Release(written, found)
 
@@ -219,5 +245,7 @@ def make_seed_part(file: str | os.PathLike[str]) -> str:
 
 def _place_of_key(file: str | os.PathLike[str]) -> Path:
     place = places.path_of(file, "file")
-    places.spare_runs(place, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
+    places.spare_runs(
+        place, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True
+    )
     return place

@@ -72,7 +72,9 @@ class Texts(Sequence[Sample]):
 
         Its columns are batch, number, label, cluster, text, stop and tokens (a list).
         """
-        return dataframe(self._rows(), ("batch", "number", "label", "cluster", "text", "stop", "tokens"))
+        return dataframe(
+            self._rows(), ("batch", "number", "label", "cluster", "text", "stop", "tokens")
+        )
 
     def to_dataset(self) -> Dataset:
         """Return a datasets.Dataset with `to_dataframe`'s columns.
@@ -83,13 +85,16 @@ class Texts(Sequence[Sample]):
         try:
             import datasets
         except ImportError:
-            raise InputError("to_dataset", "datasets is not installed.", f"{installing('generate')}.") from None
+            raise InputError(
+                "to_dataset", "datasets is not installed.", f"{installing('generate')}."
+            ) from None
         return datasets.Dataset.from_list(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
         named = ("number", "label", "cluster", "text", "stop")
         return [
-            {"batch": each.id, "tokens": list(each.tokens)} | {name: getattr(each, name) for name in named}
+            {"batch": each.id, "tokens": list(each.tokens)}
+            | {name: getattr(each, name) for name in named}
             for each in self
         ]
 
@@ -190,8 +195,14 @@ class Batch:
             self.label, self.cluster = opened.header.label, opened.header.cluster
             self.contexts = opened.header.contexts
             self.tokens, self.log_probabilities = opened.tokens, opened.log_probabilities
-            self.texts, self.starts = tuple(opened.samples()), tuple(span.start for span in opened.spans)
-        self.steps, self.neighbours = Steps(reader, batch, len(self.tokens)), neighbours(reader.manifest)
+            self.texts, self.starts = (
+                tuple(opened.samples()),
+                tuple(span.start for span in opened.spans),
+            )
+        self.steps, self.neighbours = (
+            Steps(reader, batch, len(self.tokens)),
+            neighbours(reader.manifest),
+        )
 
     def read(self, progress: Progress | None = None) -> Batch:
         """Read all steps at once.

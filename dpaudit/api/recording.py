@@ -91,7 +91,9 @@ def _say_what_it_rests_on(reader: RunReader, monitor: Monitor) -> None:
     secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
     if isinstance(secret, NotSecret):
         reason = sentence(Amplification.why_equal(secret))
-        monitor.hint(f"Readers of the texts are promised no more than whoever knows the batches: {reason}.")
+        monitor.hint(
+            f"Readers of the texts are promised no more than whoever knows the batches: {reason}."
+        )
 
 
 def _require_place(out: places.Location) -> None:
@@ -145,4 +147,6 @@ def rerun(
     """
     interpreter, *arguments = script_of(command)
     script = Script(interpreter, tuple(arguments))
-    return run_again(places.location_of(run), places.path_of(data, "data"), rows, script, monitor.note)
+    return run_again(
+        places.location_of(run), places.path_of(data, "data"), rows, script, monitor.note
+    )

@@ -14,7 +14,14 @@ from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.checks.preflight import obstacles, refuse
 from dpaudit.generation.starting import MODEL as MODEL
-from dpaudit.generation.starting import PARTS, First, demo_configs, example_config, first_config, missing_parts
+from dpaudit.generation.starting import (
+    PARTS,
+    First,
+    demo_configs,
+    example_config,
+    first_config,
+    missing_parts,
+)
 from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
 from dpaudit.generation.starting import Demo as Demo
 from dpaudit.generation.starting import Own as Own
@@ -69,18 +76,24 @@ def init(
             problem = f"that of a {aggregator} run is known once the texts are."
             raise InputError("epsilon", problem, "Leave it out, or choose aggregator mean.")
         if own.label is None and own.template not in (None, "own"):
-            raise InputError("template", "the others show a label, and there is none.", "Choose own.")
+            raise InputError(
+                "template", "the others show a label, and there is none.", "Choose own."
+            )
         first = first_config(aggregator, own)
         _require_possible(own, first)
     text = example_config(aggregator) if first is None else first.text
     with places.writing(file, "CONFIG"):
         try:
-            with file.open("w" if overwrite and file.is_file() else "x", encoding="utf-8") as opened:
+            with file.open(
+                "w" if overwrite and file.is_file() else "x", encoding="utf-8"
+            ) as opened:
                 opened.write(text)
         except FileExistsError:
             remedy = "Name another file, or overwrite it with --force."
             raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text))
+    return Starter(
+        file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text)
+    )
 
 
 def _require_possible(own: Own, first: First) -> None:
@@ -92,11 +105,15 @@ def _require_possible(own: Own, first: First) -> None:
     found = obstacles(first.planned)
     if own.records is None and any(each.check == "claim.delta" for each in found):
         problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."
-        raise InputError("--records", problem, "Say about how many there are. This number becomes public.")
+        raise InputError(
+            "--records", problem, "Say about how many there are. This number becomes public."
+        )
     refuse(found)
 
 
-def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT) -> RunComparison:
+def demo(
+    out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT
+) -> RunComparison:
     """Generate, audit and compare two small runs: of a mean and of a central mean.
 
     This loads torch and the model.

@@ -153,7 +153,11 @@ class RunStep:
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
-        self.token, self.log_probability, self.support = step.token, step.log_probability, step.support
+        self.token, self.log_probability, self.support = (
+            step.token,
+            step.log_probability,
+            step.support,
+        )
         self.arrays, self.neighbours = self._view.arrays, source.neighbours
         self._before = self._view.before.tolist()
         self.first = not self._before
@@ -175,7 +179,9 @@ class RunStep:
         mechanism = self._view.mechanism
         with np.errstate(all="ignore"):
             scaled = self.aggregate.astype(np.float64) / mechanism.temperature
-            largest = np.fmax.reduce(scaled, initial=-np.inf)  # NaN, where nothing else is there, has no maximum
+            largest = np.fmax.reduce(
+                scaled, initial=-np.inf
+            )  # NaN, where nothing else is there, has no maximum
             likely = mechanism.draw.likely
             weights = np.exp(scaled - largest) if likely else (scaled == largest).astype(np.float64)
             return np.asarray(weights / np.nansum(weights), dtype=np.float64)
@@ -239,7 +245,9 @@ class RunStep:
         """The objections of step checks here."""
         with np.errstate(all="ignore"):
             return tuple(
-                Objection(check=check, step=self.position, problem=problem, message=sentence(problem))
+                Objection(
+                    check=check, step=self.position, problem=problem, message=sentence(problem)
+                )
                 for check, problem in self.source.checks.at(self._view)
             )
 
@@ -252,12 +260,16 @@ class RunStep:
         with np.errstate(all="ignore"):
             shares = shares_spent(step.spent[1], own)
             least, median, most = np.quantile(shares, (0, 0.5, 1), method="higher").tolist()
-        return StepBudgets(budget=budget, active=int(step.active.sum()), spent=(least, median, most))
+        return StepBudgets(
+            budget=budget, active=int(step.active.sum()), spent=(least, median, most)
+        )
 
     def _allowed(self, index: int) -> AllowedToken:
         """Return the token at an index of the support."""
         token = index if self.support is None else int(self.support[index])
-        lower, upper = (None, None) if self.bounds is None else (float(bound[index]) for bound in self.bounds)
+        lower, upper = (
+            (None, None) if self.bounds is None else (float(bound[index]) for bound in self.bounds)
+        )
         return AllowedToken(
             token=token,
             text=self._text(token),

@@ -49,14 +49,20 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
-            raise InputError(argument, "pyarrow is not installed.", f"{installing('generate')}.") from None
+            raise InputError(
+                argument, "pyarrow is not installed.", f"{installing('generate')}."
+            ) from None
         except Exception as error:  # Arrow's errors may quote values, which are private
             problem = f"the table cannot be written as Parquet ({type(error).__name__})."
-            raise InputError(argument, problem, "Give columns of text alone, each with a name of its own.") from None
+            raise InputError(
+                argument, problem, "Give columns of text alone, each with a name of its own."
+            ) from None
         try:
             yield path
         except InputError as error:
-            said = (part.replace(path, argument) for part in (error.where, error.problem, error.remedy))
+            said = (
+                part.replace(path, argument) for part in (error.where, error.problem, error.remedy)
+            )
             raise InputError(*said) from None
 
 
@@ -83,5 +89,7 @@ def dataframe(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None =
     try:
         import pandas
     except ImportError:
-        raise InputError("to_dataframe", "pandas is not installed.", f"{installing('generate')}.") from None
+        raise InputError(
+            "to_dataframe", "pandas is not installed.", f"{installing('generate')}."
+        ) from None
     return pandas.DataFrame(list(rows), columns=None if columns is None else list(columns))

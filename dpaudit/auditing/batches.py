@@ -91,7 +91,11 @@ class BatchAuditor:
         looking = _Looking(found)
         try:
             with self._reader.batch(batch_id) as opened:
-                found.digest, found.header, found.length = opened.digest(), opened.header, len(opened.tokens)
+                found.digest, found.header, found.length = (
+                    opened.digest(),
+                    opened.header,
+                    len(opened.tokens),
+                )
                 batch = BatchView(self._view, opened)
                 looking.begin(batch, self._gathered)
                 for view in batch.blocks():

@@ -66,7 +66,11 @@ class BudgetSums(Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
         contexts = batch.header.contexts
-        return BatchBudgets(contexts) if contexts and batch.manifest.mechanism.budget is not None else None
+        return (
+            BatchBudgets(contexts)
+            if contexts and batch.manifest.mechanism.budget is not None
+            else None
+        )
 
     @override
     def merge(self, batch: int, found: BatchBudgets) -> None:
@@ -78,7 +82,9 @@ class BudgetSums(Evidence):
         self._contexts[:tokens] += contexts
         self._least[:tokens] = np.minimum(self._least[:tokens], active / contexts)
         shares = np.clip(np.nan_to_num(shares_spent(use.spent, use.budgets), nan=1.0), 0, 1)
-        self._spent += np.bincount(np.ceil(shares * _SHARES).astype(np.int64), minlength=_SHARES + 1)
+        self._spent += np.bincount(
+            np.ceil(shares * _SHARES).astype(np.int64), minlength=_SHARES + 1
+        )
         self._paid += float(np.nan_to_num(np.clip(use.spent, 0, budget), nan=budget).sum())
         self._smallest = min(self._smallest, float(use.budgets.min()))
         self._left_out += int(np.count_nonzero(use.left_out))
@@ -90,7 +96,9 @@ class BudgetSums(Evidence):
             return None
         reached = np.flatnonzero(self._contexts)
         below = np.cumsum(self._spent)
-        at = [int(np.searchsorted(below, max(1, math.ceil(share * contexts)))) for share in _QUANTILES]
+        at = [
+            int(np.searchsorted(below, max(1, math.ceil(share * contexts)))) for share in _QUANTILES
+        ]
         eta = self._mechanism.eta(ContextChange("add_remove")) or 0.0
         draws = int(self._active.sum())
         return BudgetUse(

@@ -80,14 +80,24 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
         yield Finding(code="empty-bound.empty-batches", values={"batches": len(empty)})
     if levels is not None and levels.amplified:
         assert levels.amplification.assumption is not None
-        yield Finding(code="caveat.assumption", values={"assumption": levels.amplification.assumption})
+        yield Finding(
+            code="caveat.assumption", values={"assumption": levels.amplification.assumption}
+        )
         yield Finding(code="caveat.counted-together")
         yield Finding(code="caveat.weak-channels")
     # With "yes" there is no pass.
-    yield Finding(code=f"of-model.{'not-trained' if model.trained_on_records == 'no' else 'trained-unknown'}")
+    yield Finding(
+        code=f"of-model.{'not-trained' if model.trained_on_records == 'no' else 'trained-unknown'}"
+    )
     if manifest.recorded is not None and (cells := manifest.batching.cells) is not None:
-        yield rows_held(sum(header.contexts for header in run.headers.values()), cells * len(run.headers))
-    groups = [(len(slots), batch) for batch, found in run[EqualContexts].by_batch.items() for slots in found]
+        yield rows_held(
+            sum(header.contexts for header in run.headers.values()), cells * len(run.headers)
+        )
+    groups = [
+        (len(slots), batch)
+        for batch, found in run[EqualContexts].by_batch.items()
+        for slots in found
+    ]
     if groups:
         contexts, batch = groups[0]
         values: dict[str, Value] = {"contexts": contexts, "batch": Place(batch=batch)}
@@ -99,7 +109,9 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
     if public is not None and (public.status == "skip" or not public.evidence):
         yield Finding(code="caveat.public-parts")
     yield Finding(code="caveat.declared")
-    if others := sorted({f"{each.package} {each.version}" for each in manifest.plug_ins if not each.is_own}):
+    if others := sorted(
+        {f"{each.package} {each.version}" for each in manifest.plug_ins if not each.is_own}
+    ):
         yield Finding(code="caveat.others-parts", values={"packages": tuple(others)})
     if model.isolation == "batch":
         yield Finding(code="of-model.coupled")
@@ -151,8 +163,14 @@ def rows_held(held: int, rows: int) -> Finding:
 
 def _about_users(run: AuditedRun) -> Finding:
     privacy = run.manifest.privacy
-    most: dict[str, Value] = {} if privacy.records_per_user is None else {"most": privacy.records_per_user}
+    most: dict[str, Value] = (
+        {} if privacy.records_per_user is None else {"most": privacy.records_per_user}
+    )
     if privacy.records_per_user_from != "declared":
         return Finding(code="caveat.users-counted", values=most)
     counted = run.replay is not None and run.replay.most_per_user is not None
-    return Finding(code="caveat.users-by-column") if counted else Finding(code="caveat.users-declared", values=most)
+    return (
+        Finding(code="caveat.users-by-column")
+        if counted
+        else Finding(code="caveat.users-declared", values=most)
+    )

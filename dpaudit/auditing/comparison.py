@@ -53,7 +53,9 @@ def compare_runs(results: Mapping[str, AuditResult]) -> Comparison:
     """
     return Comparison(
         runs={name: _in_short(result) for name, result in results.items()},
-        settings=_differing([_settings(result) for result in results.values()], absent_differs=True),
+        settings=_differing(
+            [_settings(result) for result in results.values()], absent_differs=True
+        ),
         checks=_differing([_statuses(result) for result in results.values()], absent_differs=False),
         same_length=tuple(_same_length(results)),
         quality=_quality_columns(results),
@@ -70,7 +72,13 @@ def _in_short(result: AuditResult) -> AuditResult:
     It has no figures if the run cannot be read.
     """
     checks = tuple(check.model_copy(update=dict.fromkeys(_WORDS, "")) for check in result.checks)
-    left_out: dict[str, Any] = {"batches": (), "ledger": (), "tokens": None, "quality": None, "checks": checks}
+    left_out: dict[str, Any] = {
+        "batches": (),
+        "ledger": (),
+        "tokens": None,
+        "quality": None,
+        "checks": checks,
+    }
     if result.verdict == "error":
         left_out |= {"guarantees": NOTHING, "budgets": None}
     return result.model_copy(update={**left_out, "samples": tuple(_texts(result))})
@@ -83,7 +91,10 @@ def _texts(result: AuditResult) -> Iterator[SampleText]:
     """
     labels = [sample.label for sample in result.samples]
     first = [labels.index(sample.label) == place for place, sample in enumerate(result.samples)]
-    ranked = sorted(zip(first, result.samples, strict=True), key=lambda found: (not found[0], found[1].label or ""))
+    ranked = sorted(
+        zip(first, result.samples, strict=True),
+        key=lambda found: (not found[0], found[1].label or ""),
+    )
     for _, sample in ranked[:_TEXTS]:
         yield sample.model_copy(update={"costs": None})
 
@@ -91,7 +102,9 @@ def _texts(result: AuditResult) -> Iterator[SampleText]:
 def _settings(result: AuditResult) -> dict[str, JsonValue]:
     if result.run.settings is None:
         return {}
-    return dict(leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True)))
+    return dict(
+        leaves(result.run.settings.model_dump(mode="json", exclude=_OWN, exclude_none=True))
+    )
 
 
 def _statuses(result: AuditResult) -> dict[str, JsonValue]:
@@ -177,8 +190,12 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
         ceiling: Scores | None,
     ) -> QualityColumn:
         digest = hashlib.sha256(repr(conditions).encode("utf-8", "backslashreplace")).hexdigest()
-        found = RunScore(run=name, score=score, public=public, ceiling=ceiling, added=added.get(measure))
-        return QualityColumn(measure=measure, conditions=digest, n=n, features=features, scores=(found,))
+        found = RunScore(
+            run=name, score=score, public=public, ceiling=ceiling, added=added.get(measure)
+        )
+        return QualityColumn(
+            measure=measure, conditions=digest, n=n, features=features, scores=(found,)
+        )
 
     if (mauve := quality.mauve) is not None:
         n, features, conditions = mauve.settings.n, quality.features.name, quality.mauve_conditions
@@ -195,4 +212,12 @@ def _measures(name: str, result: AuditResult) -> Iterator[QualityColumn]:
         rules = settings and settings.decoding and settings.decoding.rules
         asked = settings and (settings.prompt, rules, (settings.mechanism or {}).get("support"))
         conditions = (*quality.likelihood_conditions, asked)
-        yield column("likelihood", given.texts.texts, given.model.name, conditions, given.score, given.public, None)
+        yield column(
+            "likelihood",
+            given.texts.texts,
+            given.model.name,
+            conditions,
+            given.score,
+            given.public,
+            None,
+        )

@@ -92,9 +92,13 @@ class _Run:
     def of_rho(self) -> ApproximateAccountant | None:
         """Return what works out rho of zCDP, of all rounds; None if the run has none."""
         manifest = self.manifest
-        change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
+        change = manifest.privacy.change(
+            manifest.batching.rule, self.claim.unit, self.claim.relation
+        )
         accountant = self.grouping.rho_accountant(manifest, change)
-        if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.decoding.most_tokens)):
+        if accountant is None or not math.isfinite(
+            accountant.rho_of_all(manifest.decoding.most_tokens)
+        ):
             return None
         return accountant
 
@@ -108,7 +112,9 @@ class _Run:
         """Return what generation cost without its clusters, in nats, rounded up."""
         if level == "batch":
             return self.found.exact
-        return min(self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf))
+        return min(
+            self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf)
+        )
 
     @cached_property
     def spent(self) -> dict[str, float]:
@@ -134,12 +140,20 @@ class _Run:
         if counts * math.log(likeliest) > math.log(_RARELY):
             return None
         records = unit_records(self.manifest, self.claim.unit)
-        stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
+        stated = (
+            clustering.model_dump(mode="json"),
+            self.manifest.batching.labels,
+            data,
+            digest,
+            records,
+        )
         return json.dumps(stated, sort_keys=True)
 
 
 def compose_runs(
-    results: Mapping[Location, AuditResult], statements: Sequence[Statement] = (), delta: float | None = None
+    results: Mapping[Location, AuditResult],
+    statements: Sequence[Statement] = (),
+    delta: float | None = None,
 ) -> JointCost:
     """Compose audited runs with each other and with other tools' releases.
 
@@ -154,7 +168,9 @@ def compose_runs(
             that went on from less than another of them had spent, a release for other neighbours, or a delta that is
             spent before it is divided.
     """
-    runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
+    runs = [
+        _checked(str(location), RunReader(location), result) for location, result in results.items()
+    ]
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)
     shared = _shared(runs)
@@ -177,7 +193,11 @@ def compose_runs(
         batch_ex_post=totals["batch"][1],
         zcdp=_zcdp(runs, chains, statements, shared),
         shared=shared,
-        continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
+        continued=tuple(
+            Continued(releases=tuple(run.name for run in chain))
+            for chain in chains
+            if len(chain) > 1
+        ),
         notes=tuple(_notes(runs, chains, known)),
     )
 
@@ -186,13 +206,25 @@ def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
     """Refuse a run that does not pass, or whose unit is no other release's, with InputError."""
     if result.verdict != "pass" or result.claim is None or result.guarantees.ex_post is None:
         problem = "its own audit does not pass, so nothing is known of what it cost."
-        raise InputError(name, problem, "Compose runs that pass: `dpaudit verify` says what to mend.")
+        raise InputError(
+            name, problem, "Compose runs that pass: `dpaudit verify` says what to mend."
+        )
     claim = Claim.model_validate(result.claim.model_dump(exclude={"records_per_user"}))
     if claim.unit == "context":
         problem = "its claim is per context, and a context of one run is none of another."
-        raise InputError(f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user.")
+        raise InputError(
+            f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user."
+        )
     manifest = reader.manifest
-    return _Run(name, reader, result, manifest, claim, grouping_cost(manifest, claim), result.guarantees.ex_post)
+    return _Run(
+        name,
+        reader,
+        result,
+        manifest,
+        claim,
+        grouping_cost(manifest, claim),
+        result.guarantees.ex_post,
+    )
 
 
 def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[Relation, Unit]:
@@ -202,8 +234,12 @@ def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[
     first, relation, unit = stated[0]
     for name, *other in stated[1:]:
         if other != [relation, unit]:
-            problem = f"it is for {other[0]} of a {other[1]}, and {first} for {relation} of a {unit}."
-            raise InputError(name, problem, "Compose releases whose guarantees have the same relation and unit.")
+            problem = (
+                f"it is for {other[0]} of a {other[1]}, and {first} for {relation} of a {unit}."
+            )
+            raise InputError(
+                name, problem, "Compose releases whose guarantees have the same relation and unit."
+            )
     return relation, unit
 
 
@@ -217,7 +253,10 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     for run in sorted(runs, key=lambda run: len(run.manifest.privacy.earlier)):
         for chain in chains:
             own = all(each.claim.unit == each.manifest.privacy.unit for each in (run, *chain))
-            if own and continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
+            if (
+                own
+                and continuation_problem(run.manifest, [each.manifest for each in chain]) is None
+            ):
                 if not _goes_on_from(run, chain):
                     continue
                 chain.append(run)
@@ -233,7 +272,9 @@ def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
     Raises InputError where it says of earlier spending less than their records do.
     """
     spent = most_spent(earlier.spent for earlier in chain)
-    known = [spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent]
+    known = [
+        spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent
+    ]
     if less := sum(known):
         names = ", ".join(earlier.name for earlier in chain)
         problem = f"it begins with less than {names} had spent of the budgets of {less} records."
@@ -249,12 +290,18 @@ def _require_different(runs: Sequence[_Run]) -> None:
     """
     known: dict[str, str] = {}
     for run in runs:
-        steps = [digest for name, digest in run.result.run.digests.items() if name not in ("run.json", "hashes")]
+        steps = [
+            digest
+            for name, digest in run.result.run.digests.items()
+            if name not in ("run.json", "hashes")
+        ]
         for mark in filter(None, (run.manifest.commitment, json.dumps(sorted(steps)))):
             first = known.setdefault(mark, run.name)
             if first != run.name:
                 problem = f"it is the same run as {first}, or goes on from the same beginning."
-                raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
+                raise InputError(
+                    run.name, problem, "Name each run once: a copy of a release costs nothing more."
+                )
 
 
 def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
@@ -264,7 +311,11 @@ def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
     """
     keys = Counter(run.manifest.batching.key for run in runs)
     of_others = {key for key, count in keys.items() if key is not None and count > 1}
-    return frozenset(run.name for run in runs if run.manifest.batching.key in of_others and run.secret is not None)
+    return frozenset(
+        run.name
+        for run in runs
+        if run.manifest.batching.key in of_others and run.secret is not None
+    )
 
 
 def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
@@ -292,7 +343,10 @@ def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> flo
 
 
 def _release(run: _Run, delta: float | None) -> Release:
-    approximate, accountant = run.result.guarantees.approximate, None if delta is None else run.accountant(delta, [])
+    approximate, accountant = (
+        run.result.guarantees.approximate,
+        None if delta is None else run.accountant(delta, []),
+    )
     figure = known = None
     if approximate is not None:
         figure, known = (
@@ -350,7 +404,9 @@ def _approximate(
 ) -> Total:
     """Return the joint guarantee of a level of all that have one."""
     later = _charged_with_others([run for chain in chains for run in chain if run.bounded], shared)
-    least = (0.5 if delta is None else delta) / sum(map(len, chains))  # each part's own tail is told beside the others'
+    least = (0.5 if delta is None else delta) / sum(
+        map(len, chains)
+    )  # each part's own tail is told beside the others'
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []
@@ -363,7 +419,9 @@ def _approximate(
         if chain[0].name in named:
             continue
         accountants = {run.name: run.accountant(least, known_batches) for run in chain}
-        known = {name: accountant for name, accountant in accountants.items() if accountant is not None}
+        known = {
+            name: accountant for name, accountant in accountants.items() if accountant is not None
+        }
         without += [name for name in accountants if name not in known]
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             parts.append(Parts(rho=max(accountant.batch.most_rho for accountant in known.values())))
@@ -371,7 +429,11 @@ def _approximate(
             tokens = chain[0].manifest.decoding.most_tokens
             for name, one in known.items():
                 charged = replace(one, batch=one.batch.without_clusters()) if name in later else one
-                parts.append(charged.batch.parts(tokens) if level == "batch" else charged.parts(tokens, least))
+                parts.append(
+                    charged.batch.parts(tokens)
+                    if level == "batch"
+                    else charged.parts(tokens, least)
+                )
         named += known
     parts += map(parts_of, statements)
     named += [statement.name for statement in statements]
@@ -379,26 +441,45 @@ def _approximate(
     if len(named) < 2:
         return Total(kind=ApproximateClaim.id, reason=reason)
     if delta is None:
-        raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
+        raise InputError(
+            "--delta",
+            "no release states a delta for the total.",
+            "Give --delta, below 1 / records.",
+        )
     found = joint_epsilon(parts, delta)
     if math.isinf(found.epsilon):
         spent = math.fsum(each.delta for each in parts)
         problem = f"nothing bounds the total at delta {stated(delta)}"
         if spent >= delta:
             problem += f": the releases' own deltas take {stated(spent)} of it"
-        raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
+        raise InputError(
+            "--delta",
+            f"{problem}.",
+            "Give a larger --delta, or orders of Renyi DP that reach further.",
+        )
     figure = Spent(epsilon=found.epsilon, delta=delta)
-    return Total(kind=ApproximateClaim.id, releases=tuple(named), figure=figure, method=found.method, reason=reason)
+    return Total(
+        kind=ApproximateClaim.id,
+        releases=tuple(named),
+        figure=figure,
+        method=found.method,
+        reason=reason,
+    )
 
 
 def _zcdp(
-    runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared]
+    runs: Sequence[_Run],
+    chains: Sequence[Sequence[_Run]],
+    statements: Sequence[Statement],
+    shared: Sequence[Shared],
 ) -> TotalRho | None:
     """Return the sum of the rhos of runs and releases, or None.
 
     A release must state a rho, and two or more must have one.
     """
-    if not any(run.claim.rho is not None for run in runs) and not any(each.zcdp is not None for each in statements):
+    if not any(run.claim.rho is not None for run in runs) and not any(
+        each.zcdp is not None for each in statements
+    ):
         return None
     rhos: list[float] = []
     named: list[str] = []
@@ -414,7 +495,9 @@ def _zcdp(
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             rhos.append(max(each.budgets_rho for each in accountants.values()))
         else:
-            rhos += [each.rho(chain[0].manifest.decoding.most_tokens) for each in accountants.values()]
+            rhos += [
+                each.rho(chain[0].manifest.decoding.most_tokens) for each in accountants.values()
+            ]
         named += accountants
     rhos += [each.zcdp.rho for each in statements if each.zcdp is not None]
     named += [each.name for each in statements if each.zcdp is not None]
@@ -424,7 +507,9 @@ def _zcdp(
     return TotalRho(releases=tuple(named), rho=reduce(rounded_sum, rhos), reason=reason)
 
 
-def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:
+def _together(
+    chains: Sequence[Sequence[_Run]], known: Collection[str]
+) -> tuple[tuple[_Run, ...], ...]:
     """Return the runs of one key that give a record the same batch, in sets of two or more."""
     sets: dict[str, list[_Run]] = {}
     for run in (chain[0] for chain in chains if len(chain) == 1):
@@ -433,18 +518,27 @@ def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple
         if run.name in known and alone and run.bounded:
             users = run.claim.unit == "user" and manifest.privacy.records_per_user
             sets.setdefault(f"{manifest.batching.model_dump_json()} {users}", []).append(run)
-    return tuple(tuple(runs) for runs in sets.values() if len(runs) == len(_of_key(runs[0], chains)) > 1)
+    return tuple(
+        tuple(runs) for runs in sets.values() if len(runs) == len(_of_key(runs[0], chains)) > 1
+    )
 
 
 def _of_key(run: _Run, chains: Sequence[Sequence[_Run]]) -> list[_Run]:
     """Return all runs that have this one's key."""
-    return [each for chain in chains for each in chain if each.manifest.batching.key == run.manifest.batching.key]
+    return [
+        each
+        for chain in chains
+        for each in chain
+        if each.manifest.batching.key == run.manifest.batching.key
+    ]
 
 
 def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
     """Return the runs whose clusters are charged to another, the first that has them."""
     names = [run.name for run in runs]
-    return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
+    return {
+        name for group in shared for name in [each for each in names if each in group.releases][1:]
+    }
 
 
 def _ex_post(
@@ -457,7 +551,9 @@ def _ex_post(
     """Return a level's sum over the runs, each with its clusters unless charged to another."""
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
-    without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
+    without = [run.name for run in runs if run not in known] + [
+        statement.name for statement in statements
+    ]
     reason = _about("no-ex-post", without) if without else None
     if len(known) < 2:
         return Total(kind=ExPostClaim.id, reason=reason)
@@ -466,12 +562,16 @@ def _ex_post(
         cost = run.ex_post("batch" if run.name in known_batches else level)
         costs.append(cost if run.name in later else rounded_sum(cost, run.found.rebalancing))
     deltas = [run.found.delta for run in known if run.name not in later]
-    figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
+    figure = Spent(
+        epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0))
+    )
     names = tuple(run.name for run in known)
     return Total(kind=ExPostClaim.id, releases=names, figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> Iterator[Message]:
+def _notes(
+    runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]
+) -> Iterator[Message]:
     yield message(Finding(code="compose.beforehand"))
     together = {run.name for each in _together(chains, known) for run in each}
     for named, what in ((together, "batch-by-batch"), ({*known} - together, "key-in-common")):
@@ -481,7 +581,10 @@ def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collec
         yield _about("own-budgets", apart)
     most = {run.name: run.manifest.privacy.records_per_user or 0 for run in runs}
     if runs[0].claim.unit == "user" and len({*most.values()}) > 1:
-        limits = (Finding(code="compose.most-records", values={"most": each, "run": run}) for run, each in most.items())
+        limits = (
+            Finding(code="compose.most-records", values={"most": each, "run": run})
+            for run, each in most.items()
+        )
         yield message(Finding(code="compose.users", values={"limits": tuple(limits)}))
 
 

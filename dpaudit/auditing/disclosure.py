@@ -10,7 +10,15 @@ from dpaudit.auditing.verdict import public_guarantee, public_options, why_withh
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.claims import CLAIM_KINDS
-from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, RunSummary, Value
+from dpaudit.results import (
+    AuditResult,
+    CheckResult,
+    ClaimResult,
+    Finding,
+    Message,
+    RunSummary,
+    Value,
+)
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
@@ -23,7 +31,9 @@ def public_form(result: AuditResult) -> AuditResult:
     """
     withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
-    public = () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
+    public = (
+        () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
+    )
     return AuditResult(
         audience="public",
         verdict=result.verdict,
@@ -78,7 +88,9 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     if passed and claim is not None and withheld is None:
         # The claim is public here, and its size with it.
         found = result.guarantees.epsilons(claim.kind)
-        yield from map(message, empty_bound(promised_epsilon(claim, None if found is None else found.epsilon)))
+        yield from map(
+            message, empty_bound(promised_epsilon(claim, None if found is None else found.epsilon))
+        )
     # In words anew: those of readers inside may name the run.
     yield from (message(found, _CONTEXT) for found in filter(is_public, result.caveats))
     if result.asked:
@@ -111,13 +123,21 @@ def _check(check: CheckResult, evidence: int, *, show_values: bool) -> CheckResu
     shown = check.model_copy(update={"made_with": public_options(check)})
     options = options_making([shown], evidence)
     return CheckResult(
-        **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
+        **check.model_dump(
+            include={"id", "title", "status", "evidence", "applicable", "reference"}
+        ),
         code=check.code if words is not None and words.public_code else "",
-        values={name: check.values[name] for name in named if name in check.values and _shown(check.values[name])},
+        values={
+            name: check.values[name]
+            for name in named
+            if name in check.values and _shown(check.values[name])
+        },
         made_with=shown.made_with,
         measured="",
         expected="" if known is None else known.compares,
-        detail=sentence(Finding(code="remedy.audit", values={"options": options}), _CONTEXT) if options else "",
+        detail=sentence(Finding(code="remedy.audit", values={"options": options}), _CONTEXT)
+        if options
+        else "",
         why="" if known is None else known.why,
         remedy="" if known is None else render(known.remedy, {}, _CONTEXT),
     )

@@ -49,7 +49,11 @@ _BOTH_LEVELS = "pipeline at either level"
 #: Batches that the ledger lists; reports have the others.
 LISTED = 50
 #: Of a run that cannot be read, and of an audit that is not for everybody.
-NOTHING = Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()))
+NOTHING = Guarantees(
+    ex_post=None,
+    approximate=None,
+    empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()),
+)
 _DOCS = "docs/mathematics.md"
 #: The most groups of positions that have a histogram of their own.
 MOST_GROUPS = 512
@@ -57,7 +61,9 @@ MOST_GROUPS = 512
 _BINS_PER_DOUBLING = 16
 #: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost of the group.
 _LEAST, _MOST = -30, 12  # powers of 2
-_EDGES = np.exp2(np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING)
+_EDGES = np.exp2(
+    np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING
+)
 #: The share of costs below the band, and of those above it.
 _OUTSIDE = 0.1
 
@@ -86,7 +92,9 @@ def approximate(run: AuditedRun) -> Approximate | None:
         method=best.method,
         tokens=tokens,
         rho=None if math.isinf(rho) else rho,
-        sensitivity=unbounded if run.change is None else mechanism.aggregator.sensitivity(run.change),
+        sensitivity=unbounded
+        if run.change is None
+        else mechanism.aggregator.sensitivity(run.change),
         rebalancing=costs.grouping.counts,
         centers=costs.grouping.centers,
         centers_delta=costs.grouping.delta,
@@ -126,7 +134,9 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
         accountant = ApproximateAccountant.of(manifest.mechanism, change)
         if accountant is not None:
             best, rdp = accountant.epsilon(tokens, delta), accountant.epsilon(tokens, delta, "rdp")
-            yield OtherNeighbours(relation=relation, unit=unit, epsilon=best.epsilon, rdp=rdp.epsilon)
+            yield OtherNeighbours(
+                relation=relation, unit=unit, epsilon=best.epsilon, rdp=rdp.epsilon
+            )
 
 
 def neighbours(run: AuditedRun) -> dict[str, Any]:
@@ -138,7 +148,10 @@ def neighbours(run: AuditedRun) -> dict[str, Any]:
 
 def figures(cost: Cost | None) -> dict[str, Any]:
     """Return an ex-post cost by its fields in results; None in each if the record gives none."""
-    return {name: None if cost is None else getattr(cost, name) for name in ("theorem1", "exact", "rise", "fall")}
+    return {
+        name: None if cost is None else getattr(cost, name)
+        for name in ("theorem1", "exact", "rise", "fall")
+    }
 
 
 def ex_post(run: AuditedRun) -> ExPost:
@@ -164,7 +177,9 @@ def attack(run: AuditedRun) -> Attack | None:
     found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
-    curve = tuple(CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve)
+    curve = tuple(
+        CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve
+    )
     return Attack(**vars(found.bound) | {"curve": curve}, trials=found.trials, beyond=found.beyond)
 
 
@@ -213,7 +228,9 @@ def entry(
             empirical loss.
     """
     if not value >= 0 or not 0 <= delta <= 1:
-        raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
+        raise ValueError(
+            f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}"
+        )
     if delta and kind not in CLAIM_KINDS:
         raise ValueError("a loss that was seen has no delta")
     for child in children:
@@ -242,13 +259,17 @@ def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerE
     """
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
-    made = entry(name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children)
+    made = entry(
+        name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children
+    )
     if len(children) > 1 and made.kind not in CLAIM_KINDS:
         raise KindError("empirical losses of different neighbours do not add up to anything")
     return made
 
 
-def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0) -> LedgerEntry:
+def worst(
+    name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0
+) -> LedgerEntry:
     """Return the maximum over children, and `omitted` others that are no larger.
 
     Raises:
@@ -257,7 +278,16 @@ def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: i
     ranked = sorted(children, key=lambda child: -child.value)
     value, delta = ranked[0].value, ranked[0].delta or 0.0
     about = _about(ranked[0])
-    return entry(name, value, reference, **about, delta=delta, rule="maximum", children=ranked, omitted=omitted)
+    return entry(
+        name,
+        value,
+        reference,
+        **about,
+        delta=delta,
+        rule="maximum",
+        children=ranked,
+        omitted=omitted,
+    )
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
@@ -294,12 +324,20 @@ def _approximate_tree(run: AuditedRun) -> LedgerEntry | None:
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
         if run.manifest.mechanism.budget is None:
             spent, where = run.manifest.mechanism.draw.paid_for, run.manifest.mechanism.draw.proof
-        batch = approximately(f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left)
+        batch = approximately(
+            f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left
+        )
     else:
         drawn_by = f"{batch_of}: {tokens} tokens, {found.method} composition"
         omitted = tokens * rounds - 1
         batch = approximately(
-            drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=omitted
+            drawn_by,
+            drawn,
+            "docs/budgets.md",
+            delta=left,
+            rule="joint",
+            children=[token],
+            omitted=omitted,
         )
     return _approximate_pipeline(run, found, batch)
 
@@ -315,19 +353,36 @@ def _zcdp_tree(run: AuditedRun) -> LedgerEntry | None:
         spent = f"{found.tokens} tokens, each by the range of its draw"
     generation = of(f"generation: {batch_of}, {spent}", accountant.rho(found.tokens), reference)
     clusters = of("clusters: half the square of each pure epsilon", found.rebalancing, reference)
-    return of(f"{_BATCH_LEVEL}: rhos add up", found.rho, reference, rule="sum", children=[clusters, generation])
+    return of(
+        f"{_BATCH_LEVEL}: rhos add up",
+        found.rho,
+        reference,
+        rule="sum",
+        children=[clusters, generation],
+    )
 
 
 def _approximate_pipeline(run: AuditedRun, found: Composition, batch: LedgerEntry) -> LedgerEntry:
-    generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
+    generation = worst(
+        "generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs"
+    )
     parts = [*_grouping(run, ApproximateClaim.id), generation]
     of, levels = _of(run, ApproximateClaim.id), run[Costs].approximate_levels
     assert levels is not None  # as there is a figure
-    whole = of(_BATCH_LEVEL, found.epsilon, f"{_DOCS}#ledger", delta=found.delta, rule="joint", children=parts)
+    whole = of(
+        _BATCH_LEVEL,
+        found.epsilon,
+        f"{_DOCS}#ledger",
+        delta=found.delta,
+        rule="joint",
+        children=parts,
+    )
     return _at_release_level(run, levels, whole, found.delta)
 
 
-def _at_release_level(run: AuditedRun, levels: Levels, whole: LedgerEntry, delta: float) -> LedgerEntry:
+def _at_release_level(
+    run: AuditedRun, levels: Levels, whole: LedgerEntry, delta: float
+) -> LedgerEntry:
     """Return the tree's root: what readers learn who do not know a record's batch.
 
     Without secrets it is the pipeline itself.
@@ -335,9 +390,13 @@ def _at_release_level(run: AuditedRun, levels: Levels, whole: LedgerEntry, delta
     if not levels.amplified:
         return whole.model_copy(update={"name": _BOTH_LEVELS})
     of = _of(run, whole.kind)
-    named = ", ".join(f"{generated:,} of {batches:,}" for batches, generated in levels.amplification.groups)
+    named = ", ".join(
+        f"{generated:,} of {batches:,}" for batches, generated in levels.amplification.groups
+    )
     name = f"{_RELEASE_LEVEL}: her batch is one of secret ones, generated: {named}"
-    return of(name, levels.release, f"{_DOCS}#secret-batches", delta=delta, rule="joint", children=[whole])
+    return of(
+        name, levels.release, f"{_DOCS}#secret-batches", delta=delta, rule="joint", children=[whole]
+    )
 
 
 def _ex_post_tree(run: AuditedRun) -> LedgerEntry | None:
@@ -346,9 +405,15 @@ def _ex_post_tree(run: AuditedRun) -> LedgerEntry | None:
         return None
     by_batch = {batch: costs.batch_cost(batch) for batch in run.lengths}
     # Entries are made of those alone that are listed: a run may have very many batches.
-    costliest = heapq.nlargest(LISTED, by_batch, key=lambda batch: max(by_batch[batch].rise, by_batch[batch].fall))
+    costliest = heapq.nlargest(
+        LISTED, by_batch, key=lambda batch: max(by_batch[batch].rise, by_batch[batch].fall)
+    )
     batches = [_of_batch(run, batch, by_batch[batch]) for batch in costliest]
-    contexts, omitted, rounds = costs.ex_post.change.contexts, len(by_batch) - len(batches), run.manifest.rounds
+    contexts, omitted, rounds = (
+        costs.ex_post.change.contexts,
+        len(by_batch) - len(batches),
+        run.manifest.rounds,
+    )
     if contexts == 1 and rounds == 1:
         generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", omitted)
     else:
@@ -369,7 +434,9 @@ def _ex_post_tree(run: AuditedRun) -> LedgerEntry | None:
 def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
     steps = run.lengths[batch]
     directions = [
-        _of(run, ExPostClaim.id)(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
+        _of(run, ExPostClaim.id)(
+            f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps
+        )
         for name, value in (("rise", cost.rise), ("fall", cost.fall))
     ]
     return worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
@@ -377,7 +444,11 @@ def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
 
 def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
     """Yield what was spent before any token was drawn."""
-    clustering, spent, reference = run.manifest.clustering, run[Costs].grouping, f"{_DOCS}#rebalancing"
+    clustering, spent, reference = (
+        run.manifest.clustering,
+        run[Costs].grouping,
+        f"{_DOCS}#rebalancing",
+    )
     counts = "no noisy counts were used"
     if clustering.counts is not None:
         counts = f"noisy counts of records, Laplace noise of scale {clustering.counts.scale:g}"
@@ -389,15 +460,20 @@ def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
 
 def _empirical_tree(run: AuditedRun) -> LedgerEntry | None:
     # What was tried is the removal of one context, whatever the claim is about.
-    lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind=EMPIRICAL, between=("add_remove", "context"))
+    lost = partial(
+        entry, reference=f"{_DOCS}#leave-one-out", kind=EMPIRICAL, between=("add_remove", "context")
+    )
     largest = heapq.nlargest(LISTED, run[Losses].largest, key=run[Losses].largest.__getitem__)
     if not largest:
         return None
     leaves = [
-        lost(f"batch {batch}: the largest loss of a left-out context", run[Losses].largest[batch]) for batch in largest
+        lost(f"batch {batch}: the largest loss of a left-out context", run[Losses].largest[batch])
+        for batch in largest
     ]
     omitted = len(run[Losses].largest) - len(leaves)
-    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", omitted)
+    return worst(
+        "leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", omitted
+    )
 
 
 class _BatchCurve(BatchEvidence):
@@ -506,7 +582,11 @@ class CurveSums(Evidence):
         # A cost of rank r, from 0, lies in the first bin that more than r costs lie in or below.
         bins = np.searchsorted(known, ranks, side="right")
         least, largest = float(self._least[group]), float(self._largest[group])
-        low, median, high = max(float(edges[bins[0]]), least), float(edges[bins[1] + 1]), float(edges[bins[2] + 1])
+        low, median, high = (
+            max(float(edges[bins[0]]), least),
+            float(edges[bins[1] + 1]),
+            float(edges[bins[2] + 1]),
+        )
         return low, min(median, largest), min(high, largest)
 
     def _widen(self) -> None:

@@ -39,11 +39,28 @@ from dpaudit.checks.release import Texts
 from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.engines import Engine
 from dpaudit.plugins import CHECKS, FAILURES, failure_of, plug_ins
-from dpaudit.results import Asked, AuditResult, BatchResult, ClaimResult, Empirical, Finding, Guarantees, TextCounts
+from dpaudit.results import (
+    Asked,
+    AuditResult,
+    BatchResult,
+    ClaimResult,
+    Empirical,
+    Finding,
+    Guarantees,
+    TextCounts,
+)
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
-from dpaudit.runs import Claim, CommittedSeed, Held, InputError, Manifest, RunReader, UnfinishedError
+from dpaudit.runs import (
+    Claim,
+    CommittedSeed,
+    Held,
+    InputError,
+    Manifest,
+    RunReader,
+    UnfinishedError,
+)
 from dpaudit.runs.reader import RESUME
 
 #: The level up to which a record alone can be checked, together with the release: what an audit asks for by default.
@@ -87,7 +104,9 @@ class Question:
             kind = ApproximateClaim.id
             if self.epsilon is None:
                 problem = "the run claims a rho, beside which an epsilon of the batch level alone is no claim."
-                raise InputError("batch_epsilon", problem, "Give the epsilon of the release level, too.")
+                raise InputError(
+                    "batch_epsilon", problem, "Give the epsilon of the release level, too."
+                )
         if kind != claim.kind or self.epsilon is not None:
             # Of another level or kind the run's own word says nothing beside these figures.
             own |= dict.fromkeys(("epsilon", "batch_epsilon", "rho"))
@@ -159,7 +178,11 @@ def audit_run(
             raise
         return _unreadable(str(path), input_problem(failure), evidence)
     stated = manifest.claim if question.asked else None
-    own = None if stated is None else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
+    own = (
+        None
+        if stated is None
+        else ClaimResult.model_validate(stated.model_dump() | _most_records(manifest, stated))
+    )
     return result.model_copy(update={"asked": question.asked, "own_claim": own})
 
 
@@ -183,7 +206,8 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
     by_origin = sorted(registered().values(), key=lambda check: check.plug_in is not None)
     made = {check.id: check.result(run, context) for check in by_origin}
     checks = tuple(
-        check.model_copy(update={"made_with": options_for(run, check)}) for check in map(made.__getitem__, registered())
+        check.model_copy(update={"made_with": options_for(run, check)})
+        for check in map(made.__getitem__, registered())
     )
     verdict = judge(checks, evidence)
     batches = tuple(_batch_result(run, batch) for batch in sorted(run.headers))
@@ -195,7 +219,9 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         verdict=verdict,
         evidence=evidence,
         guarantee=message(guarantee(verdict, run, claim, checks, evidence), context),
-        caveats=tuple(message(each, context) for each in caveats(run, checks)) if verdict == "pass" else (),
+        caveats=tuple(message(each, context) for each in caveats(run, checks))
+        if verdict == "pass"
+        else (),
         claim=claim,
         guarantees=Guarantees(
             ex_post=ex_post(run),
@@ -213,7 +239,9 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         batches=batches,
         tokens=run[CurveSums].result(by_tokens),
         checks=checks,
-        not_checked=tuple(check.id for check in checks if check.status == "skip" and check.applicable),
+        not_checked=tuple(
+            check.id for check in checks if check.status == "skip" and check.applicable
+        ),
         run=_summary(run),
         samples=released_texts(run.reader, run[DearTokens]),
         released=TextCounts(texts=texts.number, empty=texts.empty, very_short=texts.very_short),
@@ -255,7 +283,9 @@ def _summary(run: AuditedRun) -> RunSummary:
         contexts=sum(header.contexts for header in run.headers.values()),
         texts=run[Texts].number,
         steps=run.steps,
-        digests={name: digest for name, digest in run.digests.items() if not name.startswith("steps/")},
+        digests={
+            name: digest for name, digest in run.digests.items() if not name.startswith("steps/")
+        },
     )
 
 
@@ -266,10 +296,14 @@ def _plug_ins(manifest: Manifest) -> dict[str, str]:
 
 
 def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
-    unread, failed = Outcome("skip", "run-unreadable"), Outcome("fail", "no-run", {"problem": problem})
+    unread, failed = (
+        Outcome("skip", "run-unreadable"),
+        Outcome("fail", "no-run", {"problem": problem}),
+    )
     context = context_of(path)
     checks = tuple(
-        check.in_words(failed if check.id == "integrity.format" else unread, context) for check in registered().values()
+        check.in_words(failed if check.id == "integrity.format" else unread, context)
+        for check in registered().values()
     )
     return AuditResult(
         verdict="error",

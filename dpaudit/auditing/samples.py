@@ -14,7 +14,14 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import BatchEvidence, Evidence
 from dpaudit.checks.steps import BatchView, StepsView
-from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
+from dpaudit.results import (
+    ALL_SAMPLES_LENGTH,
+    SAMPLE_LENGTH,
+    Alternative,
+    DearToken,
+    SampleText,
+    TokenCosts,
+)
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
@@ -61,15 +68,25 @@ class BatchTokens(BatchEvidence):
             return
         self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
         support, temperature = view.support, view.mechanism.temperature
-        places = zip(view.positions, view.spans.slices, view.columns.tolist(), logarithms.tolist(), strict=True)
+        places = zip(
+            view.positions,
+            view.spans.slices,
+            view.columns.tolist(),
+            logarithms.tolist(),
+            strict=True,
+        )
         for position, span, at, logarithm in places:
             scores = view.aggregate[span]
             most = min(ALTERNATIVES + 1, len(scores))
-            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])  # most need no order
+            likely = np.flatnonzero(
+                scores >= np.partition(scores, len(scores) - most)[-most]
+            )  # most need no order
             likely = likely[np.argsort(-scores[likely], kind="stable")]
             likely = likely[likely != at - span.start][:ALTERNATIVES]
             beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
-            self.others[position, : len(likely)] = likely if support is None else support[span][likely]
+            self.others[position, : len(likely)] = (
+                likely if support is None else support[span][likely]
+            )
             self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
 
 
@@ -141,8 +158,14 @@ class _Costs:
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
-        spans = {(sample.id, sample.number): span for sample in samples if (span := self._span(sample)) is not None}
-        flat = np.concatenate([np.zeros(0), *(self._kept[id_].costs[span, 0] for (id_, _), span in spans.items())])
+        spans = {
+            (sample.id, sample.number): span
+            for sample in samples
+            if (span := self._span(sample)) is not None
+        }
+        flat = np.concatenate(
+            [np.zeros(0), *(self._kept[id_].costs[span, 0] for (id_, _), span in spans.items())]
+        )
         told = np.zeros(len(flat), dtype=bool)
         told[np.argsort(-flat, kind="stable")[:MOST_DEAR]] = True
         starts = accumulate((len(span) for span in spans.values()), initial=0)
@@ -154,7 +177,11 @@ class _Costs:
 
     def of(self, sample: Sample) -> TokenCosts | None:
         """Return the cost of a sample's tokens."""
-        if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
+        if (
+            (sample.id, sample.number) not in self._texts
+            or self._vocabulary is None
+            or sample.text is None
+        ):
             return None
         span, told = self._texts[sample.id, sample.number]
         kept = without_stop(sample.tokens, self._sequences)
@@ -186,7 +213,9 @@ class _Costs:
     def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
         found = self._kept[sample.id]
         exact, rise, fall = found.costs[start + at].tolist()
-        others = zip(found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True)
+        others = zip(
+            found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True
+        )
         return DearToken(
             at=at,
             text=(sample.text or "")[ends[at - 1] if at else 0 : ends[at]][:_LONGEST],
@@ -209,7 +238,9 @@ class _Costs:
         return (piece or self._vocabulary.tokens.get(token, f"token {token}"))[:_LONGEST]
 
 
-def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
+def _ends(
+    tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]
+) -> list[int] | None:
     """Return where each token ends in the text, in characters; None if they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     said, ends = "", []

@@ -102,16 +102,27 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
         return not_verified("verdict.public-not-verified", shown, result.evidence)
     if withheld is not None:
         whose = Finding(code="verdict.the-claim" if result.asked else "verdict.the-runs-claim")
-        return Finding(code="verdict.public-withheld", values={"whose": whose, "kind": claim.kind, "why": withheld})
+        return Finding(
+            code="verdict.public-withheld",
+            values={"whose": whose, "kind": claim.kind, "why": withheld},
+        )
     if CLAIM_KINDS[claim.kind].beforehand:
         return Finding(code=result.guarantee.code, values=result.guarantee.values)
-    origin = Finding(code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand")
+    origin = Finding(
+        code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand"
+    )
     found = result.guarantees.ex_post
-    values: dict[str, Value] = {"origin": origin, "change": change(claim), "epsilon": _nats(claim.stated)}
+    values: dict[str, Value] = {
+        "origin": origin,
+        "change": change(claim),
+        "epsilon": _nats(claim.stated),
+    }
     if found is not None and not found.amplification.reason:
         values["readers"] = Finding(code="verdict.only-that-batch-unknown")
     if claim.delta:
-        return Finding(code="verdict.public-ex-post-with-delta", values=values | {"delta": claim.delta})
+        return Finding(
+            code="verdict.public-ex-post-with-delta", values=values | {"delta": claim.delta}
+        )
     return Finding(code="verdict.public-ex-post", values=values)
 
 
@@ -151,7 +162,9 @@ def change(claim: ClaimResult) -> Finding:
 
 def _failed(failed: Sequence[CheckResult]) -> Finding:
     # A record that stands in every prompt is in the texts, whatever is published beside them.
-    if [check.id for check in failed] == ["disclosure.sensitive"] and not acts_on_every_text(failed[0]):
+    if [check.id for check in failed] == ["disclosure.sensitive"] and not acts_on_every_text(
+        failed[0]
+    ):
         return Finding(code="verdict.settings-unfit", values={"found": _found(failed[0])})
     if any(not check.id.startswith("claim.") for check in failed):
         return Finding(code="verdict.record-unreliable")
@@ -182,8 +195,13 @@ def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
     if claim.delta:
         values["delta"] = claim.delta
     if levels.amplified:
-        unknown = "verdict.batch-unknown" if run.kind.beforehand else "verdict.only-that-batch-unknown"
-        values |= {"readers": Finding(code=unknown), "level": Finding(code="verdict.at-release-level")}
+        unknown = (
+            "verdict.batch-unknown" if run.kind.beforehand else "verdict.only-that-batch-unknown"
+        )
+        values |= {
+            "readers": Finding(code=unknown),
+            "level": Finding(code="verdict.at-release-level"),
+        }
         of_batch: dict[str, Value] = {"recomputed": _nats(levels.batch)}
         if claim.batch_epsilon is None:
             values["beside"] = Finding(code="verdict.batch-level", values=of_batch)
@@ -191,7 +209,9 @@ def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
             of_batch["claimed"] = _nats(claim.batch_epsilon)
             values["beside"] = Finding(code="verdict.batch-level-claimed", values=of_batch)
     elif levels.amplification.reason:
-        values["beside"] = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
+        values["beside"] = Finding(
+            code="verdict.levels-equal", values={"reason": levels.amplification.reason}
+        )
     if run.kind.beforehand:
         return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
     return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
@@ -213,7 +233,9 @@ def _of_rho(run: AuditedRun, rho: float, claim: ClaimResult, levels: Levels | No
         if levels.amplified:
             code, at_delta["epsilon"] = "verdict.zcdp-at-both-levels", _nats(levels.release)
         elif levels.amplification.reason:
-            equal = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
+            equal = Finding(
+                code="verdict.levels-equal", values={"reason": levels.amplification.reason}
+            )
             at_delta["beside"] = equal
         values["at_delta"] = Finding(code=code, values=at_delta)
     return Finding(code="verdict.zcdp", values=values)

@@ -4,7 +4,15 @@ Checks, caveats and verdicts are codes with values. This package holds the sente
 data, and renders them. Nothing else compares, searches or cuts sentences.
 """
 
-from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, require_words, wording
+from dpaudit.catalogue.entries import (
+    Entry,
+    Sentence,
+    Wording,
+    catalogue,
+    entry,
+    require_words,
+    wording,
+)
 from dpaudit.catalogue.rendering import is_public, message, render, sentence
 
 __all__ = [

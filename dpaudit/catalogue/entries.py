@@ -162,7 +162,9 @@ def _catalogue_with(plug_ins: tuple[PlugIn, ...]) -> _Known:
             problems[each] = error
         except ValueError as error:
             said = str(error).partition("\n")[0]
-            problems[each] = each.unusable(f"the file {module.rpartition('.')[2]}.toml beside it is unusable ({said}).")
+            problems[each] = each.unusable(
+                f"the file {module.rpartition('.')[2]}.toml beside it is unusable ({said})."
+            )
     return _Known(found, problems)
 
 

@@ -42,7 +42,9 @@ from dpaudit.results.values import Finding, Message, Place, Quantity, Value, pri
 _OPTIONAL: Final = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
-def render(template: str, values: Mapping[str, Value], context: Mapping[str, str] | None = None) -> str:
+def render(
+    template: str, values: Mapping[str, Value], context: Mapping[str, str] | None = None
+) -> str:
     """Return a template filled with values.
 
     Args:
@@ -93,7 +95,11 @@ def is_public(finding: Finding) -> bool:
     That is its code, all its values, and the findings among these.
     """
     held = catalogue().sentence.get(finding.code)
-    inner = [each for value in finding.values.values() for each in (value if isinstance(value, tuple) else (value,))]
+    inner = [
+        each
+        for value in finding.values.values()
+        for each in (value if isinstance(value, tuple) else (value,))
+    ]
     return (
         held is not None
         and held.public_code

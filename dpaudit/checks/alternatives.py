@@ -70,7 +70,10 @@ class Family(ABC):
 
     def names(self, temperature: float) -> list[Finding]:
         """Return each alternative with its setting, at this declared temperature."""
-        return [Finding(code=self.code, values={"setting": setting}) for setting in self.settings.tolist()]
+        return [
+            Finding(code=self.code, values={"setting": setting})
+            for setting in self.settings.tolist()
+        ]
 
     @abstractmethod
     def ratios(self, steps: DrawnSteps) -> Ratios:
@@ -84,7 +87,10 @@ class Temperatures(Family):
 
     @override
     def names(self, temperature: float) -> list[Finding]:
-        return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
+        return [
+            Finding(code=self.code, values={"setting": each * temperature})
+            for each in self.settings.tolist()
+        ]
 
     @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
@@ -133,7 +139,10 @@ class TopK(Truncations):
     @override
     def names(self, temperature: float) -> list[Finding]:
         named = super().names(temperature)
-        return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
+        return [
+            GREEDY if k == 1 else name
+            for k, name in zip(self.settings.tolist(), named, strict=True)
+        ]
 
     @override
     def kept(self, steps: DrawnSteps) -> Doubles:
@@ -152,7 +161,11 @@ class TopP(Truncations):
         rounded = at == levels.ends  # rounding may leave the last sum below a share
         at = np.minimum(at, levels.ends - 1)
         before = np.where(at > levels.starts, mass[at - 1], 0.0)
-        whole = ends[at] - steps.counts[at] + np.ceil((self.settings[:, None] - before) / steps.each[at])
+        whole = (
+            ends[at]
+            - steps.counts[at]
+            + np.ceil((self.settings[:, None] - before) / steps.each[at])
+        )
         return np.asarray(np.where(rounded, steps.spans.lengths, whole))
 
 
@@ -163,7 +176,9 @@ class MinP(Truncations):
 
     @override
     def kept(self, steps: DrawnSteps) -> Doubles:
-        return np.asarray(steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1])
+        return np.asarray(
+            steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1]
+        )
 
 
 class Typical(Family):
@@ -181,7 +196,9 @@ class Typical(Family):
         shares = steps.weights / levels.spread(steps.totals)
         distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
         gain, kept = np.empty((2, len(self.settings), len(steps)))
-        for place, (span, level) in enumerate(zip(levels.slices, steps.level.tolist(), strict=True)):
+        for place, (span, level) in enumerate(
+            zip(levels.slices, steps.level.tolist(), strict=True)
+        ):
             order = np.argsort(distances[span], kind="stable")
             mass = np.cumsum(shares[span][order])
             last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
@@ -255,7 +272,25 @@ class Frequency(Penalties):
 
 #: What is tried. The first are those whose power a pass states.
 TEMPERATURES = Temperatures(
-    0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0
+    0.1,
+    0.25,
+    0.5,
+    0.6,
+    2 / 3,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.95,
+    0.98,
+    1.02,
+    1.05,
+    1.1,
+    1.2,
+    1.35,
+    1.5,
+    2.0,
+    4.0,
 )
 TOP_K = TopK(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 FAMILIES: tuple[Family, ...] = (

@@ -20,7 +20,15 @@ from dpaudit.checks.levels import Level, release_accountant
 from dpaudit.checks.partition import Placement, lacking, unseen_places
 from dpaudit.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import Amplification, Finding, Place, Quantity, Value
-from dpaudit.runs import Allocation, Manifest, NotSecret, Sampling, SecretBatches, accounted_rounds, secret_batches
+from dpaudit.runs import (
+    Allocation,
+    Manifest,
+    NotSecret,
+    Sampling,
+    SecretBatches,
+    accounted_rounds,
+    secret_batches,
+)
 
 #: Probability of an alarm on records that were drawn uniformly.
 _RARELY = 1e-6
@@ -40,7 +48,11 @@ def batches_are_secret(run: AuditedRun) -> Outcome:
         return Outcome("pass", "secret", {"drawn": _drawn(run.manifest)})
     found = _explained(run, _with_secret(run.manifest))
     reason = Amplification.why_equal(run.secrecy)
-    return inapplicable(_EQUAL, {"reason": reason}) if found is None else found.outcome("known", reason)
+    return (
+        inapplicable(_EQUAL, {"reason": reason})
+        if found is None
+        else found.outcome("known", reason)
+    )
 
 
 @RunCheck(id="amplification.records", gathers=(Costs, Placement))
@@ -59,8 +71,14 @@ def batches_are_independent(run: AuditedRun) -> Outcome:
     if reason is None:
         return Outcome("pass", "independent", {"drawn": _drawn(run.manifest)})
     known = secret is None and _explained(run, _with_secret(run.manifest)) is not None
-    found = None if known else _explained(run, _with_independent(run.manifest))  # else it is for amplification.key
-    return inapplicable(_EQUAL, {"reason": reason}) if found is None else found.outcome("dependent", reason)
+    found = (
+        None if known else _explained(run, _with_independent(run.manifest))
+    )  # else it is for amplification.key
+    return (
+        inapplicable(_EQUAL, {"reason": reason})
+        if found is None
+        else found.outcome("dependent", reason)
+    )
 
 
 def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
@@ -72,12 +90,18 @@ def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
         return Outcome("fail", "misplaced", {"problem": problem})
     seen = None if manifest.recorded is None else manifest.recorded.batches
     if seen is not None and seen.moved > 1:
-        moved: dict[str, Value] = {"moved": seen.moved, "batches": manifest.batches, "tried": seen.tried}
+        moved: dict[str, Value] = {
+            "moved": seen.moved,
+            "batches": manifest.batches,
+            "tried": seen.tried,
+        }
         return Outcome("fail", "moved", moved, evidence=0)
     if not placed.records and manifest.data.records:
         return Outcome("skip", "unassigned")
     filled = [batch for batch, header in run.headers.items() if header.contexts]
-    if not placed.records and filled and manifest.batching.slots is None:  # slots are contexts without records, too
+    if (
+        not placed.records and filled and manifest.batching.slots is None
+    ):  # slots are contexts without records, too
         return Outcome("fail", "contexts-unassigned", {"batch": Place(batch=filled[0])})
     if (missing := lacking(manifest)) is not None:
         allocation = manifest.batching.allocation
@@ -97,10 +121,16 @@ def groups_are_her_own(run: AuditedRun) -> Outcome:
     """
     for short in _release(run):
         for groups in _wrong_groups(run):
-            figure = _figure(run, run.manifest, SecretBatches(groups, accounted_rounds(run.manifest)))
+            figure = _figure(
+                run, run.manifest, SecretBatches(groups, accounted_rounds(run.manifest))
+            )
             if figure is not None and short.explained_by(figure):
                 (batches, generated), *_ = groups
-                wrong: dict[str, Value] = {"batches": batches, "generated": generated, "figure": _nats(figure)}
+                wrong: dict[str, Value] = {
+                    "batches": batches,
+                    "generated": generated,
+                    "figure": _nats(figure),
+                }
                 return Outcome("fail", "wrong-groups", short.values | wrong)
     if not isinstance(run.secrecy, SecretBatches):
         return inapplicable(_EQUAL, {"reason": Amplification.why_equal(run.secrecy)})
@@ -124,7 +154,11 @@ def rounds_are_paid_for(run: AuditedRun) -> Outcome:
     for short in too_small(run):
         for rule, figure in _of_fewer_rounds(run, short.level):
             if short.explained_by(figure):
-                return Outcome("fail", "partial", values | short.values | {"rule": rule, "partial": _nats(figure)})
+                return Outcome(
+                    "fail",
+                    "partial",
+                    values | short.values | {"rule": rule, "partial": _nats(figure)},
+                )
     if manifest.privacy.split_delta:
         values["split"] = Finding(code="amplification.delta-split")
     if manifest.stopped_after is not None:
@@ -156,7 +190,11 @@ def _unlikely(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
         return Outcome("fail", "equal-sizes")
     due, records, shown = generated / batches, placed.records, placed.by_batch.total()
     parts = (shown, due), (records - shown, 1 - due)
-    far = sum(count * math.log(count / records / share) if share else math.inf for count, share in parts if count)
+    far = sum(
+        count * math.log(count / records / share) if share else math.inf
+        for count, share in parts
+        if count
+    )
     if far > math.log(2 / _RARELY):
         return Outcome("fail", "other-share", {"generated": generated, "batches": batches})
     return None
@@ -171,7 +209,9 @@ class _Explained:
 
     def outcome(self, code: str, reason: Finding) -> Outcome:
         """Return the failure of a check, with why both levels are equal."""
-        return Outcome("fail", code, self.short.values | {"figure": _nats(self.figure), "reason": reason})
+        return Outcome(
+            "fail", code, self.short.values | {"figure": _nats(self.figure), "reason": reason}
+        )
 
 
 def _explained(run: AuditedRun, as_if: Manifest) -> _Explained | None:
@@ -189,7 +229,9 @@ def _explained(run: AuditedRun, as_if: Manifest) -> _Explained | None:
 def _drawn(manifest: Manifest) -> Finding:
     """Return how the run says that its records were given to batches."""
     allocation = manifest.batching.allocation
-    return Finding(code="amplification.unsaid" if allocation is None else f"amplification.{allocation.kind}")
+    return Finding(
+        code="amplification.unsaid" if allocation is None else f"amplification.{allocation.kind}"
+    )
 
 
 def _nats(value: float) -> Quantity:
@@ -213,10 +255,15 @@ def _with_independent(manifest: Manifest) -> Manifest:
     """Return the manifest as if records were hashed singly, in secret, with their own budgets."""
     said: dict[str, Any] = {"allocation": Allocation(kind="hashed", secret=True), "key": _ANY_KEY}
     if manifest.batching.rule == "paper-slices":
-        said |= {"rule": "hashed-records", "batches_per_label": manifest.batching.generate_per_label}
+        said |= {
+            "rule": "hashed-records",
+            "batches_per_label": manifest.batching.generate_per_label,
+        }
     batching = manifest.batching.model_copy(update=said)
     privacy = manifest.privacy.model_copy(update={"shared_budgets": False, "earlier": ()})
-    return manifest.model_copy(update={"batching": batching, "privacy": privacy, "sampling": Sampling()})
+    return manifest.model_copy(
+        update={"batching": batching, "privacy": privacy, "sampling": Sampling()}
+    )
 
 
 def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float | None:
@@ -227,7 +274,11 @@ def _figure(run: AuditedRun, manifest: Manifest, secret: SecretBatches) -> float
         return rounded_sum(cost, costs.grouping.epsilon)
     change = manifest.privacy.change(manifest.batching.rule, run.claim.unit, run.claim.relation)
     accountant = release_accountant(manifest, run.claim, costs.grouping, change, secret)
-    return None if accountant is None else accountant.epsilon(manifest.decoding.most_tokens, run.claim.delta)
+    return (
+        None
+        if accountant is None
+        else accountant.epsilon(manifest.decoding.most_tokens, run.claim.delta)
+    )
 
 
 _Groups = tuple[tuple[int, int], ...]
@@ -244,7 +295,9 @@ def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
         if labels > 1 and batches is not None:
             yield ((labels * batches, batching.per_round),)
         return
-    counts = [count for row in run.clusters.batches for count in row] if run.clusters is not None else []
+    counts = (
+        [count for row in run.clusters.batches for count in row] if run.clusters is not None else []
+    )
     generated = batching.generate_per_cluster
     if not counts or generated is None:
         return
@@ -274,15 +327,22 @@ def _of_fewer_rounds(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
     tokens, delta = manifest.decoding.most_tokens, run.claim.delta
     if run.claim.rho is not None:
         if costs.of_rho is not None:
-            yield from ((rule, replace(costs.of_rho, rounds=number).rho_of_all(tokens)) for rule, number in fewer)
+            yield from (
+                (rule, replace(costs.of_rho, rounds=number).rho_of_all(tokens))
+                for rule, number in fewer
+            )
         return
     if costs.release is None:
         return
     candidates = [(rule, costs.release.of_rounds(rounds)) for rule, rounds in fewer if rounds < due]
     if costs.release.shares > 1:
-        candidates.append((Finding(code="amplification.undivided-delta"), replace(costs.release, shares=1)))
+        candidates.append(
+            (Finding(code="amplification.undivided-delta"), replace(costs.release, shares=1))
+        )
     for rule, accountant in candidates:
         yield (
             rule,
-            accountant.batch_level(tokens, delta).epsilon if level == "batch" else accountant.epsilon(tokens, delta),
+            accountant.batch_level(tokens, delta).epsilon
+            if level == "batch"
+            else accountant.epsilon(tokens, delta),
         )

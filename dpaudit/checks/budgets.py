@@ -36,7 +36,9 @@ def sums_are_of_the_draws(view: StepView) -> Finding | None:
     if fallen := np.count_nonzero(~(after >= before)):
         return Finding(code="budgets.sums-fall", values={"contexts": int(fallen)})
     # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other contexts.
-    wrong = np.count_nonzero((after > before) & (after != charged(before, view.mechanism.costs(step.contexts))))
+    wrong = np.count_nonzero(
+        (after > before) & (after != charged(before, view.mechanism.costs(step.contexts)))
+    )
     return Finding(code="budgets.sums-differ", values={"contexts": int(wrong)}) if wrong else None
 
 
@@ -54,7 +56,11 @@ def shares_are_of_one_budget(run: AuditedRun) -> Outcome:
             if place.user is not None:
                 users[place.user] += 1
                 if spent.setdefault(place.user, place.spent) != place.spent:
-                    raise InputError(layout.ASSIGNMENT, "it contradicts itself on what a user had spent.", RESTORE)
+                    raise InputError(
+                        layout.ASSIGNMENT,
+                        "it contradicts itself on what a user had spent.",
+                        RESTORE,
+                    )
             if place.batch is not None:
                 yield place
 

@@ -73,7 +73,9 @@ class CanarySums(BatchEvidence):
         own, here = self._paid(view, row), _log_probability_of(view, given)
         self._added += _log_probability_of(view, np.concatenate((given, own[None]))) - here
         if self._among.any():
-            self._removed += here - _log_probability_of(view, np.delete(given, int(self._among.argmax()), axis=0))
+            self._removed += here - _log_probability_of(
+                view, np.delete(given, int(self._among.argmax()), axis=0)
+            )
 
     def _paid(self, view: StepView, row: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the canary's contribution [S], or zeros once its budget pays for no more."""
@@ -88,7 +90,9 @@ class CanarySums(BatchEvidence):
         number, among = self._header.canary, bool(self._among.any())
         assert number is not None
         telling = self._values >= TELLING_VALUES
-        return FoundCanary(number, among, telling, self._removed if among else math.nan, self._added)
+        return FoundCanary(
+            number, among, telling, self._removed if among else math.nan, self._added
+        )
 
 
 def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> float:
@@ -96,7 +100,11 @@ def _log_probability_of(view: StepView, contributions: NDArray[np.floating]) -> 
     mechanism, index = view.mechanism, view.index
     assert index is not None
     arrays = mechanism.aggregator.step(contributions, mechanism.clip, view.manifest.record.width)
-    arrays |= {name: view.arrays[name] for name in (ANCHOR, *mechanism.draw.arrays()) if name in view.arrays}
+    arrays |= {
+        name: view.arrays[name]
+        for name in (ANCHOR, *mechanism.draw.arrays())
+        if name in view.arrays
+    }
     return mechanism.log_probability(mechanism.aggregate(arrays), index)
 
 
@@ -208,7 +216,9 @@ def guesses(run: AuditedRun) -> Guesses | None:
 def _losses(run: AuditedRun, canary: Canary) -> dict[int, float]:
     """Return a canary's log-ratios by its batches; NaN if there is none."""
     found = {batch: run[FoundCanaries].by_batch.get(batch) for batch in _batches(run, canary)}
-    return {batch: math.nan if each is None else _loss(each, canary) for batch, each in found.items()}
+    return {
+        batch: math.nan if each is None else _loss(each, canary) for batch, each in found.items()
+    }
 
 
 def _batches(run: AuditedRun, canary: Canary) -> tuple[int, ...]:
@@ -273,7 +283,9 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
     if run.kind.beforehand and claim.relation == "add_remove":
         delta, epsilon = run.kind.tested_delta(claim.delta), batch_claim(run)
         values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
-        claimed = Finding(code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")})
+        claimed = Finding(
+            code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")}
+        )
         yield _Test(claimed, *values)
 
 
@@ -283,12 +295,15 @@ def _beyond(run: AuditedRun) -> Iterator[Outcome]:
     if costs.ex_post is None or run.canaries is None:
         return
     mechanism = run.manifest.mechanism
-    rounding = 8 * mechanism.clip / mechanism.temperature * float(np.finfo(run.manifest.record.dtype).eps)
+    rounding = (
+        8 * mechanism.clip / mechanism.temperature * float(np.finfo(run.manifest.record.dtype).eps)
+    )
     losses = (_losses(run, canary).items() for canary in run.canaries.canaries)
     for batch, loss in chain.from_iterable(losses):
         bound = costs.batch_cost(batch).exact
         if not abs(loss) <= bound + _SLACK + rounding * run.lengths[batch]:
             loss_and_bound = {
-                name: Quantity(value=value, unit="nats") for name, value in (("loss", loss), ("bound", bound))
+                name: Quantity(value=value, unit="nats")
+                for name, value in (("loss", loss), ("bound", bound))
             }
             yield Outcome("fail", "beyond-bound", {"batch": Place(batch=batch), **loss_and_bound})

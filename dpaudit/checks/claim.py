@@ -34,7 +34,11 @@ def _cost_of_settings(run: AuditedRun) -> Outcome | None:
     if run.kind.covers(run.claim.epsilon, spent):
         return None
     figures = {"claimed": run.claim.epsilon, "recomputed": spent}
-    return Outcome("fail", "exceeded", {name: Quantity(value=each, unit="nats") for name, each in figures.items()})
+    return Outcome(
+        "fail",
+        "exceeded",
+        {name: Quantity(value=each, unit="nats") for name, each in figures.items()},
+    )
 
 
 @RunCheck(id="claim.epsilon", gathers=(Costs,), foresee=_cost_of_settings)
@@ -51,7 +55,9 @@ def epsilon_is_covered(run: AuditedRun) -> Outcome:
     }
     found = recomputed_levels(run)
     if found is None:
-        return Outcome("fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name})
+        return Outcome(
+            "fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name}
+        )
     values = asked | {"recomputed": Quantity(value=found.release, unit="nats")}
     if run.kind.covers(claim.epsilon, found.release):
         return Outcome("pass", "covered", values, _why_equal(found))
@@ -92,11 +98,15 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
         "relation": claim.relation,
     }
     if costs.rho is None:
-        return Outcome("fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name})
+        return Outcome(
+            "fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name}
+        )
     values = asked | {"recomputed": Quantity(value=costs.rho, unit="nats")}
     if run.kind.covers(claim.rho, costs.rho):
         return Outcome("pass", "covered", values)
-    supported = Finding(code="claim.rho-supported", values={"rho": Quantity(value=costs.rho, unit="nats")})
+    supported = Finding(
+        code="claim.rho-supported", values={"rho": Quantity(value=costs.rho, unit="nats")}
+    )
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
 
 
@@ -106,11 +116,18 @@ def delta_is_small(run: AuditedRun) -> Outcome:
     claim, centers, needs = run.claim, run[Costs].grouping.delta, run.kind.delta
     values: dict[str, Value] = {"delta": claim.delta}
     if needs == "none" and not centers:
-        return Outcome("pass", "zero", values) if claim.delta == 0 else Outcome("fail", "not-zero", values)
+        return (
+            Outcome("pass", "zero", values)
+            if claim.delta == 0
+            else Outcome("fail", "not-zero", values)
+        )
     if needs == "optional" and not claim.delta:
         return Outcome("pass", "every-delta", values)
     # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
-    batching, by_round = run.manifest.batching, Counter[int]()  # in each of which every record serves once
+    batching, by_round = (
+        run.manifest.batching,
+        Counter[int](),
+    )  # in each of which every record serves once
     for batch, header in run.headers.items():
         by_round[batch // batching.per_round] += header.contexts
     shown = max(by_round.values(), default=0)
@@ -144,7 +161,9 @@ def kind_fits(run: AuditedRun) -> Outcome:
     if not mechanism.draw.ex_post:
         values["draw"] = mechanism.draw.name
     return (
-        Outcome("pass", "supported", values) if run.claim.kind in mechanism.kinds else Outcome("fail", "other", values)
+        Outcome("pass", "supported", values)
+        if run.claim.kind in mechanism.kinds
+        else Outcome("fail", "other", values)
     )
 
 
@@ -198,12 +217,17 @@ def batch_claim(run: AuditedRun) -> float:
 
 def _why_equal(found: Levels) -> tuple[Finding, ...]:
     reason = found.amplification.reason
-    return () if reason is None else (Finding(code="claim.levels-equal", values={"reason": reason}),)
+    return (
+        () if reason is None else (Finding(code="claim.levels-equal", values={"reason": reason}),)
+    )
 
 
 def _why_exceeded(run: AuditedRun, found: Levels, level: Level) -> Iterator[Finding]:
     """Yield why a level's epsilon exceeds the claim, and what to do."""
-    values: dict[str, Value] = {"epsilon": Quantity(value=found.at(level), unit="nats"), "level": level}
+    values: dict[str, Value] = {
+        "epsilon": Quantity(value=found.at(level), unit="nats"),
+        "level": level,
+    }
     yield from _why_larger(run, found.at(level), Finding(code="claim.supported", values=values))
     if level == "release" and math.isfinite(found.release):
         yield from _why_equal(found)
@@ -245,7 +269,10 @@ def everything_is_counted(run: AuditedRun) -> Outcome:
     for short in too_small(run):
         for rule, figure in _partial_figures(run, short.level):
             if short.explained_by(figure):
-                partial: dict[str, Value] = {"rule": rule, "partial": Quantity(value=figure, unit="nats")}
+                partial: dict[str, Value] = {
+                    "rule": rule,
+                    "partial": Quantity(value=figure, unit="nats"),
+                }
                 return Outcome("fail", "partial", short.values | partial)
     return Outcome("pass", "nothing-partial")
 
@@ -259,7 +286,10 @@ def every_batch_counts(run: AuditedRun) -> Outcome:
     if len(run.headers) != declared:
         return Outcome("skip", "unread", values)
     if not run.kind.beforehand and costs.ex_post is not None and costs.ex_post.change.contexts == 1:
-        by_batch = sorted(rounded_sum(costs.batch_cost(batch).exact, costs.grouping.epsilon) for batch in run.headers)
+        by_batch = sorted(
+            rounded_sum(costs.batch_cost(batch).exact, costs.grouping.epsilon)
+            for batch in run.headers
+        )
         for short in too_small(run) if run.manifest.rounds == 1 else ():
             if any(short.explained_by(cost) for cost in by_batch[:-1]):
                 left_out = sum(cost > short.claimed for cost in by_batch)
@@ -322,7 +352,9 @@ def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
         by_batch = [costs.batch_cost(batch) for batch in run.headers]
         if by_batch and (level == "batch" or not (found is not None and found.amplified)):
             exact = math.fsum(cost.exact for cost in by_batch) / len(by_batch) * run.manifest.rounds
-            theorem1 = math.fsum(cost.theorem1 for cost in by_batch) / len(by_batch) * run.manifest.rounds
+            theorem1 = (
+                math.fsum(cost.theorem1 for cost in by_batch) / len(by_batch) * run.manifest.rounds
+            )
             yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
             yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
     elif run.change is not None:
@@ -331,10 +363,15 @@ def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, f
         partial = [(alone, most)] if clustered else []
         if decoding.max_tokens < most:
             partial.append(
-                (Finding(code="claim.single-text", values={"tokens": decoding.max_tokens}), decoding.max_tokens)
+                (
+                    Finding(code="claim.single-text", values={"tokens": decoding.max_tokens}),
+                    decoding.max_tokens,
+                )
             )
         if 0 < longest < most:
-            partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))
+            partial.append(
+                (Finding(code="claim.realised-length", values={"tokens": longest}), longest)
+            )
         for rule, tokens in partial:
             yield from ((rule, figure) for figure in _of_tokens(run, tokens, level))
 
@@ -351,4 +388,7 @@ def _of_tokens(run: AuditedRun, tokens: int, level: Level) -> Iterator[float]:
         if level == "release" and found is not None and found.amplified:
             yield texts_alone.epsilon(tokens, delta)
         else:
-            yield from (texts_alone.batch_level(tokens, delta, method).epsilon for method in get_args(Method))
+            yield from (
+                texts_alone.batch_level(tokens, delta, method).epsilon
+                for method in get_args(Method)
+            )

@@ -55,7 +55,9 @@ class SeededDraws(Evidence):
         self.first: Place | None = None
         self.allowance = rounding_allowance(manifest.record.vocabulary)
         self._seed, self._commitment = seed, manifest.commitment
-        self.foreign = 0 if seed is None else len(set(seed.hashes) - set(manifest.sampling.seed_hashes))
+        self.foreign = (
+            0 if seed is None else len(set(seed.hashes) - set(manifest.sampling.seed_hashes))
+        )
 
     @override
     @classmethod
@@ -109,7 +111,9 @@ def tokens_are_those_of_the_seed(run: AuditedRun) -> Outcome:
         return Outcome("fail", "no-commitment", values)
     values["tokens"] = draws.steps
     if draws.first is not None:
-        return Outcome("fail", "other-tokens", values | {"wrong": draws.wrong, "first": draws.first})
+        return Outcome(
+            "fail", "other-tokens", values | {"wrong": draws.wrong, "first": draws.first}
+        )
     if run.unreadable or len(run.headers) != run.manifest.batches or not draws.steps:
         return Outcome("skip", "unread", values)
     return Outcome("pass", "of-the-seed", values, _left_open(run))
@@ -118,5 +122,9 @@ def tokens_are_those_of_the_seed(run: AuditedRun) -> Outcome:
 def _left_open(run: AuditedRun) -> tuple[Finding, ...]:
     """Return what a pass leaves open."""
     early = run.held.commitment is not None
-    found = Finding(code=f"committed-seed.{'commitment-given' if early else 'commitment-not-given'}")
-    return (found,) if run.replay is not None else (found, Finding(code="committed-seed.not-replayed"))
+    found = Finding(
+        code=f"committed-seed.{'commitment-given' if early else 'commitment-not-given'}"
+    )
+    return (
+        (found,) if run.replay is not None else (found, Finding(code="committed-seed.not-replayed"))
+    )

@@ -17,7 +17,13 @@ from dpaudit.accounting import ApproximateAccountant, Composition, Cost, Release
 from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.grouping import grouping_cost
-from dpaudit.checks.levels import Levels, amplification_of, approximate_levels, not_ex_post, release_accountant
+from dpaudit.checks.levels import (
+    Levels,
+    amplification_of,
+    approximate_levels,
+    not_ex_post,
+    release_accountant,
+)
 from dpaudit.checks.steps import BatchView, StepsView, accountant_for
 from dpaudit.runs import SecretBatches
 
@@ -50,7 +56,10 @@ class _Charged(BatchEvidence):
     @override
     def result(self) -> _BatchCost:
         accountant = self._batch.accountant
-        return _BatchCost(None if accountant is None else accountant.detach(self._batch.header.id), self._unbounded)
+        return _BatchCost(
+            None if accountant is None else accountant.detach(self._batch.header.id),
+            self._unbounded,
+        )
 
 
 class Costs(Evidence):
@@ -116,8 +125,12 @@ class Costs(Evidence):
         """
         run, manifest, exact = self._run, self._run.manifest, self.ex_post_cost.exact
         relation, reason = run.claim.relation, not_ex_post(run.claim, run.change)
-        release = readers_cost(manifest, run.secrecy, relation, run.change, run.places, exact, self.batch_cost)
-        return Levels(release, exact, amplification_of(manifest, run.secrecy, reason, manifest.rounds))
+        release = readers_cost(
+            manifest, run.secrecy, relation, run.change, run.places, exact, self.batch_cost
+        )
+        return Levels(
+            release, exact, amplification_of(manifest, run.secrecy, reason, manifest.rounds)
+        )
 
     @property
     def ex_post_levels(self) -> Levels:
@@ -131,19 +144,29 @@ class Costs(Evidence):
         None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
         """
         secret = self._run.secrecy if isinstance(self._run.secrecy, SecretBatches) else None
-        return release_accountant(self._run.manifest, self._run.claim, self.grouping, self._run.change, secret)
+        return release_accountant(
+            self._run.manifest, self._run.claim, self.grouping, self._run.change, secret
+        )
 
     @cached_property
     def approximate(self) -> Composition | None:
         """The batch level's approximate guarantee at the claim's delta, if there is one."""
         tokens = self._run.manifest.decoding.most_tokens
-        return None if self.release is None else self.release.batch_level(tokens, self._run.claim.delta)
+        return (
+            None
+            if self.release is None
+            else self.release.batch_level(tokens, self._run.claim.delta)
+        )
 
     @cached_property
     def rho(self) -> float | None:
         """rho of zCDP of everything at the batch level, rounded up; None if there is none."""
         accountant = self.of_rho
-        return None if accountant is None else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
+        return (
+            None
+            if accountant is None
+            else accountant.rho_of_all(self._run.manifest.decoding.most_tokens)
+        )
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
@@ -155,4 +178,6 @@ class Costs(Evidence):
         """The approximate cost at both levels; None likewise."""
         if self.release is None:
             return None
-        return approximate_levels(self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy)
+        return approximate_levels(
+            self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy
+        )

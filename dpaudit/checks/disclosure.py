@@ -42,7 +42,14 @@ _BATCHING = (
     "examples_per_context",
 )
 #: Fields that are public where the run declares its settings so. A list of banned words is the user's own.
-_DECODING = ("max_tokens", "tokens_per_batch", "sequences", "least_tokens", "no_line_breaks", "no_repeated_ngram")
+_DECODING = (
+    "max_tokens",
+    "tokens_per_batch",
+    "sequences",
+    "least_tokens",
+    "no_line_breaks",
+    "no_repeated_ngram",
+)
 _VERSION = re.compile(r"v?[0-9][0-9A-Za-z.!+_-]{0,40}")
 _HEXADECIMAL = re.compile(f"[0-9a-f]{{{TELLING},}}")
 _DECIMAL = re.compile(r"[0-9]{2,}")
@@ -74,8 +81,11 @@ def public_settings(settings: Settings) -> Settings:
         return shown
     mechanism, record, decoding = settings.mechanism or {}, settings.record, settings.decoding
     said = {
-        "mechanism": {name: value for name, value in mechanism.items() if not (counted and name == "budget")},
-        "record": record and record.only("dtype", "vocabulary", "contexts", *["width"] * (not counted)),
+        "mechanism": {
+            name: value for name, value in mechanism.items() if not (counted and name == "budget")
+        },
+        "record": record
+        and record.only("dtype", "vocabulary", "contexts", *["width"] * (not counted)),
         "decoding": decoding and decoding.only(*_DECODING),
         "prompt": settings.prompt and _prompt(settings.prompt),
         "model": _model(settings.model),
@@ -97,7 +107,9 @@ def _batching(settings: Settings) -> BatchingSettings:
     if settings.chosen_from.batching != "public":
         return batching.only("rule", "labels", "least_batches")
     counted = batching.records_per_batch is not None  # and the number follows from noisy counts
-    return batching.only("rule", "labels", "least_batches", *_BATCHING, *["batches"] * (not counted))
+    return batching.only(
+        "rule", "labels", "least_batches", *_BATCHING, *["batches"] * (not counted)
+    )
 
 
 def _model(model: ModelSettings) -> ModelSettings:
@@ -166,7 +178,9 @@ def _settings_problem(run: AuditedRun, told: _Told | None = None) -> Outcome | N
             return Outcome("fail", "path", {"field": field})
     for name, secret in _secrets(manifest):
         if secret[:TELLING] in told.places:
-            return Outcome("fail", "secret", {"field": told.places[secret[:TELLING]], "secret": name})
+            return Outcome(
+                "fail", "secret", {"field": told.places[secret[:TELLING]], "secret": name}
+            )
     if (sizes := _sizes_in(run, told.said)) is not None:
         return Outcome("fail", "sizes", {"field": sizes})
     for each in _shared(run):
@@ -195,13 +209,20 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
     places, unpublished = told.places, dict(told.unpublished)
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
     if manifest.batching.key is not None:
-        keyed, labels = KeyedHash(bytes.fromhex(manifest.batching.key)), manifest.batching.labels or ("",)
-        records = {keyed.digest(label, text): field for field, text in told.comparable for label in labels}
+        keyed, labels = (
+            KeyedHash(bytes.fromhex(manifest.batching.key)),
+            manifest.batching.labels or ("",),
+        )
+        records = {
+            keyed.digest(label, text): field for field, text in told.comparable for label in labels
+        }
     count = 0
     try:
         for count, assigned in enumerate(run.reader.assignment(), start=1):
             if assigned.digest[:TELLING] in places:
-                return Outcome("fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": count})
+                return Outcome(
+                    "fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": count}
+                )
             if assigned.digest in records:
                 field = records[assigned.digest]
                 notes = (_IN_EVERY_TEXT,) if field in unpublished else ()
@@ -214,8 +235,17 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
         return Outcome("skip", "unassigned")
     unkeyed = (Finding(code="disclosure.unkeyed"),) * (manifest.batching.key is None)
     searched = run.replay is not None and run.replay.shared is not None
-    values: dict[str, Value] = {"texts": len(told.published) + len(told.unpublished), "records": count}
-    return Outcome("pass", "fit", values, (*unkeyed, *map(in_common, _shared(run))), evidence=3 if searched else None)
+    values: dict[str, Value] = {
+        "texts": len(told.published) + len(told.unpublished),
+        "records": count,
+    }
+    return Outcome(
+        "pass",
+        "fit",
+        values,
+        (*unkeyed, *map(in_common, _shared(run))),
+        evidence=3 if searched else None,
+    )
 
 
 def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
@@ -226,7 +256,10 @@ def _secrets(manifest: Manifest) -> Iterator[tuple[Finding, str]]:
         yield Finding(code="disclosure.key"), manifest.batching.key
         master = KeyedHash(bytes.fromhex(manifest.batching.key))
         for number in range(manifest.batching.rounds):
-            yield Finding(code="disclosure.round-key", values={"round": number}), master.of_round(number).key.hex()
+            yield (
+                Finding(code="disclosure.round-key", values={"round": number}),
+                master.of_round(number).key.hex(),
+            )
 
 
 def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
@@ -237,15 +270,26 @@ def _sizes_in(run: AuditedRun, said: list[tuple[str, Any]]) -> str | None:
         return None
     runs = {tuple(sizes[first : first + length]) for first in range(len(sizes) - length + 1)}
     for field, value in said:
-        numbers = value if isinstance(value, list | tuple) else [int(each) for each in _NUMBER.findall(str(value))]
-        if any(tuple(numbers[first : first + length]) in runs for first in range(len(numbers) - length + 1)):
+        numbers = (
+            value
+            if isinstance(value, list | tuple)
+            else [int(each) for each in _NUMBER.findall(str(value))]
+        )
+        if any(
+            tuple(numbers[first : first + length]) in runs
+            for first in range(len(numbers) - length + 1)
+        ):
             return field
     return None
 
 
 def in_common(shared: SharedText) -> Finding:
     """Return what a public setting has in common with records, without any of the text."""
-    values: dict[str, Value] = {"field": shared.setting, "letters": shared.letters, "records": shared.records}
+    values: dict[str, Value] = {
+        "field": shared.setting,
+        "letters": shared.letters,
+        "records": shared.records,
+    }
     return Finding(code="disclosure.in-common", values=values)
 
 
@@ -275,7 +319,11 @@ def _spellings(value: Any) -> Iterator[str]:
     """Yield the hexadecimal digits that a reader could take a value for."""
     if isinstance(value, str):
         yield value.lower()
-        yield from (_hexadecimal(int(digits)) for digits in _DECIMAL.findall(value) if len(digits) <= MOST_DIGITS)
+        yield from (
+            _hexadecimal(int(digits))
+            for digits in _DECIMAL.findall(value)
+            if len(digits) <= MOST_DIGITS
+        )
     elif isinstance(value, list | tuple):
         for width in (1, 2, 4, 8, 16):  # digits of a number: bytes, or more of them together
             if all(0 <= each < 16**width for each in value):

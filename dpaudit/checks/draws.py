@@ -71,7 +71,10 @@ class DrawnSteps:
         None where a score is no number.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            ends = np.stack([spans.smallest(aggregate), spans.largest(aggregate)]).astype(np.float64) / temperature
+            ends = (
+                np.stack([spans.smallest(aggregate), spans.largest(aggregate)]).astype(np.float64)
+                / temperature
+            )
         if not np.isfinite(ends).all():  # as they are where any value is not
             return None
         levels, values, counts = _levels(aggregate, spans)
@@ -94,7 +97,11 @@ class DrawnSteps:
 
     @classmethod
     def alone(
-        cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
+        cls,
+        aggregate: NDArray[np.floating],
+        temperature: float,
+        token: int,
+        before: Ids = NO_TOKENS,
     ) -> DrawnSteps | None:
         """Return one step, with scores [S], or None where one is no number."""
         return cls.of(aggregate, Spans([len(aggregate)]), temperature, np.array([token]), before)
@@ -186,7 +193,9 @@ class DrawnSteps:
         small it is. Scores are scaled as the sampler scales them, operation by operation.
         """
         found = []
-        for span, level, place in zip(self.levels.slices, self.level.tolist(), self.places.tolist(), strict=True):
+        for span, level, place in zip(
+            self.levels.slices, self.level.tolist(), self.places.tolist(), strict=True
+        ):
             scores = self.values[span][::-1] / self.temperature
             weights = np.exp(scores - scores[-1])
             line = np.cumsum(weights * self.counts[span][::-1])
@@ -207,15 +216,22 @@ class DrawnSteps:
         by_id = ahead.sums(np.exp(scores, out=scores)) * shares
         own, first = self.places * chances, self.level == self.levels.starts
         above = np.where(first, 0.0, self.mass[self.level - 1])
-        return np.stack([ids, by_id, 1.0 - self.mass[self.level] + own, above + own, chances], axis=-1)
+        return np.stack(
+            [ids, by_id, 1.0 - self.mass[self.level] + own, above + own, chances], axis=-1
+        )
 
     @property
     def _ahead(self) -> list[slice]:
         """Columns of each step's tokens with a smaller index than the sampled one's."""
-        return [slice(*ends) for ends in zip(self.spans.starts.tolist(), self.tokens.tolist(), strict=True)]
+        return [
+            slice(*ends)
+            for ends in zip(self.spans.starts.tolist(), self.tokens.tolist(), strict=True)
+        ]
 
 
-def _levels(aggregate: NDArray[np.floating], spans: Spans) -> tuple[Spans, NDArray[np.floating], Doubles]:
+def _levels(
+    aggregate: NDArray[np.floating], spans: Spans
+) -> tuple[Spans, NDArray[np.floating], Doubles]:
     """Return the steps' levels, their values [L], highest first, and each one's tokens [L].
 
     Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.

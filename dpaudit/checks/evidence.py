@@ -157,7 +157,11 @@ class AuditedRun:
         """
         manifest, claim = self.manifest, self.claim
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
-        return change if change is None or manifest.mechanism.bounds(change, manifest.record.width) else None
+        return (
+            change
+            if change is None or manifest.mechanism.bounds(change, manifest.record.width)
+            else None
+        )
 
     @cached_property
     def clusters(self) -> Clusters | None:

@@ -47,7 +47,9 @@ class GroupingCost:
         """Both together, rounded up."""
         return rounded_sum(self.counts, self.centers)
 
-    def accountant(self, mechanism: Mechanism, change: ContextChange | None) -> ApproximateAccountant | None:
+    def accountant(
+        self, mechanism: Mechanism, change: ContextChange | None
+    ) -> ApproximateAccountant | None:
         """Return the accountant of draws and clusters together.
 
         Return None for a mechanism whose cost only the data shows.
@@ -57,7 +59,9 @@ class GroupingCost:
             mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
         )
 
-    def rho_accountant(self, manifest: Manifest, change: ContextChange | None) -> ApproximateAccountant | None:
+    def rho_accountant(
+        self, manifest: Manifest, change: ContextChange | None
+    ) -> ApproximateAccountant | None:
         """Return what works rho of zCDP out, of all rounds; None for a mechanism that has no rho.
 
         Of a run that is stopped by what its texts say all rounds count.
@@ -89,7 +93,9 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
-            counts = min(counts, noise.epsilon)  # rounding up may pass the declared figure by its last bit
+            counts = min(
+                counts, noise.epsilon
+            )  # rounding up may pass the declared figure by its last bit
     if math.isinf(counts):
         reasons.append(Finding(code="rebalancing.counts-unbounded"))
     origin, centers = clustering.origin, math.inf
@@ -116,7 +122,9 @@ def unit_records(manifest: Manifest, unit: Unit) -> int | None:
 
 
 @lru_cache(maxsize=8)
-def _centers_epsilon(method: str, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation) -> float:
+def _centers_epsilon(
+    method: str, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation
+) -> float:
     kind = CLUSTERINGS[method]
     try:
         found = kind.epsilon(dict(settings), delta, relation)
@@ -135,4 +143,6 @@ def noised_centers_epsilon(clustering: Clustering, relation: Relation) -> float:
     Raises:
         ValueError: the run states none that bound anything.
     """
-    return _centers_epsilon(clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation)
+    return _centers_epsilon(
+        clustering.method, tuple(clustering.settings.items()), clustering.delta or 0.0, relation
+    )

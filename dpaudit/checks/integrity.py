@@ -88,7 +88,9 @@ def digests_match(run: AuditedRun) -> Outcome:
         recorded = journal.digests
         present = run.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any size.
-        fit = [name for name in present if most_bytes(name) is not None and name not in run.unreadable]
+        fit = [
+            name for name in present if most_bytes(name) is not None and name not in run.unreadable
+        ]
         compared = [name for name in fit if name in recorded]
         altered = []
         for read in compared:
@@ -121,7 +123,9 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     A commitment and a head that the audit was given are held against the run's, too.
     """
     stated, held = run.manifest.commitment, run.held
-    values: dict[str, Value] = {} if held == Held() else {"beside": Finding(code="integrity.digests-given")}
+    values: dict[str, Value] = (
+        {} if held == Held() else {"beside": Finding(code="integrity.digests-given")}
+    )
     unread = [name for name in (*SETTLED, HASHES) if name in run.unreadable]
     if unread:
         return Outcome("skip", "unread", values | {"file": unread[0]})
@@ -136,12 +140,16 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     if recomputed != stated:
         return Outcome("fail", "changed", values)
     if held.commitment not in (None, recomputed):
-        return Outcome("fail", "other-commitment", values, (_SWAPPED,) * (held.commitment in journal.heads))
+        return Outcome(
+            "fail", "other-commitment", values, (_SWAPPED,) * (held.commitment in journal.heads)
+        )
     if held.head is not None and held.head not in journal.heads:
         return Outcome("fail", "other-head", values, (_SWAPPED,) * (held.head == recomputed))
     if held == Held():
         return Outcome("pass", "holds", values)
-    values["given"] = ("commitment",) * (held.commitment is not None) + ("head",) * (held.head is not None)
+    values["given"] = ("commitment",) * (held.commitment is not None) + ("head",) * (
+        held.head is not None
+    )
     if held.head not in (None, journal.head):
         values |= {"entries": journal.heads[held.head], "batches": len(run.headers)}
     return Outcome("pass", "given-holds", values)
@@ -156,7 +164,9 @@ def finished_batches_stay(run: AuditedRun) -> Outcome:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
     redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
     if redrawn:
-        return Outcome("fail", "redrawn", {"redrawn": len(redrawn), "first": Place(batch=redrawn[0])})
+        return Outcome(
+            "fail", "redrawn", {"redrawn": len(redrawn), "first": Place(batch=redrawn[0])}
+        )
     return Outcome("pass", "once")
 
 
@@ -170,7 +180,10 @@ class _Likenesses(BatchEvidence):
         record = batch.record
         self.found: list[tuple[Place, bytes]] = []
         for sample, span in zip(batch.samples, record.spans, strict=True):
-            if batch.header.contexts and sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE:
+            if (
+                batch.header.contexts
+                and sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE
+            ):
                 self.found.append((text_place(sample), record.likeness(span)))
 
 
@@ -197,7 +210,9 @@ class Copies(Evidence):
         for place, likeness in found.found:
             first = self._first.setdefault(likeness, place)
             if first != place:
-                self.copies.append(Finding(code="integrity.copied", values={"text": place, "original": first}))
+                self.copies.append(
+                    Finding(code="integrity.copied", values={"text": place, "original": first})
+                )
 
 
 @RunCheck(id="integrity.complete", gathers=(Copies, Texts))
@@ -215,16 +230,29 @@ def batches_are_complete(run: AuditedRun) -> Outcome:
     try:
         on_disk = run.reader.batches
     except InputError as error:
-        return Outcome("fail", "unreadable", values | {"file": STEPS, "problem": input_problem(error)})
-    gap = next((expected_id for expected_id, found in enumerate(on_disk) if expected_id != found), len(on_disk))
+        return Outcome(
+            "fail", "unreadable", values | {"file": STEPS, "problem": input_problem(error)}
+        )
+    gap = next(
+        (expected_id for expected_id, found in enumerate(on_disk) if expected_id != found),
+        len(on_disk),
+    )
     values["found"] = len(on_disk)
     if gap < declared:
         return Outcome("fail", "batch-missing", values | {"first": Place(batch=gap)}, (mend,))
     if len(on_disk) != declared:
-        return Outcome("fail", "batch-undeclared", values | {"first": Place(batch=on_disk[-1])}, (mend,))
+        return Outcome(
+            "fail", "batch-undeclared", values | {"first": Place(batch=on_disk[-1])}, (mend,)
+        )
     if copies := run[Copies].copies:
-        return Outcome("fail", "copied", values | {"copies": len(copies), "first": copies[0]}, (_RESTORE,))
-    stray = [name for name in run.reader.files() if name.startswith("steps/") and batch_of(name[6:]) is None]
+        return Outcome(
+            "fail", "copied", values | {"copies": len(copies), "first": copies[0]}, (_RESTORE,)
+        )
+    stray = [
+        name
+        for name in run.reader.files()
+        if name.startswith("steps/") and batch_of(name[6:]) is None
+    ]
     if stray:
         return Outcome("fail", "half-written", values | {"files": len(stray)}, (mend,))
     return _texts_are_complete(run, values)
@@ -240,16 +268,27 @@ def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
             beyond = known is not None and sample.number >= len(known)
             if text in seen or beyond or sample.id not in range(run.manifest.batches):
                 place = Place(batch=sample.id, text=sample.number)
-                return Outcome("fail", "text-unknown", values | {"file": SAMPLES, "text": place}, (_RESTORE,))
+                return Outcome(
+                    "fail", "text-unknown", values | {"file": SAMPLES, "text": place}, (_RESTORE,)
+                )
             seen.add(text)
     except InputError as error:
-        return Outcome("fail", "unreadable", values | {"file": SAMPLES, "problem": input_problem(error)})
+        return Outcome(
+            "fail", "unreadable", values | {"file": SAMPLES, "problem": input_problem(error)}
+        )
     lines = Counter(batch for batch, _ in seen)
     for batch in run.reader.batches:
         # How many texts a batch has that could not be read, nobody knows: one at least.
-        due = len(run[Texts].digests[batch]) if batch in run[Texts].digests else max(1, lines[batch])
+        due = (
+            len(run[Texts].digests[batch]) if batch in run[Texts].digests else max(1, lines[batch])
+        )
         if lines[batch] != due:
-            found: dict[str, Value] = {"found": lines[batch], "due": due, "batch": Place(batch=batch), "file": SAMPLES}
+            found: dict[str, Value] = {
+                "found": lines[batch],
+                "due": due,
+                "batch": Place(batch=batch),
+                "file": SAMPLES,
+            }
             return Outcome("fail", "texts-missing", values | found, (_RESTORE,))
     return Outcome("pass", "complete", values | {"texts": len(seen)})
 

@@ -38,7 +38,9 @@ class Levels:
 
     def beside(self, spent: float) -> Levels:
         """Return the levels plus another cost, which nothing amplifies."""
-        return replace(self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent))
+        return replace(
+            self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent)
+        )
 
     @property
     def amplified(self) -> bool:
@@ -76,14 +78,21 @@ def release_accountant(
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
     shares = manifest.privacy.shares(manifest.batching.rounds)
-    if change is None or math.isinf(grouping.epsilon):  # as for the batch, whatever the manifest would give
+    if change is None or math.isinf(
+        grouping.epsilon
+    ):  # as for the batch, whatever the manifest would give
         secret = None
     privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})
-    return ReleaseAccountant.of(batch, manifest.mechanism, privacy, manifest.batching.rule, secret, shares)
+    return ReleaseAccountant.of(
+        batch, manifest.mechanism, privacy, manifest.batching.rule, secret, shares
+    )
 
 
 def approximate_levels(
-    accountant: ReleaseAccountant, manifest: Manifest, delta: float, secrecy: SecretBatches | NotSecret
+    accountant: ReleaseAccountant,
+    manifest: Manifest,
+    delta: float,
+    secrecy: SecretBatches | NotSecret,
 ) -> Levels:
     """Return (epsilon, delta) at both levels, as settings alone give it."""
     tokens = manifest.decoding.most_tokens
@@ -91,7 +100,9 @@ def approximate_levels(
     release = batch if accountant.secret is None else min(batch, accountant.epsilon(tokens, delta))
     gains_nothing = None if release < batch else accountant.gains_nothing(tokens, delta)
     reason = None if gains_nothing is None else Amplification.why_equal(gains_nothing)
-    return Levels(release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest)))
+    return Levels(
+        release, batch, amplification_of(manifest, secrecy, reason, accounted_rounds(manifest))
+    )
 
 
 def amplification_of(

@@ -14,7 +14,14 @@ from dpaudit.checks.claim import recomputed_figure
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
-from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, StepCheck, inapplicable, replay_remedy
+from dpaudit.checks.registry import (
+    Outcome,
+    RunCheck,
+    SettingsCheck,
+    StepCheck,
+    inapplicable,
+    replay_remedy,
+)
 from dpaudit.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ANCHOR, COME_AND_GO
 from dpaudit.results import Finding, Place, Quantity, Value, finding_of
@@ -49,7 +56,8 @@ def randomness_is_secret(run: AuditedRun) -> Outcome:
 @StepCheck(
     id="mechanism.clip",
     applies=lambda manifest: (
-        manifest.record.contexts and (not manifest.truncated or manifest.mechanism.contribution.over_support)
+        manifest.record.contexts
+        and (not manifest.truncated or manifest.mechanism.contribution.over_support)
     ),
     otherwise="mechanism.no-whole-contexts",
     together=True,
@@ -96,7 +104,9 @@ def divisor_is_the_declared_one(view: StepsView) -> Finding | None:
     """Compare each aggregate with the recorded contexts' sum over the declared divisor."""
     mechanism, contributions = view.mechanism, view.contributions
     assert contributions is not None, "else nothing is shown"
-    return finding_of(mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution))
+    return finding_of(
+        mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution)
+    )
 
 
 @RunCheck(id="mechanism.unit", gathers=(Costs,))
@@ -138,7 +148,9 @@ class SeenPublic:
         taken = [] if support is None else [support.astype("<i8")]
         taken += [] if anchor is None else [anchor.astype("<f4")]
         digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
-        return cls(view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest)
+        return cls(
+            view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest
+        )
 
 
 class _BatchParts(BatchEvidence):
@@ -193,7 +205,9 @@ class ComparedParts(Evidence):
         for seen in found.seen:
             taken = self._taken.setdefault(seen.after, TakenPublic(batch, seen.digest))
             taken.steps += 1
-            taken.compared |= taken.batch != batch  # texts of one batch have their records in common
+            taken.compared |= (
+                taken.batch != batch
+            )  # texts of one batch have their records in common
             if taken.digest != seen.digest:
                 self.private.append(Place(batch=batch, step=seen.position))
 
@@ -235,13 +249,22 @@ def public_parts_are_public(run: AuditedRun) -> Outcome:
     if compared.total() == steps:
         return Outcome("pass", "agree", values)
     if recomputed is not None:
-        apart: dict[str, Value] = {"difference": recomputed.difference, "tolerance": recomputed.tolerance}
+        apart: dict[str, Value] = {
+            "difference": recomputed.difference,
+            "tolerance": recomputed.tolerance,
+        }
         found = values | {"recomputed": recomputed.steps} | apart
         if rounding_hides(recomputed.difference, run):
-            return Outcome("skip", "rounding-hides", found, (HIDDEN_BY_ROUNDING,), evidence=_REPLAYED)
+            return Outcome(
+                "skip", "rounding-hides", found, (HIDDEN_BY_ROUNDING,), evidence=_REPLAYED
+            )
         return Outcome("pass", "recomputed", found, evidence=_REPLAYED)
     recorded = run.manifest.recorded
-    if recorded is not None and "rows" in recorded.mended and recorded.rows == Rows(logit=0.0, support=0):
+    if (
+        recorded is not None
+        and "rows" in recorded.mended
+        and recorded.rows == Rows(logit=0.0, support=0)
+    ):
         return Outcome("pass", "scored-apart", values, evidence=0)
     model = argument(run.manifest.model.name, "NAME")
     shown = (
@@ -283,8 +306,13 @@ def supports_keep_the_rules(view: StepView) -> Finding | None:
     for rule, ids in view.forbidden.items():
         allowed[ids] = False
         if len(held := drawn[~allowed[drawn]]):
-            return Finding(code="mechanism.forbidden-token", values={"token": int(held[0]), "rule": rule})
-    least, most = (min(due, int(allowed.sum())) for due in (view.manifest.least_support, view.manifest.most_support))
+            return Finding(
+                code="mechanism.forbidden-token", values={"token": int(held[0]), "rule": rule}
+            )
+    least, most = (
+        min(due, int(allowed.sum()))
+        for due in (view.manifest.least_support, view.manifest.most_support)
+    )
     if least <= len(support) <= most:
         return None
     return Finding(code="mechanism.support-size", values={"tokens": len(support), "due": most})

@@ -17,7 +17,14 @@ from typing_extensions import override
 from dpaudit.checks.claim import batch_claim
 from dpaudit.checks.costs import Costs
 from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable, not_replayed, replay_remedy
+from dpaudit.checks.registry import (
+    Outcome,
+    RunCheck,
+    StepCheck,
+    inapplicable,
+    not_replayed,
+    replay_remedy,
+)
 from dpaudit.checks.steps import BatchView, StepsView, added
 from dpaudit.results import ContextLoss, Finding, Place, Quantity, Value
 from dpaudit.results.replay import LeftOut
@@ -69,7 +76,11 @@ class ContextSums(BatchEvidence):
         if before is None or view.reduced is None:
             return
         losses = view.mechanism.losses_of_steps(view.reduced, view.contributions, len(before))
-        if losses is not None and np.shape(losses) == (len(before), len(view)) and np.isfinite(losses).all():
+        if (
+            losses is not None
+            and np.shape(losses) == (len(before), len(view))
+            and np.isfinite(losses).all()
+        ):
             self._losses = added(before, losses)
 
     @override
@@ -78,7 +89,10 @@ class ContextSums(BatchEvidence):
         if self._losses is None or not len(self._losses):
             return None
         order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]
-        worst = tuple(ContextLoss(batch=self._batch, slot=int(slot), loss=float(self._losses[slot])) for slot in order)
+        worst = tuple(
+            ContextLoss(batch=self._batch, slot=int(slot), loss=float(self._losses[slot]))
+            for slot in order
+        )
         return BatchLosses(len(self._losses), worst)
 
 
@@ -105,7 +119,9 @@ class Losses(Evidence):
     def merge(self, batch: int, found: BatchLosses | None) -> None:
         if found is not None:
             self.largest[batch] = abs(found.worst[0].loss)
-            self.worst = heapq.nlargest(LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss))
+            self.worst = heapq.nlargest(
+                LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
+            )
             self.contexts += found.contexts
 
 
@@ -118,12 +134,16 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     losses = [(batch, loss, _SLACK) for batch, loss in run[Losses].largest.items()]
     if run.replay is not None:
         losses += [
-            (left.batch, abs(left.regenerated), left.tolerance) for left in run.replay.left_out if _tells(run, left)
+            (left.batch, abs(left.regenerated), left.tolerance)
+            for left in run.replay.left_out
+            if _tells(run, left)
         ]
     bounds = {batch: costs.batch_cost(batch).exact for batch, _, _ in losses}
     if losses and set(bounds.values()) == {math.inf}:
         return Outcome("skip", "no-cost")
-    losses = [each for each in losses if bounds[each[0]] != math.inf]  # any loss is within an infinite bound
+    losses = [
+        each for each in losses if bounds[each[0]] != math.inf
+    ]  # any loss is within an infinite bound
     if not losses:
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")
@@ -131,10 +151,20 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     beyond = [(batch, loss) for batch, loss, slack in losses if not loss <= bounds[batch] + slack]
     if beyond:
         batch, loss = beyond[0]
-        first: dict[str, Value] = {"place": Place(batch=batch), "loss": _nats(loss), "bound": _nats(bounds[batch])}
+        first: dict[str, Value] = {
+            "place": Place(batch=batch),
+            "loss": _nats(loss),
+            "bound": _nats(bounds[batch]),
+        }
         return Outcome("fail", "exceeded", {"losses": len(beyond), **first})
-    tried, filled = {batch for batch, _, _ in losses}, {b for b, header in run.headers.items() if header.contexts}
-    values: dict[str, Value] = {"tried": len(tried), "largest": _nats(max(loss for _, loss, _ in losses))}
+    tried, filled = (
+        {batch for batch, _, _ in losses},
+        {b for b, header in run.headers.items() if header.contexts},
+    )
+    values: dict[str, Value] = {
+        "tried": len(tried),
+        "largest": _nats(max(loss for _, loss, _ in losses)),
+    }
     if not tried >= filled:
         values["batches"] = len(filled)
         # A replay draws the contexts that it leaves out from all batches.
@@ -165,7 +195,9 @@ def additions_reach_the_bound(view: StepsView) -> Finding | None:
         return None
     # Aggregates are rounded in the record's precision.
     slack = _SLACK + 8 * view.mechanism.clip / view.mechanism.temperature * view.additions.eps
-    for side, bound, found in zip(("rise", "fall"), view.additions.bounds, view.additions.reached, strict=True):
+    for side, bound, found in zip(
+        ("rise", "fall"), view.additions.bounds, view.additions.reached, strict=True
+    ):
         for step in np.flatnonzero(~(np.abs(bound - found) <= slack)):
             worst = {"reached": _nats(float(found[step])), "bound": _nats(float(bound[step]))}
             figures: dict[str, Value] = {"side": side, **worst}
@@ -180,13 +212,24 @@ def regeneration_agrees(run: AuditedRun) -> Outcome:
         return not_replayed(run.manifest)
     left_out = run.replay.left_out
     if not left_out:
-        return inapplicable("neighbors.no-contexts") if run.no_contexts else Outcome("skip", "nothing-left-out")
+        return (
+            inapplicable("neighbors.no-contexts")
+            if run.no_contexts
+            else Outcome("skip", "nothing-left-out")
+        )
     values: dict[str, Value] = {"contexts": len(left_out)}
-    apart = [found for found in left_out if not abs(found.recorded - found.regenerated) <= found.tolerance]
+    apart = [
+        found
+        for found in left_out
+        if not abs(found.recorded - found.regenerated) <= found.tolerance
+    ]
     if apart:
         worst = max(apart, key=lambda found: abs(found.recorded - found.regenerated))
         place = Place(batch=worst.batch, slot=worst.slot)
-        ratios: dict[str, Value] = {"regenerated": _nats(worst.regenerated), "recorded": _nats(worst.recorded)}
+        ratios: dict[str, Value] = {
+            "regenerated": _nats(worst.regenerated),
+            "recorded": _nats(worst.recorded),
+        }
         return Outcome("fail", "apart", values | ratios | {"apart": len(apart), "place": place})
     largest = max(abs(found.recorded - found.regenerated) for found in left_out)
     values["difference"] = _nats(largest)
@@ -210,9 +253,14 @@ def logits_agree(run: AuditedRun) -> Outcome:
         problems = first.problems or (Finding(code="replay.values-apart", values=apart),)
         place = Place(batch=first.batch, step=first.position)
         return Outcome(
-            "fail", "differ", {"wrong": len(wrong), "steps": len(steps), "place": place, "problem": problems}
+            "fail",
+            "differ",
+            {"wrong": len(wrong), "steps": len(steps), "place": place, "problem": problems},
         )
-    largest, coarsest = max(step.difference for step in steps), max(step.tolerance for step in steps)
+    largest, coarsest = (
+        max(step.difference for step in steps),
+        max(step.tolerance for step in steps),
+    )
     values: dict[str, Value] = {
         "recomputed": len(steps),
         "steps": run.steps,
@@ -222,7 +270,12 @@ def logits_agree(run: AuditedRun) -> Outcome:
     if rounding_hides(largest, run):
         return Outcome("skip", "rounding-hides", values, (HIDDEN_BY_ROUNDING,))
     share = 1 - (1 - _POWER) ** (1 / len(steps))
-    return Outcome("pass", "agree", values, (Finding(code="replay.power", values={"power": _POWER, "share": share}),))
+    return Outcome(
+        "pass",
+        "agree",
+        values,
+        (Finding(code="replay.power", values={"power": _POWER, "share": share}),),
+    )
 
 
 def rounding_hides(difference: float, run: AuditedRun) -> bool:
@@ -251,7 +304,9 @@ def attack_stays_below(run: AuditedRun) -> Outcome:
         return Outcome("fail", "text-exceeds", values | {"beyond": found.beyond} | worst)
     values |= {"epsilon": _nats(found.bound.epsilon), "delta": found.bound.delta}
     if found.bound.delta:
-        values["sure"] = Finding(code="replay.with-confidence", values={"confidence": found.bound.confidence})
+        values["sure"] = Finding(
+            code="replay.with-confidence", values={"confidence": found.bound.confidence}
+        )
     else:
         values["sure"] = Finding(code="replay.with-certainty")
     if run.kind.beforehand and not found.bound.epsilon <= batch_claim(run):
@@ -280,11 +335,20 @@ def frozen_reruns_agree(run: AuditedRun) -> Outcome:
     The rows are those of others.
     """
     if not run.reruns:
-        return inapplicable("neighbors.no-rerun") if run.manifest.recorded is None else Outcome("skip", "not-rerun")
+        return (
+            inapplicable("neighbors.no-rerun")
+            if run.manifest.recorded is None
+            else Outcome("skip", "not-rerun")
+        )
     moved = tuple(
         Finding(
             code="neighbors.moved-without",
-            values={"row": rerun.row, "kind": found.kind, "places": found.places, "first": found.first},
+            values={
+                "row": rerun.row,
+                "kind": found.kind,
+                "places": found.places,
+                "first": found.first,
+            },
         )
         for rerun in run.reruns
         for found in rerun.differences
@@ -296,4 +360,6 @@ def frozen_reruns_agree(run: AuditedRun) -> Outcome:
     if unstable is not None:
         # Who runs the script again asks for this, whatever the level of evidence.
         return Outcome("skip", "unstable", values, evidence=0)
-    return Outcome("pass", "agree", {"steps": run.steps, "rows": tuple(rerun.row for rerun in run.reruns)})
+    return Outcome(
+        "pass", "agree", {"steps": run.steps, "rows": tuple(rerun.row for rerun in run.reruns)}
+    )

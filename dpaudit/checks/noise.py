@@ -54,7 +54,9 @@ class NoiseTally:
 
     def take(self, quantiles: Doubles) -> None:
         """Take in new noise: its quantiles [k]."""
-        self.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
+        self.counts += np.bincount(
+            np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS
+        )
         tails = 2 * np.minimum(quantiles, 1 - quantiles)
         self.size += float(-np.log(np.maximum(tails, _EDGE)).sum())
 
@@ -83,9 +85,15 @@ class NoiseTally:
         numbers n share the rate, 1 / (n (n + 1)) each.
         """
         n = self.number
-        smaller = float(np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)) - math.log(len(SMALLER))
+        smaller = float(
+            np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)
+        ) - math.log(len(SMALLER))
         if smaller >= -math.log(ALARM):
-            return Outcome("fail", "too-small", {"numbers": n, "evidence": Quantity(value=smaller, unit="nats")})
+            return Outcome(
+                "fail",
+                "too-small",
+                {"numbers": n, "evidence": Quantity(value=smaller, unit="nats")},
+            )
         if math.log(2 * n * (n + 1)) - 2 * n * self.apart**2 <= math.log(ALARM):
             return Outcome("fail", "other-distribution", {"numbers": n, "apart": self.apart})
         return None
@@ -139,10 +147,18 @@ class Repeats:
         keys = np.concatenate(self.kept)
         n, repeated = len(keys), len(keys) - len(np.unique(keys))
         expected = 2 * math.log(max(1, n)) - (VALUE_BITS * self.width - self.halvings) * math.log(2)
-        chance = repeated * expected - math.lgamma(repeated + 1) + math.log((self.halvings + 1) * (self.halvings + 2))
+        chance = (
+            repeated * expected
+            - math.lgamma(repeated + 1)
+            + math.log((self.halvings + 1) * (self.halvings + 2))
+        )
         if not repeated or chance > math.log(ALARM):
             return None
-        return Outcome("fail", f"repeated-{'numbers' if self.width == 1 else 'pairs'}", {"of": n, "repeated": repeated})
+        return Outcome(
+            "fail",
+            f"repeated-{'numbers' if self.width == 1 else 'pairs'}",
+            {"of": n, "repeated": repeated},
+        )
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -226,7 +242,9 @@ class _BatchNoise(BatchEvidence):
     @override
     def step(self, view: StepView) -> None:
         mechanism = self._mechanism
-        found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
+        found = mechanism.draw.quantiles(
+            view.arrays, self._arrays, mechanism.aggregator, mechanism.clip
+        )
         self._arrays = view.arrays
         if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
             self._found.finite = False
@@ -252,7 +270,9 @@ def noise_is_as_declared(run: AuditedRun) -> Outcome:
         return outcome
     own = {kind: tally for (kind, view), tally in found.tallies.items() if view == OWN}
     kinds = tuple(
-        Finding(code="noise.kind", values={"kind": kind, "numbers": tally.number, "apart": tally.apart})
+        Finding(
+            code="noise.kind", values={"kind": kind, "numbers": tally.number, "apart": tally.apart}
+        )
         for kind, tally in own.items()
     )
     fewest = min(own, key=lambda kind: own[kind].number)
@@ -276,4 +296,6 @@ def _not_declared(found: NoiseEvidence) -> Iterator[Outcome]:
     if evidence >= -math.log(ALARM):
         often = TILTS[found.outcomes.max(axis=0).argmax()] > 0
         values: dict[str, Value] = {"evidence": Quantity(value=evidence, unit="nats")}
-        yield Outcome("fail", "tests-agree-too-often" if often else "tests-agree-too-seldom", values)
+        yield Outcome(
+            "fail", "tests-agree-too-often" if often else "tests-agree-too-seldom", values
+        )

@@ -14,7 +14,14 @@ from typing_extensions import override
 
 from dpaudit.checks.evidence import AuditedRun, Evidence, input_problem
 from dpaudit.checks.grouping import counts_are_noised
-from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin, replay_remedy
+from dpaudit.checks.registry import (
+    Outcome,
+    RunCheck,
+    SettingsCheck,
+    inapplicable,
+    judge_origin,
+    replay_remedy,
+)
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import (
     Assigned,
@@ -98,7 +105,11 @@ def records_are_placed_once(run: AuditedRun) -> Outcome:
 @RunCheck(id="partition.stable", gathers=(Placement,))
 def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
     """Compare the assignment with places hashed anew from digests; with data, the whole rule."""
-    batching, per_context, placed = run.manifest.batching, run.claim.unit == "context", run[Placement]
+    batching, per_context, placed = (
+        run.manifest.batching,
+        run.claim.unit == "context",
+        run[Placement],
+    )
     if run.replay is not None and run.replay.assignment is not None:
         return Outcome("fail", "contradicted", {"problem": run.replay.assignment}, evidence=3)
     if batching.rule == "paper-slices":
@@ -117,7 +128,9 @@ def rule_gives_the_assignment(run: AuditedRun) -> Outcome:
         return Outcome("fail", "unreadable", {"problem": placed.unreadable})
     if placed.misplaced is not None:
         return Outcome("fail", "misplaced", {"problem": placed.misplaced})
-    values: dict[str, Value] = {"records": run.manifest.data.records} | _counted_rounds(run.manifest)
+    values: dict[str, Value] = {"records": run.manifest.data.records} | _counted_rounds(
+        run.manifest
+    )
     if run.replay is not None:
         return Outcome("pass", "placed-from-data", values, evidence=3)
     if unseen := unseen_places(run.manifest):
@@ -168,14 +181,20 @@ def _counted_rounds(manifest: Manifest) -> dict[str, Value]:
     """Return how many rounds there are, and were to be; nothing of a run with one."""
     if manifest.batching.rounds == 1:
         return {}
-    stopped: dict[str, Value] = {} if manifest.stopped_after is None else {"planned": manifest.batching.rounds}
+    stopped: dict[str, Value] = (
+        {} if manifest.stopped_after is None else {"planned": manifest.batching.rounds}
+    )
     return {"rounds": manifest.rounds} | stopped
 
 
 def _seen_to_move(run: AuditedRun) -> dict[str, Value]:
     """Return what a recorder saw when it emptied records; nothing if none did."""
     seen = None if run.manifest.recorded is None else run.manifest.recorded.batches
-    return {} if seen is None else {"moved": seen.moved, "batches": run.manifest.batches, "tried": seen.tried}
+    return (
+        {}
+        if seen is None
+        else {"moved": seen.moved, "batches": run.manifest.batches, "tried": seen.tried}
+    )
 
 
 def unseen_places(manifest: Manifest) -> tuple[Finding, ...]:
@@ -219,13 +238,18 @@ def _contradiction(run: AuditedRun) -> Finding | None:
             values |= {"round": batch // batching.per_round} if batching.rounds > 1 else {}
             return Finding(code="partition.other-contexts", values=values)
     if placed.records and placed.records != data.records:
-        return Finding(code="partition.other-number", values={"assigned": placed.records, "declared": data.records})
+        return Finding(
+            code="partition.other-number",
+            values={"assigned": placed.records, "declared": data.records},
+        )
     if placed.records and data.digest not in (None, placed.digest):
         return Finding(code="partition.other-digest")
     return None
 
 
-def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None, watched: Collection[str]) -> None:
+def _read(
+    placement: Placement, reader: RunReader, places: ClusterPlaces | None, watched: Collection[str]
+) -> None:
     """Read a run's assignment once.
 
     Memory grows with contexts and cells in use, not with the records. With several rounds it grows
@@ -238,7 +262,9 @@ def _read(placement: Placement, reader: RunReader, places: ClusterPlaces | None,
     can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
     several = manifest.batching.rounds > 1
     rule = _Rule(manifest.batching, places) if can_be_run and not several else None
-    lines: _Lines = _Grouped(manifest, places) if several else _Places(manifest.batching, placement.contexts)
+    lines: _Lines = (
+        _Grouped(manifest, places) if several else _Places(manifest.batching, placement.contexts)
+    )
     try:
         placement.digest = data_digest(_digests(reader, placement, lines, rule, frozenset(watched)))
     except InputError as error:
@@ -251,11 +277,17 @@ def lacking(manifest: Manifest) -> str | None:
     """Return the first number of a hashed rule that the manifest leaves out, or None."""
     by_label = ("key", "batches_per_label", "generate_per_label")
     names = by_label if manifest.clustering.method == "none" else ("key", "generate_per_cluster")
-    return next((f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None)
+    return next(
+        (f"batching.{name}" for name in names if getattr(manifest.batching, name) is None), None
+    )
 
 
 def _digests(
-    reader: RunReader, placement: Placement, lines: _Lines, rule: _Rule | None, watched: frozenset[str]
+    reader: RunReader,
+    placement: Placement,
+    lines: _Lines,
+    rule: _Rule | None,
+    watched: frozenset[str],
 ) -> Iterator[str]:
     """Pass on the records' digests, and note what their lines say."""
     previous, one_round = "", reader.manifest.batching.rounds == 1
@@ -277,7 +309,9 @@ def _digests(
 
 
 def _line(number: int, problem: Finding) -> Finding:
-    return Finding(code="partition.line", values={"file": ASSIGNMENT, "line": number, "problem": problem})
+    return Finding(
+        code="partition.line", values={"file": ASSIGNMENT, "line": number, "problem": problem}
+    )
 
 
 class _Lines(Protocol):
@@ -302,7 +336,9 @@ class _Grouped:
             self._groups = places.groups
         elif manifest.clustering.method == "none":
             each, count = batching.generate_per_label or 1, batching.batches_per_label or 1
-            self._groups = [(range(n * each, (n + 1) * each), count) for n in range(len(batching.labels) or 1)]
+            self._groups = [
+                (range(n * each, (n + 1) * each), count) for n in range(len(batching.labels) or 1)
+            ]
         else:
             self._groups = []
 
@@ -320,7 +356,10 @@ class _Grouped:
     def place(self, placement: Placement) -> None:
         """Hash all records in every generated round; count its batches' contexts and records."""
         batching = self._manifest.batching
-        master, slots = KeyedHash(bytes.fromhex(batching.key or "")), batching.slots or batching.cells
+        master, slots = (
+            KeyedHash(bytes.fromhex(batching.key or "")),
+            batching.slots or batching.cells,
+        )
         for number in range(self._manifest.rounds):
             keyed, held = master.of_round(number), Counter[int | tuple[int, int]]()
             for digest, group in self._members:
@@ -332,7 +371,9 @@ class _Grouped:
             for where, records in held.items():
                 batch = where[0] if isinstance(where, tuple) else where
                 placement.by_batch[batch] += records
-                if batching.rule == "hashed-cells":  # a cell is a context where it holds exactly so many
+                if (
+                    batching.rule == "hashed-cells"
+                ):  # a cell is a context where it holds exactly so many
                     placement.contexts[batch] += records == batching.examples_per_context
                 else:
                     placement.contexts[batch] += records if slots is None else 1
@@ -351,7 +392,10 @@ class _Places:
             return None
         batching = self._batching
         if assigned.batch >= batching.batches:
-            values: dict[str, Value] = {"batch": Place(batch=assigned.batch), "batches": batching.batches}
+            values: dict[str, Value] = {
+                "batch": Place(batch=assigned.batch),
+                "batches": batching.batches,
+            }
             return Finding(code="partition.no-batch", values=values)
         slots = batching.slots or batching.cells
         if (assigned.slot is None) != (slots is None) or (assigned.slot or 0) >= (slots or 1):
@@ -361,8 +405,12 @@ class _Places:
             return None
         held, most = self._held[assigned.batch], batching.examples_per_context
         held[assigned.slot] += 1
-        if batching.rule == "hashed-cells":  # a cell is a context as long as it holds so many, and no more
-            self._contexts[assigned.batch] += (held[assigned.slot] == most) - (held[assigned.slot] == most + 1)
+        if (
+            batching.rule == "hashed-cells"
+        ):  # a cell is a context as long as it holds so many, and no more
+            self._contexts[assigned.batch] += (held[assigned.slot] == most) - (
+                held[assigned.slot] == most + 1
+            )
             return None
         self._contexts[assigned.batch] += held[assigned.slot] == 1
         if held[assigned.slot] > most:
@@ -380,7 +428,10 @@ class _Rule:
     def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
         self._hash = KeyedHash(bytes.fromhex(batching.key or "")).of_round(0)
         self._places, self._batches = places, batching.batches
-        self._per_label, self._generated = batching.batches_per_label or 1, batching.generate_per_label or 1
+        self._per_label, self._generated = (
+            batching.batches_per_label or 1,
+            batching.generate_per_label or 1,
+        )
         if places is not None:
             self._generated = batching.generate_per_cluster or 1
         #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
@@ -396,7 +447,9 @@ class _Rule:
         """Return why the rule does not give this line, or None."""
         slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
         if assigned.batch is None:
-            left_out = not any(self._leaves_out(assigned.digest, count, slot) for count in self._counts)
+            left_out = not any(
+                self._leaves_out(assigned.digest, count, slot) for count in self._counts
+            )
             return Finding(code="partition.left-out") if left_out else None
         if self._places is not None and assigned.batch >= min(self._batches, len(self._places)):
             return None  # partition.disjoint or release.selection objects
@@ -406,9 +459,13 @@ class _Rule:
             count, place = self._places[assigned.batch].count, self._places[assigned.batch].number
         number = self._hash.batch(assigned.digest, count)
         if number >= self._generated:
-            return Finding(code="partition.not-generated", values={"batch": Place(batch=assigned.batch)})
+            return Finding(
+                code="partition.not-generated", values={"batch": Place(batch=assigned.batch)}
+            )
         if number != place:
-            return Finding(code="partition.other-batch", values={"batch": Place(batch=assigned.batch)})
+            return Finding(
+                code="partition.other-batch", values={"batch": Place(batch=assigned.batch)}
+            )
         if assigned.slot != slot:
             places = (("slot", assigned.slot), ("due", slot))
             known: dict[str, Value] = {name: place for name, place in places if place is not None}
@@ -425,4 +482,6 @@ class _Rule:
         It is if its own is not, and may be if its slot shows as many of smaller digest as it can.
         """
         number = self._hash.batch(digest, count)
-        return number >= self._generated or (slot is not None and (count, number, slot) in self._full)
+        return number >= self._generated or (
+            slot is not None and (count, number, slot) in self._full
+        )

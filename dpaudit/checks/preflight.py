@@ -74,7 +74,8 @@ def obstacles(planned: PlannedRun) -> tuple[Obstacle, ...]:
     return tuple(
         _obstacle(check, outcome, planned)
         for check, outcome in made
-        if outcome is not None and (outcome.status == "fail" or (outcome.status == "skip" and outcome.applicable))
+        if outcome is not None
+        and (outcome.status == "fail" or (outcome.status == "skip" and outcome.applicable))
     )
 
 
@@ -87,7 +88,9 @@ def refuse(found: Sequence[Obstacle], otherwise: str = "") -> None:
     refused = [each for each in found if not each.meant]
     if refused:
         more = len(refused) - 1
-        raise refused[0].error(f"({more} more to mend after this one.) {otherwise}" if more else otherwise)
+        raise refused[0].error(
+            f"({more} more to mend after this one.) {otherwise}" if more else otherwise
+        )
 
 
 def _outcome(check: Check[Any], run: AuditedRun) -> Outcome | None:
@@ -104,7 +107,12 @@ def _obstacle(check: Check[Any], outcome: Outcome, planned: PlannedRun) -> Obsta
     words = about.before.get(outcome.code)
     if words is None:  # of a plug-in, or of an outcome that no config should have
         return Obstacle(
-            check.id, outcome.code, check.id, about.fails[:1].lower() + about.fails[1:], about.remedy, False
+            check.id,
+            outcome.code,
+            check.id,
+            about.fails[:1].lower() + about.fails[1:],
+            about.remedy,
+            False,
         )
     setting = render(words.setting, values)
     section = setting.partition("[")[0]

@@ -65,15 +65,21 @@ class _Intervals(NamedTuple):
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
         """Return places without a draw."""
-        return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
+        return cls(
+            np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0)
+        )
 
     def at(self, place: slice) -> _Intervals:
         """Return some of a row of draws."""
-        return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
+        return _Intervals(
+            self.low[:, place], self.high[:, place], self.inverse[place], self.token[place]
+        )
 
     def then(self, other: _Intervals) -> _Intervals:
         """Return this row of draws followed by another."""
-        low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
+        low, high, inverse, token = (
+            np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True)
+        )
         return _Intervals(low, high, inverse, token)
 
 
@@ -164,7 +170,9 @@ class IndependenceTest(Evidence):
         self._before = _Intervals.none(0)
         self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
         self._same_places = _Evidence([_in_view("randomness.earlier-text", view) for view in VIEWS])
-        self._at_distance = _Evidence([_in_view("randomness.some-way-before", view) for view in VIEWS])
+        self._at_distance = _Evidence(
+            [_in_view("randomness.some-way-before", view) for view in VIEWS]
+        )
         self._even_across = _Evidence(
             [_in_order("randomness.even-texts", n, order) for n in self._across for order in ORDERS]
         )
@@ -229,8 +237,14 @@ class IndependenceTest(Evidence):
         lags = min(LAGS, len(self._before.token) + STRETCH - 1)
         number, row = len(stretch.token), self._before.then(stretch)
         self._before = row.at(slice(-LAGS, None))
-        row = _Intervals.none(max(0, lags + number - len(row.token))).then(row).at(slice(-lags - number, -1))
-        windows = _Intervals(*(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row))
+        row = (
+            _Intervals.none(max(0, lags + number - len(row.token)))
+            .then(row)
+            .at(slice(-lags - number, -1))
+        )
+        windows = _Intervals(
+            *(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row)
+        )
         now = _Intervals(*(part[..., None] for part in stretch))
         return _averaged(_products(windows, now, np.where(windows.token < 0, 1.0, 0.5), axis=-2))
 
@@ -272,9 +286,13 @@ class IndependenceTest(Evidence):
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
             for sums in (each.every, each.some)
-            for place, (hypothesis, evidence) in enumerate(zip(each.hypotheses, sums.tolist(), strict=True))
+            for place, (hypothesis, evidence) in enumerate(
+                zip(each.hypotheses, sums.tolist(), strict=True)
+            )
         ]
-        return sorted((d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence)
+        return sorted(
+            (d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence
+        )
 
     @property
     def threshold(self) -> float:
@@ -329,7 +347,8 @@ def _log_product(factors: Doubles, axis: int) -> Doubles:
     """Log of a product along an axis, of factors between 1/2 and 2^30."""
     parts = range(0, factors.shape[axis], _FACTORS)
     products = [
-        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis) for first in parts
+        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis)
+        for first in parts
     ]
     return np.asarray(np.log(products).sum(axis=0))
 

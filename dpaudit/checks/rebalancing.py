@@ -44,7 +44,9 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
     clustering = run.manifest.clustering
     if clustering.method == "none":
         if named := [batch for batch, header in run.headers.items() if header.cluster is not None]:
-            return Outcome("fail", "undeclared", {"batches": len(named), "first": Place(batch=named[0])})
+            return Outcome(
+                "fail", "undeclared", {"batches": len(named), "first": Place(batch=named[0])}
+            )
         return inapplicable("rebalancing.none")
     problem = _centers_problem(run.manifest) or _counts_problem(run, clustering)
     if problem is not None:
@@ -56,7 +58,9 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
         return problem
     values = _declared(clustering)
     if clustering.origin == "public" and clustering.counts is None:
-        return Outcome("pass", "without-counts", values, evidence=0)  # that they are public is only said
+        return Outcome(
+            "pass", "without-counts", values, evidence=0
+        )  # that they are public is only said
     noise = run.replay.noise if run.replay is not None else None
     if clustering.counts is None:
         return Outcome("pass", "without-counts", values)
@@ -76,7 +80,11 @@ def _centers_problem(manifest: Manifest) -> Outcome | None:
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
     if clustering.origin != CLUSTERINGS[clustering.method].origin:
-        return Outcome("fail", "other-origin", {"method": clustering.method, "origin": clustering.origin or "none"})
+        return Outcome(
+            "fail",
+            "other-origin",
+            {"method": clustering.method, "origin": clustering.origin or "none"},
+        )
     if clustering.origin != "noised":
         return None
     if unit_records(manifest, privacy.unit) != 1:
@@ -102,7 +110,11 @@ def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
     noise = clustering.counts
     if noise is None:
         listed = run.clusters is not None and run.clusters.noisy_counts
-        if listed or rests_on_counts(run.manifest) or clustering.method == "public-centers-rebalanced":
+        if (
+            listed
+            or rests_on_counts(run.manifest)
+            or clustering.method == "public-centers-rebalanced"
+        ):
             return Outcome("fail", "counts-without-noise")
         return None
     if noise.noised == "after-selection":
@@ -116,7 +128,9 @@ def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
     values: dict[str, Value] = {
         "scale": noise.scale,
         "stated": Quantity(value=noise.epsilon, unit="nats"),
-        "costs": Quantity(value=rebalancing_epsilon(noise.scale, privacy.relation, records), unit="nats"),
+        "costs": Quantity(
+            value=rebalancing_epsilon(noise.scale, privacy.relation, records), unit="nats"
+        ),
         "unit": privacy.unit,
         "relation": privacy.relation,
     }
@@ -129,7 +143,9 @@ def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters)
     assert clustering.keep is not None
     kept = np.array(clusters.kept, dtype=np.int64)
     if not clusters.noisy_counts:
-        return None  # all centres are kept, and partition.public-parameters has the numbers of batches
+        return (
+            None  # all centres are kept, and partition.public-parameters has the numbers of batches
+        )
     noisy = np.array(clusters.noisy_counts, dtype=np.int64)
     if where := _differs(run, kept_by_counts(noisy, clustering.keep), kept):
         return Outcome("fail", "other-centers-kept", {"where": where, "keep": clustering.keep})
@@ -137,7 +153,9 @@ def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters)
     if batching.records_per_batch is None or batching.most_batches is None:
         return None
     least = batching.least_batches or 1
-    batches = batches_by_counts(noisy, kept, batching.records_per_batch, batching.most_batches, least)
+    batches = batches_by_counts(
+        noisy, kept, batching.records_per_batch, batching.most_batches, least
+    )
     if where := _differs(run, batches, np.array(clusters.batches, dtype=np.int64)):
         return Outcome("fail", "other-numbers-of-batches", {"where": where})
     return None
@@ -166,7 +184,11 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
     tried = (size + 1) * len(rows) + 1
     for code, counts, distance in beyond:
         if noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
-            values: dict[str, Value] = {"records": records, "scale": noise.scale, "distance": distance}
+            values: dict[str, Value] = {
+                "records": records,
+                "scale": noise.scale,
+                "distance": distance,
+            }
             if placed:
                 values["beside"] = Finding(code="rebalancing.and-the-assignment")
             return Outcome("fail", code, values)
@@ -180,7 +202,11 @@ def _placed(run: AuditedRun) -> Counter[int]:
     partition.disjoint objects.
     """
     placement, found = run[Placement], Counter[int]()
-    if run.places is None or placement.records != run.manifest.data.records or placement.problem is not None:
+    if (
+        run.places is None
+        or placement.records != run.manifest.data.records
+        or placement.problem is not None
+    ):
         return found
     for batch, records in placement.by_batch.items():
         if batch < run.places.per_round:  # each record is there again in the next round

@@ -40,13 +40,19 @@ def aggregate_is_defined(view: StepsView) -> Finding | None:
     if view.log_probabilities is None:
         return None  # sampling.support objects
     code = "record.other-probability" if mechanism.draw.likely else "record.other-maximum"
-    for place, (right, step) in enumerate(zip(view.log_probabilities.tolist(), view.steps, strict=True)):
+    for place, (right, step) in enumerate(
+        zip(view.log_probabilities.tolist(), view.steps, strict=True)
+    ):
         if not _agree(right, step.log_probability):
             # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
             span = view.spans.slices[place]
-            right = mechanism.log_probability(view.aggregate[span], int(view.columns[place]) - span.start)
+            right = mechanism.log_probability(
+                view.aggregate[span], int(view.columns[place]) - span.start
+            )
             if not _agree(right, step.log_probability):
-                return Finding(code=code, values={"recorded": step.log_probability, "recomputed": right})
+                return Finding(
+                    code=code, values={"recorded": step.log_probability, "recomputed": right}
+                )
     return None
 
 
@@ -58,7 +64,9 @@ def _agree(right: float, recorded: float) -> bool:
 def sides_are_consistent(view: StepsView) -> Finding | None:
     """Compare medians' side bits and holders with the number of contexts and the central values."""
     aggregator, clip = view.mechanism.aggregator, view.mechanism.clip
-    return finding_of(aggregator.sides_problem(view.arrays, view.contexts, view.header.contexts, clip))
+    return finding_of(
+        aggregator.sides_problem(view.arrays, view.contexts, view.header.contexts, clip)
+    )
 
 
 class UniformRows(BatchEvidence):
@@ -85,7 +93,11 @@ class UniformRows(BatchEvidence):
             if view.contexts is None:
                 self.contexts[:] = False
             elif self.contexts.any():
-                of_step = arrays if len(view) == 1 else {name: array[..., span] for name, array in arrays.items()}
+                of_step = (
+                    arrays
+                    if len(view) == 1
+                    else {name: array[..., span] for name, array in arrays.items()}
+                )
                 self.contexts &= uniform(of_step, view.contexts[:, span])
 
     @override
@@ -98,7 +110,10 @@ class UniformRows(BatchEvidence):
         if not count:
             return Finding(code="record.unscored-public", values=values)
         values |= {"unscored": count, "contexts": len(self.contexts)}
-        return Finding(code="record.unscored-both" if self.public else "record.unscored-contexts", values=values)
+        return Finding(
+            code="record.unscored-both" if self.public else "record.unscored-contexts",
+            values=values,
+        )
 
 
 class Unscored(Evidence):
@@ -120,7 +135,9 @@ def rows_are_scored(run: AuditedRun) -> Outcome:
         return Outcome("fail", "unscored", {"batches": len(problems), "first": problems[0]})
     if not run.steps:
         return Outcome("skip", "no-step")
-    return Outcome("pass", "scored", {"contexts": sum(header.contexts for header in run.headers.values())})
+    return Outcome(
+        "pass", "scored", {"contexts": sum(header.contexts for header in run.headers.values())}
+    )
 
 
 @StepCheck(id="sampling.support", together=True)

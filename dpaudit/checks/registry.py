@@ -133,9 +133,13 @@ class Check(ABC, Generic[Function]):
             lacking = run.absent.get(self.id)
             outcome = self.outcome(run) if lacking is None else unusable(lacking)
             # Whatever level was asked for, a run does not pass without it.
-            return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
+            return self.in_words(
+                replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context
+            )
         except FAILURES as error:
-            return self.in_words(replace(unusable(failure_in(self.plug_in, error)), evidence=0), context)
+            return self.in_words(
+                replace(unusable(failure_in(self.plug_in, error)), evidence=0), context
+            )
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
@@ -144,7 +148,10 @@ class Check(ABC, Generic[Function]):
         words = wording(self.id, outcome.code)
         due = fixed.expected if outcome.applicable else fixed.title
         values = dict(outcome.values)
-        said = [render(words.detail, values, context), *(sentence(note, context) for note in outcome.notes)]
+        said = [
+            render(words.detail, values, context),
+            *(sentence(note, context) for note in outcome.notes),
+        ]
         return CheckResult(
             id=self.id,
             title=fixed.fails if outcome.status in ("fail", "error") else fixed.title,
@@ -187,8 +194,12 @@ class StepCheck(Check[StepFunction]):
     together: bool = False
 
     def __post_init__(self) -> None:
-        if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (self.unshown is None):
-            raise ValueError(f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`")
+        if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (
+            self.unshown is None
+        ):
+            raise ValueError(
+                f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`"
+            )
 
     def clears(self, view: StepsView) -> bool:
         """Return whether no step is objected to, by a look at all of them together."""
@@ -198,7 +209,9 @@ class StepCheck(Check[StepFunction]):
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
         """Return why the check does not apply to a run, as a code of the catalogue, or ""."""
-        return manifest.mechanism.inapplicable_reason(self.id) or ("" if self.applies(manifest) else self.otherwise)
+        return manifest.mechanism.inapplicable_reason(self.id) or (
+            "" if self.applies(manifest) else self.otherwise
+        )
 
     @override
     def outcome(self, run: AuditedRun) -> Outcome:
@@ -208,7 +221,9 @@ class StepCheck(Check[StepFunction]):
         if count := objections.problems[self.id]:
             place, problem = objections.first[self.id]
             return Outcome(
-                "fail", "steps-object", {"problems": count, "steps": steps, "place": place, "problem": problem}
+                "fail",
+                "steps-object",
+                {"problems": count, "steps": steps, "place": place, "problem": problem},
             )
         if lacking := objections.unmade.get(self.id):
             return unusable(lacking)
@@ -279,7 +294,9 @@ class Objections(BatchEvidence, Evidence):
         for one in view.each if left else ():
             for check, problem in self._objecting(left, one):
                 self.problems[check] += 1
-                self.first.setdefault(check, (Place(batch=one.header.id, step=one.position), problem))
+                self.first.setdefault(
+                    check, (Place(batch=one.header.id, step=one.position), problem)
+                )
 
     def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
         """Yield objections to a step, by check id.
@@ -288,7 +305,9 @@ class Objections(BatchEvidence, Evidence):
         """
         return self._objecting(self._checks, view)
 
-    def _objecting(self, checks: Iterable[StepCheck], view: StepView) -> Iterator[tuple[str, Finding]]:
+    def _objecting(
+        self, checks: Iterable[StepCheck], view: StepView
+    ) -> Iterator[tuple[str, Finding]]:
         for check in checks:
             try:
                 if not check.shown(view):
@@ -346,7 +365,10 @@ def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]
         looks = isinstance(check, StepCheck) or check.gathers
         if check.plug_in is not None and looks and check.plug_in not in looked:
             remedy = "Install the same version wherever batches are read, or give --workers 1."
-            yield check.id, check.plug_in.unusable("a process that read batches could not load it.", remedy)
+            yield (
+                check.id,
+                check.plug_in.unusable("a process that read batches could not load it.", remedy),
+            )
 
 
 def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
@@ -458,7 +480,10 @@ def registered() -> Mapping[str, Check[Any]]:
     found: dict[str, Check[Any]] = {check: _DECLARED[check] for check in OWN_CHECKS}
     found |= {check.id: check for check in map(_of_plug_in, plugins.plug_ins(plugins.CHECKS))}
     families = list(dict.fromkeys(_family(check) for check in found))
-    return {check: found[check] for check in sorted(found, key=lambda check: families.index(_family(check)))}
+    return {
+        check: found[check]
+        for check in sorted(found, key=lambda check: families.index(_family(check)))
+    }
 
 
 def _family(check: str) -> str:
@@ -472,17 +497,23 @@ def _of_plug_in(plug_in: PlugIn) -> Check[Any]:
         function = plug_in.load()
         found = _DECLARED.get(plug_in.name)
         if found is None or found.function is not function:
-            raise plug_in.unusable(f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id.")
+            raise plug_in.unusable(
+                f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id."
+            )
         if not all(isinstance(kind, type) and issubclass(kind, Evidence) for kind in found.gathers):
             raise plug_in.unusable("it gathers what is no class derived from Evidence.")
         require_words(plug_in)
         held = catalogue().check.get(plug_in.name)
         if held is None or held.evidence not in range(len(EVIDENCE_LEVELS)):
             remedy = f'Write [check."{plug_in.name}"] into the TOML file beside its module.'
-            raise plug_in.unusable("the catalogue has no entry of this check, or of no evidence level.", remedy)
+            raise plug_in.unusable(
+                "the catalogue has no entry of this check, or of no evidence level.", remedy
+            )
     except InputError as error:
         taken = plug_in.name in OWN_CHECKS
-        return Unloaded(id=f"{plug_in.package}.{plug_in.name}" if taken else plug_in.name, problem=error)
+        return Unloaded(
+            id=f"{plug_in.package}.{plug_in.name}" if taken else plug_in.name, problem=error
+        )
     found.plug_in = plug_in
     return found
 
@@ -515,4 +546,7 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 def listed() -> list[dict[str, str | int]]:
     """Return every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
-    return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]
+    return [
+        {"id": check.id, **{name: getattr(check.entry, name) for name in names}}
+        for check in registered().values()
+    ]

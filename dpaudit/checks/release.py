@@ -92,7 +92,9 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
     """
     problems = list(run[Texts].problems)
     # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
-    recorded = [digest for batch_id in sorted(run[Texts].digests) for digest in run[Texts].digests[batch_id]]
+    recorded = [
+        digest for batch_id in sorted(run[Texts].digests) for digest in run[Texts].digests[batch_id]
+    ]
     lines = differing = 0
     read = hashlib.sha256()
     if SAMPLES in run.unreadable:
@@ -126,7 +128,9 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
             if run.tokenizers:
                 return Outcome("fail", "other-tokenizer", {"file": TOKENIZER})
             replayable = run.manifest.recorded is None and not run.reruns
-            remedy = Finding(code="release.name-or-replay" if replayable else "release.name-tokenizer")
+            remedy = Finding(
+                code="release.name-or-replay" if replayable else "release.name-tokenizer"
+            )
             return Outcome("skip", "own-tokenizer", samples | {"file": TOKENIZER}, (remedy,))
     return Outcome("pass", "equal", samples)
 
@@ -151,14 +155,22 @@ def batches_follow_a_public_rule(run: AuditedRun) -> Outcome:
     if batching.per_round != per_round:
         return Outcome("fail", "other-number", values | {"per_round": batching.per_round})
     for batch, header in run.headers.items():
-        of_label = batch % per_round // each if places is None else places[batch].label if batch < due else 0
+        of_label = (
+            batch % per_round // each
+            if places is None
+            else places[batch].label
+            if batch < due
+            else 0
+        )
         if batch >= due or header.label != labels[of_label]:
             return Outcome("fail", "other-label", values | {"batch": Place(batch=batch)})
         if places is not None and header.cluster != places[batch].center:
             return Outcome("fail", "other-cluster", values | {"batch": Place(batch=batch)})
     if len(run.headers) != due:
         return Outcome("skip", "unread", values | {"read": len(run.headers)})
-    return Outcome("pass", "by-rule", values | {"have": ("label", "cluster") if clustered else ("label",)})
+    return Outcome(
+        "pass", "by-rule", values | {"have": ("label", "cluster") if clustered else ("label",)}
+    )
 
 
 @RunCheck(id="release.stopping", gathers=(Texts,))
@@ -177,7 +189,11 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
     if _lacks_mark(run):
         return Outcome("fail", "mark-missing", values)
     if run[Texts].stops:
-        return Outcome("fail", "other-ends", values | {"problems": len(run[Texts].stops), "first": run[Texts].stops[0]})
+        return Outcome(
+            "fail",
+            "other-ends",
+            values | {"problems": len(run[Texts].stops), "first": run[Texts].stops[0]},
+        )
     if not run.headers:
         return Outcome("skip", "unread", values)
     return Outcome("pass", "by-rule", values | {"texts": run[Texts].number})
@@ -209,7 +225,9 @@ def stop_problems(samples: Sequence[Sample], decoding: Decoding) -> Iterator[Fin
     if budget is None and len(samples) > 1:
         yield Finding(code="release.several-texts", values={"batch": batch, "texts": len(samples)})
     if budget is not None and spent != budget:
-        yield Finding(code="release.other-length", values={"batch": batch, "tokens": spent, "due": budget})
+        yield Finding(
+            code="release.other-length", values={"batch": batch, "tokens": spent, "due": budget}
+        )
 
 
 def _stop_problem(sample: Sample, decoding: Decoding, *, cut: bool) -> Finding | None:

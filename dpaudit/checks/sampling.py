@@ -71,7 +71,9 @@ class Alarm:
         }
         if self.batch is None:
             return Outcome("fail", "other-distribution", values)
-        return Outcome("fail", "other-distribution-in-batches", values | {"batch": Place(batch=self.batch)})
+        return Outcome(
+            "fail", "other-distribution-in-batches", values | {"batch": Place(batch=self.batch)}
+        )
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,21 @@ class Detectable:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The samplers that would have been shown, one after another."""
-        settings = {"lower-temperature": self.lower, "higher-temperature": self.higher, "truncation": self.top_k}
+        settings = {
+            "lower-temperature": self.lower,
+            "higher-temperature": self.higher,
+            "truncation": self.top_k,
+        }
         found = [
             Finding(code=f"sampling.no-{name}")
             if setting is None
             else Finding(code=f"sampling.shows-{name}", values={"setting": setting})
             for name, setting in settings.items()
         ]
-        return (*found, Finding(code=f"sampling.{'shows' if self.tenth_greedy else 'no'}-tenth-greedy"))
+        return (
+            *found,
+            Finding(code=f"sampling.{'shows' if self.tenth_greedy else 'no'}-tenth-greedy"),
+        )
 
 
 class SamplingTest(BatchEvidence):
@@ -121,7 +130,9 @@ class SamplingTest(BatchEvidence):
             batch = view.header.id.to_bytes(8, "big")
             places = (batch + position.to_bytes(8, "big") for position in view.positions)
             digests = (step.aggregate_digest for step in view.steps)
-            self.add(view.drawn, [digest + place for digest, place in zip(digests, places, strict=True)])
+            self.add(
+                view.drawn, [digest + place for digest, place in zip(digests, places, strict=True)]
+            )
 
     def add(self, steps: DrawnSteps, salts: Sequence[bytes]) -> None:
         """Take in some steps.
@@ -136,7 +147,9 @@ class SamplingTest(BatchEvidence):
         self._ratio = added(self._ratio, np.stack([found, mixed]))
         self._expected = added(self._expected, np.concatenate([part.mean for part in parts]))
         self._variance = added(self._variance, np.concatenate([part.variance for part in parts]))
-        self._greedy = added(self._greedy, np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T)
+        self._greedy = added(
+            self._greedy, np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T
+        )
         digests = (hashlib.sha256(b"dpaudit.transform" + salt).digest() for salt in salts)
         uniforms = np.array([int.from_bytes(digest[:7], "big") / 2**56 for digest in digests])
         places = steps.masses_before + uniforms * steps.each[steps.level]
@@ -164,7 +177,10 @@ class SamplingTest(BatchEvidence):
 
         The last is a tenth of greedy steps.
         """
-        mean, variance = np.append(self._expected, self._greedy[0]), np.append(self._variance, self._greedy[1])
+        mean, variance = (
+            np.append(self._expected, self._greedy[0]),
+            np.append(self._variance, self._greedy[1]),
+        )
         return np.asarray(mean - _POWER_DEVIATES * np.sqrt(variance) >= threshold)
 
     def _transform_evidence(self) -> float:
@@ -253,9 +269,13 @@ class RunSampling(Evidence):
         ]
         found += [
             Alarm(name, evidence, int(steps), int(batch))
-            for name, evidence, (batch, steps) in zip(self._names, self._some.tolist(), self._where, strict=True)
+            for name, evidence, (batch, steps) in zip(
+                self._names, self._some.tolist(), self._where, strict=True
+            )
         ]
-        return sorted((a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence)
+        return sorted(
+            (a for a in found if a.evidence >= THRESHOLD), key=lambda alarm: -alarm.evidence
+        )
 
     @property
     def detectable(self) -> Detectable:

@@ -42,13 +42,25 @@ FALSE_ALARMS = 1e-6
 STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).random_sample(size),
     "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
-    "random.seed": lambda seed, size: [each.random() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
+    "random.seed": lambda seed, size: [
+        each.random()
+        for each in [random.Random(seed)]  # noqa: S311
+        for _ in range(size)
+    ],
 }
 #: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the streams above hold.
 NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
-    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(size),
-    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(size),
-    "random.seed": lambda seed, size: [each.gauss() for each in [random.Random(seed)] for _ in range(size)],  # noqa: S311
+    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(
+        size
+    ),
+    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(
+        size
+    ),
+    "random.seed": lambda seed, size: [
+        each.gauss()
+        for each in [random.Random(seed)]  # noqa: S311
+        for _ in range(size)
+    ],
 }
 #: The first MOST_NOISE numbers of a run's noise are looked for. A stream has one of an honest run's, to within what
 #: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
@@ -97,7 +109,9 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
     """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
     each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
-    return np.array([[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds])
+    return np.array(
+        [[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds]
+    )
 
 
 class SeedTest(Evidence):
@@ -161,7 +175,10 @@ class SeedTest(Evidence):
         if not len(looked_at):
             return
         table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
-        low, chance = np.ascontiguousarray(table[1:4])[..., None], np.maximum(table[4], _LEAST)[:, None]
+        low, chance = (
+            np.ascontiguousarray(table[1:4])[..., None],
+            np.maximum(table[4], _LEAST)[:, None],
+        )
         tells = table[4][:, None] >= _LEAST
         gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
         high, hit, miss = low + chance, np.log(idle + gain), np.log(idle)
@@ -270,7 +287,12 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
         for stream in _ascending(name, seed):
             told = _met(first, stream)
             if told >= _NOISE_TOLD:
-                values: dict[str, Value] = {"told": told, "of": len(first), "generator": name, "seed": seed}
+                values: dict[str, Value] = {
+                    "told": told,
+                    "of": len(first),
+                    "generator": name,
+                    "seed": seed,
+                }
                 return Outcome("fail", "noise-told", values)
     return None
 

@@ -32,7 +32,11 @@ _BYTES_BEFORE, _BYTES_COLUMN = 256, 64
 
 def _size(step: Step) -> int:
     """Return the bytes of a step's arrays, and of some of what is worked out for each column."""
-    given = list(step.arrays.values()) if step.contexts is None else [*step.arrays.values(), step.contexts]
+    given = (
+        list(step.arrays.values())
+        if step.contexts is None
+        else [*step.arrays.values(), step.contexts]
+    )
     return sum(array.nbytes + _BYTES_COLUMN * int(array.shape[-1]) for array in given)
 
 
@@ -93,10 +97,17 @@ class StepsView:
 
         Costs are charged to the accountant; it is None where nothing bounds them. `apart` makes views of each step.
         """
-        self.manifest, self.header, self.steps, self._accountant = manifest, header, steps, accountant
+        self.manifest, self.header, self.steps, self._accountant = (
+            manifest,
+            header,
+            steps,
+            accountant,
+        )
         self.apart = apart
         self.positions, self.earlier, self.mechanism = positions, earlier, manifest.mechanism
-        self.arrays = {name: _in_row([step.arrays[name] for step in steps]) for name in steps[0].arrays}
+        self.arrays = {
+            name: _in_row([step.arrays[name] for step in steps]) for name in steps[0].arrays
+        }
         self.contexts = _in_row([step.contexts for step in steps])
         self.support = _in_row([step.support for step in steps])
         self.tokens = np.array([step.token for step in steps])
@@ -121,7 +132,9 @@ class StepsView:
             return np.where(there, self.tokens + self.spans.starts, -1)
         found = np.full(len(self), -1)
         at = np.flatnonzero(self.support == self.spans.spread(self.tokens))[::-1]
-        found[np.searchsorted(self.spans.ends, at, side="right")] = at  # the first column of a token that has two
+        found[np.searchsorted(self.spans.ends, at, side="right")] = (
+            at  # the first column of a token that has two
+        )
         return found
 
     @property
@@ -164,7 +177,9 @@ class StepsView:
         It is a failure of record.range.
         """
         contribution, canary = self.mechanism.contribution, self.steps[0].canary
-        if problem := self.mechanism.aggregator.range_problem(self.arrays, self.header.contexts, contribution):
+        if problem := self.mechanism.aggregator.range_problem(
+            self.arrays, self.header.contexts, contribution
+        ):
             return finding_of(problem)
         for name, values in (("contexts", self.contexts), ("canary", canary)):
             if values is not None and (problem := contribution.range_problem(name, values)):
@@ -188,7 +203,9 @@ class StepsView:
         fewest, least = int(self.spans.lengths.min()), self.manifest.least_support
         least = 1 if self.manifest.decoding.any else least  # mechanism.support-rules
         return (
-            Finding(code="record.small-support", values={"tokens": fewest, "least": least}) if fewest < least else None
+            Finding(code="record.small-support", values={"tokens": fewest, "least": least})
+            if fewest < least
+            else None
         )
 
     @cached_property
@@ -202,8 +219,12 @@ class StepsView:
             return nothing
         try:
             return self._accountant.charge_steps(self.header.id, self.reduced)
-        except ValueError:  # no bound follows from such a record; the objections say what is wrong with it
-            return nothing if len(self) == 1 else np.concatenate([one.costs for one in self.apart()])
+        except (
+            ValueError
+        ):  # no bound follows from such a record; the objections say what is wrong with it
+            return (
+                nothing if len(self) == 1 else np.concatenate([one.costs for one in self.apart()])
+            )
 
     @cached_property
     def additions(self) -> Additions | None:
@@ -227,7 +248,9 @@ class StepsView:
             more = mechanism.with_context(steps.arrays, sign * towards)
             if more is None:
                 return None
-            there = log_probabilities(more, steps.tokens, steps.spans, mechanism.temperature, steps.log_sums)
+            there = log_probabilities(
+                more, steps.tokens, steps.spans, mechanism.temperature, steps.log_sums
+            )
             moved[:] = sign * (there - here)
         return Additions(bounds, reached, float(np.finfo(box[1].dtype).eps))
 
@@ -237,7 +260,9 @@ class StepsView:
         if not self.placed:
             return None
         odds = self.aggregate if self.mechanism.draw.likely else self.mechanism.odds(self.arrays)
-        return DrawnSteps.of(odds, self.spans, self.mechanism.temperature, self.columns, self._columns_before())
+        return DrawnSteps.of(
+            odds, self.spans, self.mechanism.temperature, self.columns, self._columns_before()
+        )
 
     def _columns_before(self) -> NDArray[np.int64]:
         """Return the columns of the tokens before each step, of those tokens that are there."""
@@ -305,7 +330,9 @@ class StepView(StepsView):
             before: ids of the tokens that its text has before it.
             accountant: what the step's cost is charged to; None if nothing bounds it.
         """
-        super().__init__(manifest, header, [step], range(position, position + 1), [before], accountant)
+        super().__init__(
+            manifest, header, [step], range(position, position + 1), [before], accountant
+        )
         self.step, self.forbidden, self.position, self.before = step, forbidden, position, before
         _freeze(step.canary, step.spent)
 
@@ -331,7 +358,9 @@ class StepView(StepsView):
         own, each = self.header.budgets, self.mechanism.budget
         if each is None:
             return None
-        return np.full(self.header.contexts, each) if own is None else np.array(own, dtype=np.float64)
+        return (
+            np.full(self.header.contexts, each) if own is None else np.array(own, dtype=np.float64)
+        )
 
     @property
     def draw(self) -> Draw | None:
@@ -398,11 +427,15 @@ class BatchView:
         positions = range(stop - len(steps), stop)
 
         def apart() -> Sequence[StepView]:
-            return [self._alone(step, position) for step, position in zip(steps, positions, strict=True)]
+            return [
+                self._alone(step, position) for step, position in zip(steps, positions, strict=True)
+            ]
 
         if len(steps) > 1:
             earlier = [self.record.before(position) for position in positions]
-            view = StepsView(self.manifest, self.header, steps, positions, earlier, self.accountant, apart)
+            view = StepsView(
+                self.manifest, self.header, steps, positions, earlier, self.accountant, apart
+            )
             with np.errstate(all="ignore"):
                 regular = view.regular
             if regular:
@@ -466,7 +499,9 @@ def accountant_for(manifest: Manifest, change: ContextChange | None) -> ExPostAc
 
 def added(total: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a total [...] with values of steps [..., k] added one after another, in that order."""
-    found: NDArray[np.float64] = np.cumsum(np.concatenate([total[..., None], steps], axis=-1), axis=-1)[..., -1]
+    found: NDArray[np.float64] = np.cumsum(
+        np.concatenate([total[..., None], steps], axis=-1), axis=-1
+    )[..., -1]
     return found
 
 

@@ -89,7 +89,10 @@ class _BatchSubsets(BatchEvidence):
         self._steps += 1
         self._sizes[int(shown.sum())] += 1
         if self._before is not None:
-            found.pairs, found.both = found.pairs + len(shown), found.both + int((shown & self._before).sum())
+            found.pairs, found.both = (
+                found.pairs + len(shown),
+                found.both + int((shown & self._before).sum()),
+            )
         self._before = shown if self._before is None else None
 
     @override
@@ -102,7 +105,10 @@ class _BatchSubsets(BatchEvidence):
             logarithms = binom.logpmf(np.arange(contexts + 1), contexts, self._rate)
             found.sizes = tilted(logarithms, self._sizes)
             found.telling = -steps * float(logarithms.max())
-            tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
+            tails = [
+                _two_sided(int(times), steps, self._rate)
+                for times in (self._times.min(), self._times.max())
+            ]
             found.uneven = min(tails) + math.log(contexts)
         return found
 
@@ -122,10 +128,19 @@ def subsets_are_by_coins(run: AuditedRun) -> Outcome:
     values: dict[str, Value] = {"rate": rate}
     if not found.trials:
         return Outcome("skip", "contexts-unrecorded", values)
-    values |= {"drawn": found.drawn, "trials": found.trials, "both": found.both, "pairs": found.pairs}
+    values |= {
+        "drawn": found.drawn,
+        "trials": found.trials,
+        "both": found.both,
+        "pairs": found.pairs,
+    }
     for code in _uncommon(found, rate):
         return Outcome("fail", code, values)
-    return Outcome("skip", "too-few-draws", values) if found.telling < ENOUGH else Outcome("pass", "by-coins", values)
+    return (
+        Outcome("skip", "too-few-draws", values)
+        if found.telling < ENOUGH
+        else Outcome("pass", "by-coins", values)
+    )
 
 
 def _uncommon(found: SubsetEvidence, rate: float) -> Iterator[str]:

@@ -13,7 +13,9 @@ class ApproximateClaim(KindOfClaim):
     id: ClassVar[ClaimKind] = "approximate"
     name: ClassVar[str] = "approximate"
     title: ClassVar[str] = "Approximate DP"
-    meaning: ClassVar[str] = "Fixed by public settings and δ beforehand. It covers every text that could come out."
+    meaning: ClassVar[str] = (
+        "Fixed by public settings and δ beforehand. It covers every text that could come out."
+    )
     beforehand: ClassVar[bool] = True
     delta: ClassVar[Literal["none", "needed", "optional"]] = "needed"
     guarantee: ClassVar[Guarantee] = "approximate"

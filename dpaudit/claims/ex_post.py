@@ -13,7 +13,9 @@ class ExPostClaim(KindOfClaim):
     id: ClassVar[ClaimKind] = "ex-post"
     name: ClassVar[str] = "ex-post"
     title: ClassVar[str] = "Ex-post epsilon"
-    meaning: ClassVar[str] = "Worked out after the run, for the text that did come out. It depends on the private data."
+    meaning: ClassVar[str] = (
+        "Worked out after the run, for the text that did come out. It depends on the private data."
+    )
     beforehand: ClassVar[bool] = False
     delta: ClassVar[Literal["none", "needed", "optional"]] = "none"
     guarantee: ClassVar[Guarantee] = "ex_post"

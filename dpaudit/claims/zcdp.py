@@ -18,7 +18,9 @@ class ZcdpClaim(KindOfClaim):
     id: ClassVar[ClaimKind] = "zcdp"
     name: ClassVar[str] = "zCDP"
     title: ClassVar[str] = "Zero-concentrated DP"
-    meaning: ClassVar[str] = "Fixed by public settings beforehand. ρ covers every text that could come out, at every δ."
+    meaning: ClassVar[str] = (
+        "Fixed by public settings beforehand. ρ covers every text that could come out, at every δ."
+    )
     beforehand: ClassVar[bool] = True
     delta: ClassVar[Literal["none", "needed", "optional"]] = "optional"
     figures: ClassVar[tuple[str, ...]] = ("rho",)

@@ -14,7 +14,12 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 
 
 @click.command()
-@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits, or differences of logits, lie in [-c, c].")
+@click.option(
+    "--clip",
+    type=POSITIVE,
+    required=True,
+    help="Clip c: logits, or differences of logits, lie in [-c, c].",
+)
 @click.option("--temperature", type=POSITIVE, required=True, help="Temperature of sampling.")
 @click.option(
     "--batch-size",
@@ -23,29 +28,54 @@ _MANY = click.IntRange(min=1, max=1 << 20)
     multiple=True,
     help="Divisor of the sum of contexts. Repeat for a table; leave it out to find the fewest contexts.",
 )
-@click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
+@click.option(
+    "--records",
+    type=click.IntRange(min=1, max=10**12),
+    required=True,
+    help="Number of private records.",
+)
 @click.option(
     "--delta",
     type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
     help="Delta of the guarantee [default: RECORDS ** -1.1].",
 )
 @click.option(
-    "--epsilon", type=POSITIVE, help="Find the most tokens, or the most texts in rounds, within this epsilon."
-)
-@click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
-@click.option(
-    "--texts", type=_MANY, help="Find how many rounds this many texts take, and their epsilon at both levels."
-)
-@click.option("--rounds", type=_MANY, help="Find the epsilon of this many rounds over the records, at both levels.")
-@click.option("--labels", type=_MANY, help="For texts in rounds: how many labels the records have [default: 1].")
-@click.option(
-    "--batches", type=_MANY, help="For texts in rounds: batches of each label [default: as many as its records fill]."
+    "--epsilon",
+    type=POSITIVE,
+    help="Find the most tokens, or the most texts in rounds, within this epsilon.",
 )
 @click.option(
-    "--generated", type=_MANY, help="For texts in rounds: how many of these batches are generated [default: all]."
+    "--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch."
 )
 @click.option(
-    "--individual", is_flag=True, help="Give each context a budget, which keeps any number of tokens within epsilon."
+    "--texts",
+    type=_MANY,
+    help="Find how many rounds this many texts take, and their epsilon at both levels.",
+)
+@click.option(
+    "--rounds",
+    type=_MANY,
+    help="Find the epsilon of this many rounds over the records, at both levels.",
+)
+@click.option(
+    "--labels",
+    type=_MANY,
+    help="For texts in rounds: how many labels the records have [default: 1].",
+)
+@click.option(
+    "--batches",
+    type=_MANY,
+    help="For texts in rounds: batches of each label [default: as many as its records fill].",
+)
+@click.option(
+    "--generated",
+    type=_MANY,
+    help="For texts in rounds: how many of these batches are generated [default: all].",
+)
+@click.option(
+    "--individual",
+    is_flag=True,
+    help="Give each context a budget, which keeps any number of tokens within epsilon.",
 )
 @click.option(
     "--method",

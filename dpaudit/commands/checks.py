@@ -26,7 +26,9 @@ def checks(check_id: str | None, as_json: bool) -> None:
     if check_id is not None:
         rows = [row for row in rows if row["id"] == check_id]
         if not rows:
-            raise click.UsageError(f"There is no check {check_id!r}. `dpaudit checks` lists all of them.")
+            raise click.UsageError(
+                f"There is no check {check_id!r}. `dpaudit checks` lists all of them."
+            )
     if as_json:
         print_json(json.dumps(rows if check_id is None else rows[0]))
         return

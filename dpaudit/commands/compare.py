@@ -24,8 +24,17 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dirs", type=RUN_DIR, nargs=-1, required=True, metavar="RUN_DIR [...]")
-@click.option("--out", type=NamedPath(path_type=Path, dir_okay=False), help="Write the comparison as HTML here.")
-@click.option("--figures", type=NamedPath(path_type=Path), metavar="FOLDER", help="Draw figures for papers, too.")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    help="Write the comparison as HTML here.",
+)
+@click.option(
+    "--figures",
+    type=NamedPath(path_type=Path),
+    metavar="FOLDER",
+    help="Draw figures for papers, too.",
+)
 @click.option(
     "--format",
     "formats",
@@ -86,7 +95,9 @@ def compare(
             found.save(out)
         show_document(found.result, as_json, summary)
     if out is not None and unread:
-        tell(f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}")
+        tell(
+            f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}"
+        )
     if drawn:
         _say_drawn(drawn, as_json)
     leave(*audits.values())

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
 )
-@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total.")
+@click.option(
+    "--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total."
+)
 @several_runs_options
 @output_options
 def compose(
@@ -57,10 +59,14 @@ def compose(
     from dpaudit.results.shell import argument
 
     try:
-        found = compose_releases(*run_dirs, guarantees=stated, delta=delta, monitor=TERMINAL, **asked)
+        found = compose_releases(
+            *run_dirs, guarantees=stated, delta=delta, monitor=TERMINAL, **asked
+        )
     except AuditError as refused:
         by_model = "" if asked["model"] is None else f" --model {argument(asked['model'], 'NAME')}"
-        for run in (audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")):
+        for run in (
+            audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")
+        ):
             tell(
                 f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so nothing is known of what it "
                 f"cost. What to mend: dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}"

@@ -24,7 +24,9 @@ _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
     help="Folder for the runs and their reports.",
 )
 @click.option(
-    "--quick", is_flag=True, help="Short texts of one label, in about a minute: a test that everything works."
+    "--quick",
+    is_flag=True,
+    help="Short texts of one label, in about a minute: a test that everything works.",
 )
 @output_options
 def demo(out: Path, quick: bool, as_json: bool) -> None:
@@ -53,7 +55,9 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
         for result in results.values():
             if result.verdict != "pass":
                 print_document(summary(result))
-        shown = {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}
+        shown = {
+            _TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()
+        }
         print_document(demo_summary(shown))
         texts = ", ".join(f"{name}/samples.jsonl" for name in results)
         print_line(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")

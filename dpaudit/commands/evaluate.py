@@ -54,42 +54,72 @@ if TYPE_CHECKING:
 )
 @click.option("--text", help="Column of the real texts [default: the run's].")
 @click.option("--label", help="Column of their labels [default: the run's].")
-@click.option("--embedding", help="Model that embeds the texts [default: all-MiniLM-L6-v2, offline].")
-@click.option("--n", type=click.IntRange(2, MOST), help="MAUVE: most texts on each side [default: 1000].")
-@click.option("--clusters", type=click.IntRange(2, MOST), help="MAUVE: clusters of its k-means [default: n / 10].")
+@click.option(
+    "--embedding", help="Model that embeds the texts [default: all-MiniLM-L6-v2, offline]."
+)
+@click.option(
+    "--n", type=click.IntRange(2, MOST), help="MAUVE: most texts on each side [default: 1000]."
+)
+@click.option(
+    "--clusters",
+    type=click.IntRange(2, MOST),
+    help="MAUVE: clusters of its k-means [default: n / 10].",
+)
 @click.option("--iterations", type=COUNT, help="MAUVE: iterations of its k-means [default: 500].")
-@click.option("--initialisations", type=COUNT, help="MAUVE: initialisations of its k-means [default: 5].")
+@click.option(
+    "--initialisations", type=COUNT, help="MAUVE: initialisations of its k-means [default: 5]."
+)
 @click.option(
     "--explained-variance",
     type=FiniteRange(min=0, max=0.999, min_open=True),
     help="MAUVE: share of the variance that its PCA keeps [default: 0.9].",
 )
 @click.option("--scaling", type=POSITIVE, help="MAUVE: scaling factor [default: 5].")
-@click.option("--points", type=click.IntRange(2, 100_000), help="MAUVE: points of the divergence curve [default: 32].")
-@click.option("--seeds", type=click.IntRange(min=1, max=1000), help="MAUVE: number of seeds [default: 5].")
 @click.option(
-    "--most-records", type=click.IntRange(4, 2**40), help="Most real records of a file that are used [default: 4000]."
+    "--points",
+    type=click.IntRange(2, 100_000),
+    help="MAUVE: points of the divergence curve [default: 32].",
 )
 @click.option(
-    "--test-share", type=SHARE, help="Without --test: share of the reference that is held out [default: 0.2]."
+    "--seeds", type=click.IntRange(min=1, max=1000), help="MAUVE: number of seeds [default: 5]."
+)
+@click.option(
+    "--most-records",
+    type=click.IntRange(4, 2**40),
+    help="Most real records of a file that are used [default: 4000].",
+)
+@click.option(
+    "--test-share",
+    type=SHARE,
+    help="Without --test: share of the reference that is held out [default: 0.2].",
 )
 @click.option(
     "--split-seed",
     type=click.IntRange(min=0, max=2**31 - 1),
     help="Without --test: seed that chooses this share [default: 0].",
 )
-@click.option("--probe-strength", type=POSITIVE, help="Linear probe: C of the regression [default: 1].")
-@click.option("--probe-iterations", type=COUNT, help="Linear probe: most iterations [default: 1000].")
-@click.option("--fine-tune", is_flag=True, help="Also fine-tune a classifier as the paper does. Takes hours.")
+@click.option(
+    "--probe-strength", type=POSITIVE, help="Linear probe: C of the regression [default: 1]."
+)
+@click.option(
+    "--probe-iterations", type=COUNT, help="Linear probe: most iterations [default: 1000]."
+)
+@click.option(
+    "--fine-tune", is_flag=True, help="Also fine-tune a classifier as the paper does. Takes hours."
+)
 @click.option(
     "--preset",
     type=click.Choice(["paper", "laptop"]),
     help="Fine-tuning: its settings. Implies --fine-tune [default: paper].",
 )
 @click.option(
-    "--classifier", metavar="NAME", help="Fine-tuning: the encoder. Implies --fine-tune [default: MiniLM, offline]."
+    "--classifier",
+    metavar="NAME",
+    help="Fine-tuning: the encoder. Implies --fine-tune [default: MiniLM, offline].",
 )
-@click.option("--batch-size", type=COUNT, help="Fine-tuning: texts in a batch [paper: 200; laptop: 32].")
+@click.option(
+    "--batch-size", type=COUNT, help="Fine-tuning: texts in a batch [paper: 200; laptop: 32]."
+)
 @click.option("--steps", type=COUNT, help="Fine-tuning: steps, about [paper: 500; laptop: 60].")
 @click.option(
     "--learning-rate",
@@ -105,9 +135,15 @@ if TYPE_CHECKING:
     multiple=True,
     help="Fine-tuning: weight decay. Repeat for several [paper: 0 5e-4; laptop: 0].",
 )
-@click.option("--patience", type=COUNT, help="Fine-tuning: stop after this many epochs without progress [default: 4].")
 @click.option(
-    "--validation", type=SHARE, help="Fine-tuning: share of the training texts for validation [default: 0.1]."
+    "--patience",
+    type=COUNT,
+    help="Fine-tuning: stop after this many epochs without progress [default: 4].",
+)
+@click.option(
+    "--validation",
+    type=SHARE,
+    help="Fine-tuning: share of the training texts for validation [default: 0.1].",
 )
 @click.option("--max-tokens", type=COUNT, help="Fine-tuning: most tokens of a text [laptop: 64].")
 @click.option(
@@ -145,7 +181,9 @@ def evaluate(
     if asked["test"] is not None and asked["test_share"] is not None:
         raise click.UsageError("--test-share does not go with --test, which gives the test texts.")
     if asked["test"] is None and asked["likelihood"] is not None:
-        raise click.UsageError("--likelihood needs texts that were held out from the run: give them with --test.")
+        raise click.UsageError(
+            "--likelihood needs texts that were held out from the run: give them with --test."
+        )
     found = measure(run_dir, reference, monitor=TERMINAL, **asked)
     show_document(found.result, as_json, build)
     if not as_json:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import RUN_DIR, NamedPath, TitledCommand, model_engine_options, output_options
+from dpaudit.commands.options import (
+    RUN_DIR,
+    NamedPath,
+    TitledCommand,
+    model_engine_options,
+    output_options,
+)
 from dpaudit.commands.terminal import TERMINAL, note, print_json, show_document, tell
 
 if TYPE_CHECKING:
@@ -97,7 +103,9 @@ def generate(
         generating.place_for_run(out)
     _require_config(config)
     if public_only and engine is not None:
-        raise click.UsageError("--public-only works in this process: leave out --workers and --engine.")
+        raise click.UsageError(
+            "--public-only works in this process: leave out --workers and --engine."
+        )
     if public_only and spent:
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
@@ -112,7 +120,13 @@ def generate(
         _tell_public(out, as_json)
         return
     run = generating.generate(
-        config, out=out, spent=spent, stop_after=stop_after, unverified=unverified, engine=engine, monitor=monitor
+        config,
+        out=out,
+        spent=spent,
+        stop_after=stop_after,
+        unverified=unverified,
+        engine=engine,
+        monitor=monitor,
     )
     settings = generating.read_config(config)
     _tell_run(out, run, settings.model.name, settings.sampling.seed_files or (), as_json)
@@ -158,7 +172,9 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
     run += "" if tokenizer is None else f" --tokenizer {argument(str(tokenizer), 'FILE')}"
     # Audits recompute what a run took from its public prompts with the model.
     public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
-    note(f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} {given}{public}")
+    note(
+        f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} {given}{public}"
+    )
     note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
 
@@ -191,10 +207,14 @@ class GenerationProgress:
             case events.RunResumed():
                 _tell_resumed(self._title, event)
             case events.MemoryRanOut():
-                note(f"{self._title}: out of memory; continuing with {event.rows} contexts at a time")
+                note(
+                    f"{self._title}: out of memory; continuing with {event.rows} contexts at a time"
+                )
             case events.TextsEmbedded():
                 where = f"{self._title}: embedding {event.texts} texts"
-                self._bars.update(self._task, description=where, total=event.total, completed=event.done)
+                self._bars.update(
+                    self._task, description=where, total=event.total, completed=event.done
+                )
             case events.BatchStarted():
                 self._update(event.batches)
             case events.StepDone():
@@ -229,7 +249,10 @@ class GenerationProgress:
         """Return how many batches are done, and about how long the others take."""
         from dpaudit.reports.planning import span
 
-        said, completed = f"{self._title}: {self._done:,} of {batches:,} batches done", self._completed()
+        said, completed = (
+            f"{self._title}: {self._done:,} of {batches:,} batches done",
+            self._completed(),
+        )
         if not completed or self._done == batches:
             return said
         seconds = (time.monotonic() - self._begun) / completed * (self._total(batches) - completed)
@@ -243,7 +266,9 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
         "fingerprint with the commitment: `dpaudit verify --head` later shows whether one was changed or drawn again"
     )
     if resumed.redrawn:
-        shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (len(resumed.redrawn) > _LISTED)
+        shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (
+            len(resumed.redrawn) > _LISTED
+        )
         tell(
             f"dpaudit: warning: {title}: finished batches were drawn again: {shown}. The run records this (redrawn in "
             "run.json) and fails its audit"
@@ -257,9 +282,13 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     """
     if placed.repeated:
         rows = "1 duplicate row" if placed.repeated == 1 else f"{placed.repeated:,} duplicate rows"
-        note(f"{title}: {rows} (same text and label) {'is' if placed.repeated == 1 else 'are'} counted once")
+        note(
+            f"{title}: {rows} (same text and label) {'is' if placed.repeated == 1 else 'are'} counted once"
+        )
     if placed.left is not None:
-        note(f"{title}: earlier runs left {100 * placed.left:.0f}% of the contexts' budgets on average")
+        note(
+            f"{title}: earlier runs left {100 * placed.left:.0f}% of the contexts' budgets on average"
+        )
         if placed.left < NOTHING_LEFT:
             tell(
                 f"dpaudit: warning: {title}: so little is left that hardly any context takes part. A larger "

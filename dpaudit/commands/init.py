@@ -23,8 +23,12 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 
 
 @click.command()
-@click.argument("config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml"))
-@click.option("--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True)
+@click.argument(
+    "config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml")
+)
+@click.option(
+    "--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True
+)
 @click.option(
     "--data",
     type=NamedPath(path_type=str),
@@ -32,7 +36,9 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the example's].",
 )
 @click.option(
-    "--encoding", metavar="NAME", help="Encoding of a .csv or .jsonl file, such as cp1252 [default: UTF-8 or UTF-16]."
+    "--encoding",
+    metavar="NAME",
+    help="Encoding of a .csv or .jsonl file, such as cp1252 [default: UTF-8 or UTF-16].",
 )
 @click.option("--text", metavar="COLUMN", help="Column of the texts [default: text].")
 @click.option("--label", metavar="COLUMN", help="Column of the labels [default: label].")
@@ -44,9 +50,15 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     help="A label (repeat for each). Labels become public, so list them; they are not taken from your data.",
 )
 @click.option(
-    "--no-labels", is_flag=True, help="Your records have no labels: the config has a prompt for you to fill in."
+    "--no-labels",
+    is_flag=True,
+    help="Your records have no labels: the config has a prompt for you to fill in.",
 )
-@click.option("--model", metavar="NAME", help="Model: a Hugging Face name or a folder [default: the example's].")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Model: a Hugging Face name or a folder [default: the example's].",
+)
 @click.option(
     "--template",
     type=click.Choice(["it", "pt", "own"]),
@@ -54,7 +66,10 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     "[default: what fits the model].",
 )
 @click.option(
-    "--records", type=POSITIVE_COUNT, metavar="N", help="About how many records you have. This number becomes public."
+    "--records",
+    type=POSITIVE_COUNT,
+    metavar="N",
+    help="About how many records you have. This number becomes public.",
 )
 @click.option(
     "--texts",
@@ -63,7 +78,9 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     help="Generate at least this many texts [default: all that the records give].",
 )
 @click.option(
-    "--epsilon", type=POSITIVE, help="Largest epsilon that you accept, at the release level. For a mean only."
+    "--epsilon",
+    type=POSITIVE,
+    help="Largest epsilon that you accept, at the release level. For a mean only.",
 )
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
@@ -99,7 +116,18 @@ def init(
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
-    about = (encoding, text, label, label_values, no_labels, model, template, records, texts, epsilon)
+    about = (
+        encoding,
+        text,
+        label,
+        label_values,
+        no_labels,
+        model,
+        template,
+        records,
+        texts,
+        epsilon,
+    )
     if data is None and any(about):
         about_data = "--encoding, --text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
         raise click.UsageError(f"{about_data} need --data.")
@@ -109,7 +137,16 @@ def init(
     if data is not None:
         column = None if no_labels else label or "label"
         own = Own(
-            data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon, encoding
+            data,
+            text or "text",
+            column,
+            label_values,
+            model or MODEL,
+            template,
+            records,
+            texts,
+            epsilon,
+            encoding,
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
     written = write_config(config, own, aggregator=aggregator, overwrite=force)
@@ -123,7 +160,9 @@ def init(
         what = "the example's model and texts" if own is None else "the model"
         note(f"To install {what}: {written.needs}")
     if not written.finished:
-        note(f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without labels: --no-labels --force")
+        note(
+            f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without labels: --no-labels --force"
+        )
         note(f"Then: {then}")
         return
     if no_labels:
@@ -140,7 +179,9 @@ def _asked(own: Own, aggregator: Demo) -> Own:
     from dpaudit.api.starting import promises, template_for
 
     def ask(question: str, kind: click.ParamType[Any]) -> Any:
-        answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
+        answer = click.prompt(
+            question, default="", type=_Optional(kind), show_default=False, err=True
+        )
         return answer or None
 
     if own.label is not None and not own.labels:
@@ -155,7 +196,12 @@ def _asked(own: Own, aggregator: Demo) -> Own:
         question = "About how many records do you have? This number becomes public [not stated]"
         own = replace(own, records=ask(question, POSITIVE_COUNT))
     if own.epsilon is None and promises(aggregator):
-        own = replace(own, epsilon=ask("Largest epsilon that you accept [that of batches of 32 records]", POSITIVE))
+        own = replace(
+            own,
+            epsilon=ask(
+                "Largest epsilon that you accept [that of batches of 32 records]", POSITIVE
+            ),
+        )
     if own.texts is None:
         default = "two for each label" if own.records is None else "all that the records give"
         own = replace(own, texts=ask(f"How many texts do you need? [{default}]", POSITIVE_COUNT))
@@ -190,7 +236,11 @@ def _yield(written: Starter) -> str:
     if found.epsilon is not None and found.batch_epsilon is not None:
         cost = f", at epsilon {stated(found.epsilon)} (release level; {stated(found.batch_epsilon)} at the batch level)"
     texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
-    more = ". For more, give --records N if that number may become public" if own.records is None else ""
+    more = (
+        ". For more, give --records N if that number may become public"
+        if own.records is None
+        else ""
+    )
     about = f"about {counted(each, 'record')}" if each else "less than one record"
     said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}"
     if each * _FAR < sizes.contexts:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import RUN_DIR, TitledCommand, engine_options, output_options, tokenizer_option
+from dpaudit.commands.options import (
+    RUN_DIR,
+    TitledCommand,
+    engine_options,
+    output_options,
+    tokenizer_option,
+)
 from dpaudit.commands.terminal import note, progress_bar, show_document, tell
 
 if TYPE_CHECKING:
@@ -18,9 +24,15 @@ if TYPE_CHECKING:
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option("--batch", type=click.IntRange(min=0), help="Id of the batch to look into.")
-@click.option("--step", type=click.IntRange(min=0), help="Step of the batch to look into, counted from 0.")
 @click.option(
-    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many tokens of a step to list."
+    "--step", type=click.IntRange(min=0), help="Step of the batch to look into, counted from 0."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="How many tokens of a step to list.",
 )
 @tokenizer_option
 @engine_options

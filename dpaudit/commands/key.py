@@ -13,9 +13,15 @@ from dpaudit.commands.terminal import print_line
 
 @click.command()
 @click.option(
-    "--out", required=True, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE", help="File to write."
+    "--out",
+    required=True,
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to write.",
 )
-@click.option("--seed", is_flag=True, help="Make a part of a seed instead, for runs with a committed seed.")
+@click.option(
+    "--seed", is_flag=True, help="Make a part of a seed instead, for runs with a committed seed."
+)
 @output_options
 def key(out: Path, seed: bool, as_json: bool) -> None:
     """Make a key to sign releases with.

@@ -37,9 +37,20 @@ def lab() -> None:
 
 @lab.command(cls=TitledCommand)
 @click.argument("table", type=NamedPath(path_type=Path), metavar="TABLE.yaml")
-@click.option("--out", type=NamedPath(path_type=Path, file_okay=False), help="Folder for the runs and the table.")
-@click.option("--only", multiple=True, metavar="ROW", help="Run this row alone: its config without .yaml. Repeat it.")
-@click.option("--dry-run", is_flag=True, help="Show what every row costs, without model or data. Run nothing.")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Folder for the runs and the table.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ROW",
+    help="Run this row alone: its config without .yaml. Repeat it.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show what every row costs, without model or data. Run nothing."
+)
 @click.option(
     "--tokens-per-second",
     type=POSITIVE,
@@ -47,7 +58,11 @@ def lab() -> None:
     "[default: from benchmarks/results/latest.json].",
 )
 @click.option("--no-evaluation", is_flag=True, help="Generate and audit only.")
-@click.option("--unverified", is_flag=True, help="Also run rows that cannot pass their audit. The table says so.")
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Also run rows that cannot pass their audit. The table says so.",
+)
 @private_cache_option("for evaluations")
 @tokenizer_option
 @model_engine_options
@@ -101,15 +116,29 @@ def table(
 
 @lab.command
 @click.argument("data", metavar="DATA")
-@click.option("--public", required=True, metavar="FILE", help="Public texts, whose clusters cost nothing.")
-@click.option("--text", default="text", show_default=True, help="Column of the private texts.")
-@click.option("--public-text", default="text", show_default=True, help="Column of the public texts.")
-@click.option("--embedding", default=None, help="Sentence-embedding model [default: all-MiniLM-L6-v2, offline].")
-@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors.")
-@click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
-@click.option("--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100].")
 @click.option(
-    "--dimension", type=click.IntRange(min=1), help="Dimension that Chang's method projects to [default: 16]."
+    "--public", required=True, metavar="FILE", help="Public texts, whose clusters cost nothing."
+)
+@click.option("--text", default="text", show_default=True, help="Column of the private texts.")
+@click.option(
+    "--public-text", default="text", show_default=True, help="Column of the public texts."
+)
+@click.option(
+    "--embedding",
+    default=None,
+    help="Sentence-embedding model [default: all-MiniLM-L6-v2, offline].",
+)
+@click.option(
+    "--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors."
+)
+@click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
+@click.option(
+    "--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100]."
+)
+@click.option(
+    "--dimension",
+    type=click.IntRange(min=1),
+    help="Dimension that Chang's method projects to [default: 16].",
 )
 @click.option("--chang-epsilon", type=POSITIVE, help="Budget of Chang's method [default: 0.1].")
 @click.option(
@@ -119,10 +148,22 @@ def table(
     multiple=True,
     help="Budget of DPM. Repeat it to compare budgets [default: 0.1 and 10].",
 )
-@click.option("--rebalancing-epsilon", type=FiniteRange(min=1e-9), help="Budget of rebalancing [default: 0.1].")
-@click.option("--delta", type=FiniteRange(min=1e-10, max=0.1), help="Of Chang's method and DPM [default: 1e-06].")
+@click.option(
+    "--rebalancing-epsilon",
+    type=FiniteRange(min=1e-9),
+    help="Budget of rebalancing [default: 0.1].",
+)
+@click.option(
+    "--delta",
+    type=FiniteRange(min=1e-10, max=0.1),
+    help="Of Chang's method and DPM [default: 1e-06].",
+)
 @private_cache_option("of private texts")
-@click.option("--out", type=NamedPath(path_type=Path), help="Write clusters.html, clusters.json and clusters.csv here.")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path),
+    help="Write clusters.html, clusters.json and clusters.csv here.",
+)
 @output_options
 def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings: Any) -> None:
     """Compare clustering methods on private texts.
@@ -145,7 +186,11 @@ def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings
 
 @lab.command
 @click.argument(
-    "configs", type=NamedPath(path_type=Path), nargs=-1, required=True, metavar="CONFIG.yaml [CONFIG.yaml ...]"
+    "configs",
+    type=NamedPath(path_type=Path),
+    nargs=-1,
+    required=True,
+    metavar="CONFIG.yaml [CONFIG.yaml ...]",
 )
 @click.option(
     "--test",
@@ -155,14 +200,18 @@ def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings
     help="Held-out real texts, in the columns of the configs' data and apart from it.",
 )
 @click.option("--texts", type=COUNT, default=4, show_default=True, help="Most texts of each label.")
-@click.option("--batches", type=COUNT, default=1, show_default=True, help="Most batches of each label.")
+@click.option(
+    "--batches", type=COUNT, default=1, show_default=True, help="Most batches of each label."
+)
 @click.option(
     "--out",
     type=NamedPath(path_type=Path, file_okay=False),
     help="Write likelihood.json, likelihood.svg and likelihood.png here.",
 )
 @output_options
-def likelihood(configs: tuple[Path, ...], test: str, texts: int, batches: int, out: Path | None, as_json: bool) -> None:
+def likelihood(
+    configs: tuple[Path, ...], test: str, texts: int, batches: int, out: Path | None, as_json: bool
+) -> None:
     """Compare mechanisms' held-out likelihood with their epsilon.
 
     Each config's batches are given real texts that they have not seen, token by token, beside the public prompt alone.

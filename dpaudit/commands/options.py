@@ -67,7 +67,9 @@ class TitledCommand(click.Command):
 class FiniteRange(click.FloatRange):
     """A float within limits that is neither NaN nor infinite."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse one number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -88,7 +90,9 @@ class NamedPath(click.Path):
 class RunLocation(NamedPath):
     """A run directory: a path, or a URL that fsspec can open."""
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Return folders only, which the shell lists."""
         return [CompletionItem(incomplete, type="dir")]
 
@@ -112,7 +116,9 @@ def hex_digest(text: str) -> str:
     """Parse a SHA-256 in hexadecimal; spaces around it and upper case come of copying."""
     digest = text.strip().lower()
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise click.BadParameter(f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f")
+        raise click.BadParameter(
+            f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f"
+        )
     return digest
 
 
@@ -172,7 +178,10 @@ tokenizer_option = click.option(
 def file_option(name: str, content: str) -> Callable[[Command], Command]:
     """Return an option for a file that the findings of checks are written to."""
     return click.option(
-        name, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE", help=f"Write {content} here."
+        name,
+        type=NamedPath(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=f"Write {content} here.",
     )
 
 
@@ -194,7 +203,10 @@ seed_option = click.option(
 def output_options(command: Command) -> Command:
     """Give a command its output options: `as_json`, and --quiet, which `note` heeds."""
     json = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print JSON on standard output, and nothing else there.",
     )
     return json(quiet_option(command))
 
@@ -240,7 +252,9 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
             return
         if ray_address is not None:
             raise click.UsageError("--ray-address is for --engine ray.")
-        command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
+        command(
+            engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others
+        )
 
     return spread
 
@@ -285,8 +299,16 @@ def audit_options(command: Command) -> Command:
         type=FiniteRange(min=0, max=MOST_EPSILON),
         help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any epsilon.",
     )
-    @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
-    @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
+    @_of_claim(
+        "--delta",
+        type=FiniteRange(min=0, max=1),
+        help="Test this delta instead of the claimed one.",
+    )
+    @_of_claim(
+        "--relation",
+        type=RELATIONS,
+        help="Test this neighbouring relation instead of the claimed one.",
+    )
     @_of_claim(
         "--unit",
         type=click.Choice(["record", "context", "user"]),
@@ -308,7 +330,10 @@ def audit_options(command: Command) -> Command:
         help="Pass only if every check up to this level was made. 3 and 4 need --data.",
     )
     @_of_replay(
-        "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
+        "--data",
+        type=NamedPath(path_type=str),
+        metavar="FILE",
+        help=f"{DATA_HELP} Replays the run with its model.",
     )
     @_of_digests(
         "--commitment",
@@ -335,7 +360,9 @@ def audit_options(command: Command) -> Command:
     @wraps(command)
     def asked(no_model: bool, **given: Any) -> None:
         if no_model and (given["model"] or given["data"]):
-            raise click.UsageError("--no-model goes with neither --model nor --data, which load the model.")
+            raise click.UsageError(
+                "--no-model goes with neither --model nor --data, which load the model."
+            )
         from dpaudit.api.audits import AuditOptions
 
         names = AuditOptions.__annotations__

@@ -28,7 +28,10 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
     help="Replace only this part of the generator by a sound one. Repeat for several, or give all.",
 )
 @click.option(
-    "--texts", type=COUNT, metavar="N", help="For --mend lengths: number of texts, chosen without the records."
+    "--texts",
+    type=COUNT,
+    metavar="N",
+    help="For --mend lengths: number of texts, chosen without the records.",
 )
 @click.option(
     "--max-tokens",
@@ -50,7 +53,13 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
     show_default=True,
     help="Whether the model was trained on any of the private records. The run states this.",
 )
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PYTHON SCRIPT [ARGUMENTS]...")
+@click.argument(
+    "command",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="-- PYTHON SCRIPT [ARGUMENTS]...",
+)
 @output_options
 def record(
     generator: str,

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options, junit_option, sarif_option
+from dpaudit.commands.options import (
+    RUN_DIR,
+    SHARE,
+    NamedPath,
+    TitledCommand,
+    audit_options,
+    junit_option,
+    sarif_option,
+)
 from dpaudit.commands.terminal import note, print_document, print_json, print_line, tell
 
 if TYPE_CHECKING:
@@ -34,7 +42,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Private key to sign with, from `dpaudit key`.",
 )
-@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned, so that nobody vouches for the folder.")
+@click.option(
+    "--unsigned",
+    is_flag=True,
+    help="Leave the attestation unsigned, so that nobody vouches for the folder.",
+)
 @click.option(
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
@@ -103,7 +115,9 @@ def release(
         _print_released(written)
     _note_epsilon(result, found.audit.public().result)
     if about is None:
-        note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
+        note(
+            "No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated."
+        )
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
     gate = "--unsigned" if key is None else f"--key {public}"
     if (policy := asked["policy"]) is not None:
@@ -136,8 +150,15 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     if states_epsilon(public, result.claim.kind):
         own = public.own_claim
         claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
-        if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
-            note(f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller.")
+        if (
+            own is not None
+            and own.kind == claim.kind
+            and own.stated < claim.stated
+            and own.delta <= claim.delta
+        ):
+            note(
+                f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller."
+            )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
         note("The card states no epsilon: this run's is ex-post, which is private.")
@@ -150,4 +171,6 @@ def _print_released(written: ReleasedFolder) -> None:
 
     counts = ", ".join(f"{count:,} {split}" for split, count in written.texts.items())
     signed = "unsigned" if written.signer is None else f"signed by {written.signer}"
-    print_line(f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})")
+    print_line(
+        f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})"
+    )

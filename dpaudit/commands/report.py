@@ -26,7 +26,14 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, print_document, print_json, print_line, show_document
+from dpaudit.commands.terminal import (
+    TERMINAL,
+    note,
+    print_document,
+    print_json,
+    print_line,
+    show_document,
+)
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -90,7 +97,9 @@ def report(
         if audience != PUBLIC or (asked["data"] is None and asked["model"] is None):
             raise
         # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
-        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
+        raise InputError(
+            "--data", "the run cannot be replayed.", "Leave --audience away to see why."
+        ) from None
     found = audited.public() if audience == PUBLIC else audited
     result = found.report
     # Printed first: where nothing can be written, the audit is not lost.
@@ -99,13 +108,18 @@ def report(
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = found.save(folder)
         if not as_json:
-            print_line(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
+            print_line(
+                f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}"
+            )
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
         figure = "epsilon" if result.claim is None else CLAIM_KINDS[result.claim.kind].figures[0]
-        run, agreed = argument(str(run_dir), "RUN_DIR"), "" if figure in result.asked else f" --{figure} AGREED"
+        run, agreed = (
+            argument(str(run_dir), "RUN_DIR"),
+            "" if figure in result.asked else f" --{figure} AGREED",
+        )
         gate = claim_options(result.claim, dict.fromkeys((*result.asked, "relation", "unit")))
         note(f"Next: dpaudit verify {run}{agreed}{gate}{rests_on(result)}")
     leave(found)
@@ -119,7 +133,9 @@ def report(
     metavar="FILE.pub",
     help="The public key that must have signed a release folder.",
 )
-@click.option("--unsigned", is_flag=True, help="Check the files of a release folder, but no signature.")
+@click.option(
+    "--unsigned", is_flag=True, help="Check the files of a release folder, but no signature."
+)
 @junit_option
 @sarif_option
 @audit_options
@@ -155,7 +171,9 @@ def verify(
 
     if key is not None or unsigned or places.is_released(run_dir):
         if places.is_run(run_dir):
-            raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
+            raise click.UsageError(
+                "This is a run, and no release folder: --key and --unsigned are for those."
+            )
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
@@ -176,10 +194,16 @@ def verify(
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
-        if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
+        if (
+            result.verdict != "pass"
+        ):  # else there is nothing to print, whether or not anybody reads it
             print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
-        for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
+        for line in (
+            f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}",
+            *result.caveats,
+            *lacking,
+        ):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)
 
@@ -196,10 +220,24 @@ def _verify_released(
     from dpaudit.reports.text import in_a_line, one_line
 
     if (key is None) != unsigned:
-        raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
+        raise click.UsageError(
+            "Give either --key FILE.pub, whose signature a release must have, or --unsigned."
+        )
     if not isinstance(place, Path):
-        raise click.UsageError("A release folder is verified where its files are: copy it here first.")
-    given = ("epsilon", "batch_epsilon", "rho", "delta", "relation", "unit", "evidence", "policy", "commitment")
+        raise click.UsageError(
+            "A release folder is verified where its files are: copy it here first."
+        )
+    given = (
+        "epsilon",
+        "batch_epsilon",
+        "rho",
+        "delta",
+        "relation",
+        "unit",
+        "evidence",
+        "policy",
+        "commitment",
+    )
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
     found = verify_release(place, key=key, **wanted)
     if as_json:
@@ -208,19 +246,31 @@ def _verify_released(
         for problem in found.problems:
             print_line(f"FAIL {one_line(problem.words)}")
     if found.verdict == "pass":
-        signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
-        note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
+        signed = (
+            "nobody's signature was looked at"
+            if found.signer is None
+            else f"signed by {found.signer}"
+        )
+        note(
+            f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}."
+        )
         note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
-        note(f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they were not looked at.")
+        note(
+            f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they were not looked at."
+        )
     sys.exit(found.verdict != "pass")
 
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP)
-@click.option("--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10].")
+@click.option(
+    "--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP
+)
+@click.option(
+    "--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10]."
+)
 @click.option(
     "--step",
     "chosen",
@@ -229,7 +279,11 @@ def _verify_released(
     multiple=True,
     help="Recompute this step instead. Both numbers count from 0. Repeat it for several.",
 )
-@click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
+@click.option(
+    "--left-out",
+    type=click.IntRange(min=0),
+    help="Leave out this many random contexts [default: 2].",
+)
 @click.option(
     "--trials",
     type=click.IntRange(min=0),
@@ -242,7 +296,9 @@ def _verify_released(
     multiple=True,
     help="Run a recorded generator's script again without this row of FILE. Repeat it for several.",
 )
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]"
+)
 @model_option
 @seed_option
 @tokenizer_option
@@ -287,11 +343,15 @@ def replay(
     if without or command:
         amounted = chosen or any(amount is not None for amount in (model, *amounts.values()))
         if not (without and command) or amounted:
-            raise click.UsageError("--without goes with a command, and with --data and --tokenizer alone.")
+            raise click.UsageError(
+                "--without goes with a command, and with --data and --tokenizer alone."
+            )
         _rerun(run_dir, data, without, command, known, as_json)
         return
     replayed = {"chosen": chosen, **amounts}
-    found = audit(run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known)
+    found = audit(
+        run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known
+    )
     show_document(found.result, as_json, _replayed)
     if not as_json and found.claim is not None:
         where = "" if model is None else f" --model {argument(model, 'NAME')}"
@@ -301,7 +361,12 @@ def replay(
 
 
 def _rerun(
-    run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], known: dict[str, Any], as_json: bool
+    run_dir: Location,
+    data: str,
+    rows: tuple[int, ...],
+    command: tuple[str, ...],
+    known: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Audit a recorded run with what its script does without some records."""
     from dpaudit.api.audits import audit

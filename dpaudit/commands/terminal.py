@@ -86,9 +86,13 @@ def prepare_streams() -> None:
         if closed or _is_pipe(stream):
             raw = _Pipe(number if closed else stream.fileno(), closed=closed)
             encoding = "utf-8" if closed else stream.encoding
-            setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace"))
+            setattr(
+                sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace")
+            )
         elif isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError):  # of a file that became a pipe, whose place is asked for afterwards
+            with suppress(
+                OSError
+            ):  # of a file that became a pipe, whose place is asked for afterwards
                 stream.reconfigure(errors="backslashreplace")
 
 
@@ -116,7 +120,14 @@ def progress_bars(unit: str) -> Any:
 
     There are none in a log, or with --quiet.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+    )
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
     from rich.text import Text
@@ -126,10 +137,20 @@ def progress_bars(unit: str) -> Any:
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text("" if not speed else f"{speed:,.3g} {unit}/s" if speed < 100 else f"{speed:,.0f} {unit}/s")
+            return Text(
+                ""
+                if not speed
+                else f"{speed:,.3g} {unit}/s"
+                if speed < 100
+                else f"{speed:,.0f} {unit}/s"
+            )
 
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis"),
+        ),
         BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
         MofNCompleteColumn(),
         Rate(Column(no_wrap=True)),
@@ -171,7 +192,9 @@ def progress_steps() -> Iterator[Steps]:
     """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
+        yield lambda what, done, total: progress.update(
+            task, description=what, completed=done, total=total
+        )
 
 
 def tell(message: str) -> None:

@@ -80,11 +80,15 @@ def recording(asked: Asked) -> Iterator[None]:
         session = _Session(asked, module, opened)
         opened.enter_context(mock.patch.multiple(module, **session.wrapped()))
         if "lengths" in asked.mend:
-            opened.enter_context(_public_lengths(module.generate, num=asked.texts, max_toks=asked.max_tokens))
+            opened.enter_context(
+                _public_lengths(module.generate, num=asked.texts, max_toks=asked.max_tokens)
+            )
         yield
         if not session.finished:
             problem = f"{NAME} ended before its run was whole: {session.progress}."
-            raise InputError(str(asked.out), problem, "Let the script call invink.generate once, to its end.")
+            raise InputError(
+                str(asked.out), problem, "Let the script call invink.generate once, to its end."
+            )
 
 
 def _module() -> ModuleType:
@@ -94,7 +98,9 @@ def _module() -> ModuleType:
     except metadata.PackageNotFoundError:
         raise InputError(NAME, "is not installed for this Python.", remedy) from None
     if found != VERSION:
-        raise InputError(NAME, f"is of version {found}, and {VERSION} is the one that is known here.", remedy)
+        raise InputError(
+            NAME, f"is of version {found}, and {VERSION} is the one that is known here.", remedy
+        )
     try:
         importlib.import_module(NAME)
     except (SyntaxError, ImportError) as error:
@@ -125,7 +131,9 @@ class _Session:
 
     def __init__(self, asked: Asked, module: ModuleType, opened: ExitStack) -> None:
         self._asked, self._opened = asked, opened
-        self._own: dict[str, Callable[..., Any]] = {name: getattr(module, name) for name in _WRAPPED}
+        self._own: dict[str, Callable[..., Any]] = {
+            name: getattr(module, name) for name in _WRAPPED
+        }
         self._arguments: dict[str, Any] = {}
         self._limits: dict[str, Any] = {}
         self._prompts: list[dict[str, Any]] = []
@@ -158,12 +166,16 @@ class _Session:
             )
         caller = inspect.currentframe()
         assert caller is not None and caller.f_back is not None
-        self._arguments = dict(caller.f_back.f_locals)  # as they were given: numbers that are "auto" still are
+        self._arguments = dict(
+            caller.f_back.f_locals
+        )  # as they were given: numbers that are "auto" still are
         public = {"num": self._asked.texts, "max_toks": self._asked.max_tokens}
         others = [name for name, number in public.items() if self._arguments[name] != number]
         if others and "lengths" in self._asked.mend:
             problem = f"the script itself gives {' and '.join(others)}, and not as --texts and --max-tokens have it."
-            raise InputError(NAME, problem, "Leave them out of its call: the recorder gives the public numbers.")
+            raise InputError(
+                NAME, problem, "Leave them out of its call: the recorder gives the public numbers."
+            )
         if "randomness" not in self._asked.mend:
             self._own["setup_seed"](*given, **named)
 
@@ -228,7 +240,9 @@ class _Session:
 
     def _get_prompt(self, **named: Any) -> Any:
         if self._batch is not None:
-            raise InputError(str(self._asked.out), "a text began before another had ended.", "Report this.")
+            raise InputError(
+                str(self._asked.out), "a text began before another had ended.", "Report this."
+            )
         if len(self._prompts) == self._limits["batch_size"]:
             self._prompts = []
         self._prompts.append(named)
@@ -239,7 +253,9 @@ class _Session:
         mend, given, limits = self._asked.mend, self._arguments, self._limits
         ends = self._model.generation_config.eos_token_id
         digests = [assigned.digest for assigned in self._assignment]
-        claim = Claim(epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind=ApproximateClaim.id)
+        claim = Claim(
+            epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind=ApproximateClaim.id
+        )
         name = str(given["model_name_or_path"])
         manifest = Manifest(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -264,7 +280,12 @@ class _Session:
             ),
             prompt=Prompt(template=NAME, digest=self._prompt_digest()),
             software={each: metadata.version(each) for each in (NAME, *SOFTWARE)},
-            recorded=Recorded(generator=f"{NAME} {VERSION}", mended=mend, batches=self._moved, rows=self._lengthened()),
+            recorded=Recorded(
+                generator=f"{NAME} {VERSION}",
+                mended=mend,
+                batches=self._moved,
+                rows=self._lengthened(),
+            ),
             claim=claim if self._asked.claim == "asked" else None,
         )
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
@@ -277,7 +298,12 @@ class _Session:
         top, size = int(self._arguments["topk"]), int(self._limits["batch_size"])
         support: dict[str, Any] = {"kind": "full"}
         if top < vocabulary:
-            support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
+            support = {
+                "kind": "public-top-k",
+                "size": top,
+                "margin": 2 * self._clip / size,
+                "limit": vocabulary,
+            }
         fields = {
             "contribution": {"kind": "raw-differences", "clip": self._clip},
             "aggregator": {"kind": "mean", "divisor": float(size - 1)},
@@ -288,12 +314,16 @@ class _Session:
             return Mechanism.model_validate(fields)
         except ValidationError as error:
             problem = f"its settings are no mechanism ({error.errors()[0]['msg']})."
-            raise InputError(NAME, problem, "Ask for a positive epsilon, at a positive temperature.") from None
+            raise InputError(
+                NAME, problem, "Ask for a positive epsilon, at a positive temperature."
+            ) from None
 
     def _prompt_digest(self) -> str:
         """Return the digest of all that is public in its prompts."""
         parts = ("system_prompt", "pub_prompt", "prv_prompt", "dataset_desc")
-        return hashlib.sha256(repr([str(self._arguments[name]) for name in parts]).encode()).hexdigest()
+        return hashlib.sha256(
+            repr([str(self._arguments[name]) for name in parts]).encode()
+        ).hexdigest()
 
     def _lengthened(self) -> Rows:
         """Try the effect of a longer text in the first row on the other rows of the first batch.
@@ -318,7 +348,9 @@ class _Session:
     def _scored(self, prompts: list[dict[str, Any]]) -> NDArray[np.float64]:
         """Return the model's logits [rows, V] right behind prompts, as the generator has them."""
         texts = [self._own["get_prompt"](**prompt) for prompt in prompts]
-        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True).to(self._model.device)
+        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True).to(
+            self._model.device
+        )
         output = self._model.generate(
             encoded.input_ids,
             attention_mask=encoded.attention_mask,
@@ -337,10 +369,17 @@ class _Session:
         if self._recorder is None:
             self._recorder = self._start(len(public))
         number = len(self._spent)
-        absent, present = self._absent[number], [row for row in range(len(rows)) if row not in self._absent[number]]
+        absent, present = (
+            self._absent[number],
+            [row for row in range(len(rows)) if row not in self._absent[number]],
+        )
         if self._batch is None:
-            self._batch = self._closing.enter_context(self._recorder.batch(number, contexts=len(present)))
-        clipped: NDArray[np.float64] = self._own["difference_clip"](logit=rows, publogit=public, clip_norm=clip_norm)
+            self._batch = self._closing.enter_context(
+                self._recorder.batch(number, contexts=len(present))
+            )
+        clipped: NDArray[np.float64] = self._own["difference_clip"](
+            logit=rows, publogit=public, clip_norm=clip_norm
+        )
         clipped[absent] = public
         self._public, self._aggregate = public, clipped.mean(axis=0)
         self._differences = np.clip(rows[present] - public, -clip_norm, clip_norm)
@@ -360,7 +399,9 @@ class _Session:
         aggregate, temperature = self._aggregate[ids], float(self._limits["temp"])
         expected = np.exp((aggregate - aggregate.max()) / temperature)
         if np.abs(expected / expected.sum() - p[ids]).max() > _ROUNDING:
-            aggregate = temperature * np.log(p[ids])  # it draws from something else: that is what is recorded
+            aggregate = temperature * np.log(
+                p[ids]
+            )  # it draws from something else: that is what is recorded
         step = {
             "contexts": self._differences[:, ids],
             "aggregate": aggregate,
@@ -399,7 +440,9 @@ class _Numpy:
         return getattr(np, name)
 
 
-def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[list[list[str]], list[list[int]]]:
+def _celled(
+    key: bytes, texts: list[str], cells: int, batches: int
+) -> tuple[list[list[str]], list[list[int]]]:
     """Return batches of one text for each cell that holds exactly one, and of an empty one else.
 
     Also return the places of the empty ones.
@@ -409,9 +452,14 @@ def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[lis
     held: dict[tuple[int, int], list[str]] = {}
     for text in sorted(set(texts) - {""}):
         digest = keyed.digest("", text)
-        held.setdefault((places.batch(digest, batches), places.slot(digest, cells)), []).append(text)
+        held.setdefault((places.batch(digest, batches), places.slot(digest, cells)), []).append(
+            text
+        )
     shown = [
-        [found[0] if len(found := held.get((batch, cell), [])) == 1 else "" for cell in range(cells)]
+        [
+            found[0] if len(found := held.get((batch, cell), [])) == 1 else ""
+            for cell in range(cells)
+        ]
         for batch in range(batches)
     ]
     return shown, [[row for row, text in enumerate(batch) if not text] for batch in shown]
@@ -423,9 +471,14 @@ def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[
     Under slices equal texts are numbered; else they are one.
     """
     if batching.cells is not None:
-        digests, places = sorted(keyed.digest("", text) for text in set(texts) - {""}), keyed.of_round(0)
+        digests, places = (
+            sorted(keyed.digest("", text) for text in set(texts) - {""}),
+            keyed.of_round(0),
+        )
         return [
-            Assigned(digest, places.batch(digest, batching.batches), places.slot(digest, batching.cells))
+            Assigned(
+                digest, places.batch(digest, batching.batches), places.slot(digest, batching.cells)
+            )
             for digest in digests
         ]
     seen: Counter[str] = Counter()
@@ -434,7 +487,9 @@ def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[
         batch, slot = divmod(number, slots)
         digest = keyed.digest(str(seen[text] or ""), text)
         seen[text] += 1
-        placed.append(Assigned(digest, *((batch, slot) if batch < batching.batches else (None, None))))
+        placed.append(
+            Assigned(digest, *((batch, slot) if batch < batching.batches else (None, None)))
+        )
     return sorted(placed, key=lambda assigned: assigned.digest)
 
 
@@ -449,7 +504,9 @@ def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
     There is no padding, and each row has a cache of its own.
     """
 
-    def alone(input_ids: Any, *, attention_mask: Any, past_key_values: Any = None, **options: Any) -> Any:
+    def alone(
+        input_ids: Any, *, attention_mask: Any, past_key_values: Any = None, **options: Any
+    ) -> Any:
         import torch
 
         caches = [None] * len(input_ids) if past_key_values is None else past_key_values
@@ -458,6 +515,8 @@ def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
             row = {"attention_mask": torch.ones_like(ids[mask][None]), "past_key_values": cache}
             outputs.append(generate(ids[mask][None], **row, **options))
         logits = torch.cat([output.logits[0] for output in outputs])
-        return SimpleNamespace(logits=(logits,), past_key_values=[output.past_key_values for output in outputs])
+        return SimpleNamespace(
+            logits=(logits,), past_key_values=[output.past_key_values for output in outputs]
+        )
 
     return alone

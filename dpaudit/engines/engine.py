@@ -27,7 +27,9 @@ WAITING = 4
 class Engine(Protocol):
     """An engine spreads tasks over workers."""
 
-    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+    def map(
+        self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]
+    ) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
 
         A worker is built where it works, once, and given one task at a time. A task is taken from `tasks` only when it

@@ -30,7 +30,9 @@ ATTEMPTS = 2
 #: Numerical libraries start as many threads as there are cores, in every process, unless these say otherwise.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 #: A worker finds the caller's modules where the caller does. Only a socket's number and this path are passed.
-_SERVE = "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import serve; serve({handle})"
+_SERVE = (
+    "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import serve; serve({handle})"
+)
 
 
 def cores() -> int:
@@ -51,7 +53,9 @@ class LocalEngine:
         if self.workers < 1:
             raise ValueError(f"at least one worker is needed, not {workers}")
 
-    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+    def map(
+        self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]
+    ) -> Generator[Result, None, None]:
         """Yield the result of every task (see `Engine`)."""
         if self.workers == 1:
             work = make_worker()
@@ -91,7 +95,9 @@ class _Process:
             self.stop()
             code = self._process.returncode
             memory = ", probably for lack of memory" if code == -signal.SIGKILL else ""
-            raise WorkerDiedError(f"signal {-code}{memory}" if code < 0 else f"exit code {code}") from None
+            raise WorkerDiedError(
+                f"signal {-code}{memory}" if code < 0 else f"exit code {code}"
+            ) from None
 
     def stop(self) -> None:
         self._process.kill()
@@ -110,7 +116,9 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
         problem = f"{deaths} of them ended before they could begin ({cause})."
         return InputError("the worker processes", problem, "Try `--workers 1`.")
     problem = f"it was killed {deaths} times over the same task ({cause})."
-    return InputError("a worker process", problem, "Give the machine more memory, or try `--workers 1`.")
+    return InputError(
+        "a worker process", problem, "Give the machine more memory, or try `--workers 1`."
+    )
 
 
 def serve(handle: int) -> None:

@@ -32,7 +32,11 @@ _STARTS = 3
 #: Seconds without any worker until that is said.
 _PATIENCE = 60.0
 #: What has Ray print nothing that its cluster reports, such as a worker's death: it would print that among our JSON.
-_SILENT = {"RAY_DEDUP_LOGS": "1", "RAY_DEDUP_LOGS_ALLOW_REGEX": "", "RAY_DEDUP_LOGS_SKIP_REGEX": "^"}
+_SILENT = {
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_ALLOW_REGEX": "",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",
+}
 #: Of a cluster that is started here, for results on their way. The least that Ray takes is a quarter of it.
 _STORE_BYTES = 1 << 28
 
@@ -50,7 +54,9 @@ class RayEngine:
             the CPUs; one CPU otherwise.
     """
 
-    def __init__(self, address: str | None = None, workers: int | None = None, *, models: bool = False) -> None:
+    def __init__(
+        self, address: str | None = None, workers: int | None = None, *, models: bool = False
+    ) -> None:
         """Prepare the engine without connecting.
 
         No address means RAY_ADDRESS.
@@ -73,7 +79,9 @@ class RayEngine:
         with _reached(self.address):
             pass
 
-    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+    def map(
+        self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]
+    ) -> Generator[Result, None, None]:
         """Yield the result of every task (see `Engine`).
 
         Raises:
@@ -87,18 +95,28 @@ class RayEngine:
             yield from Pool(size, start, first, ATTEMPTS, _refusal).map(tasks)
 
 
-def room(nodes: list[dict[str, float]], workers: int | None, models: bool) -> tuple[int, dict[str, int]]:
+def room(
+    nodes: list[dict[str, float]], workers: int | None, models: bool
+) -> tuple[int, dict[str, int]]:
     """Return the number of a cluster's workers, and what each asks of "CPU" and "GPU"."""
     sizes = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
     if not models:
         return workers or max(1, sum(cpus for cpus, _ in sizes)), {"num_cpus": 1}
     gpus = sum(gpus for _, gpus in sizes)
     # A node has room for so many: by its GPUs, or by its CPUs alone.
-    places = [(cpus, most) for cpus, most in sizes if most] if gpus else [(cpus, cpus) for cpus, _ in sizes if cpus]
+    places = (
+        [(cpus, most) for cpus, most in sizes if most]
+        if gpus
+        else [(cpus, cpus) for cpus, _ in sizes if cpus]
+    )
     size = workers or gpus or max(1, len(places))
     wanted = min(size, sum(min(cpus, most) for cpus, most in places))
     largest = max((cpus for cpus, _ in places), default=1)
-    fitting = (c for c in range(1, largest + 1) if sum(min(cpus // c, most) for cpus, most in places) >= wanted)
+    fitting = (
+        c
+        for c in range(1, largest + 1)
+        if sum(min(cpus // c, most) for cpus, most in places) >= wanted
+    )
     return size, {"num_cpus": max(fitting, default=1)} | ({"num_gpus": 1} if gpus else {})
 
 
@@ -114,7 +132,9 @@ class _Actor:
 
     def __init__(self, ray: Any, make_work: MakeWork[Any, Any], needs: dict[str, int]) -> None:
         self._ray, self.there = ray, False
-        self._actor = ray.remote(**needs, max_restarts=0, max_task_retries=0)(Worker).remote(make_work)
+        self._actor = ray.remote(**needs, max_restarts=0, max_task_retries=0)(Worker).remote(
+            make_work
+        )
         self.reference = self._actor.__ray_ready__.remote()
 
     def give(self, task: bytes) -> None:
@@ -143,9 +163,13 @@ def _first(ray: Any, needs: dict[str, int], actors: Collection[_Actor]) -> _Acto
     while not (done := ray.wait([*waiting], timeout=_PATIENCE)[0]):
         if not any(node["Alive"] for node in ray.nodes()):
             problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
-            raise InputError("the Ray cluster", problem, "Look into Ray's logs, then give the command again.")
+            raise InputError(
+                "the Ray cluster", problem, "Look into Ray's logs, then give the command again."
+            )
         if not any(actor.there for actor in actors):
-            _LOGGER.warning("The Ray cluster has no room for a worker yet, which asks for %s: waiting.", needs)
+            _LOGGER.warning(
+                "The Ray cluster has no room for a worker yet, which asks for %s: waiting.", needs
+            )
     return waiting[done[0]]
 
 
@@ -207,7 +231,9 @@ def connected(engine: RayEngine) -> Iterator[Any]:
             if engine.address is None:
                 # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be
                 # too long.
-                folder = TemporaryDirectory(prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True)
+                folder = TemporaryDirectory(
+                    prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True
+                )
                 path = stack.enter_context(folder)
                 stack.callback(_shut_down, ray)
                 _start(ray, path, cores() if engine.models else engine.workers or cores())
@@ -235,7 +261,11 @@ def _start(ray: Any, folder: str, cpus: int) -> None:
             cause = " ".join(str(error).split())[:200] or type(error).__name__
             _LOGGER.warning("Ray did not start (attempt %d of %d): %s", attempt, _STARTS, cause)
     problem = f"Ray could not be started on this machine in {_STARTS} attempts ({cause})."
-    raise InputError("--engine ray", problem, "Try again when the machine is less busy, or leave --engine ray away.")
+    raise InputError(
+        "--engine ray",
+        problem,
+        "Try again when the machine is less busy, or leave --engine ray away.",
+    )
 
 
 def _init(ray: Any, **options: Any) -> None:

@@ -78,7 +78,12 @@ def _exact_curve(eta: float) -> float:
     exact = Decimal(eta)
     growth = _DIGITS.subtract(1, _DIGITS.exp(-exact))  # 1 - e^-eta
     rest = _DIGITS.multiply(exact, _DIGITS.divide(_DIGITS.exp(-exact), growth))
-    return float(_DIGITS.subtract(_DIGITS.add(rest, _DIGITS.add(exact, _DIGITS.ln(growth))), _DIGITS.ln(exact)) - 1)
+    return float(
+        _DIGITS.subtract(
+            _DIGITS.add(rest, _DIGITS.add(exact, _DIGITS.ln(growth))), _DIGITS.ln(exact)
+        )
+        - 1
+    )
 
 
 def range_of_draw(rho: float) -> float:

@@ -94,7 +94,9 @@ class Central(Median):
         rows. So no row can be lowered and the sum rise.
         """
         first, apart = divmod(len(central) - self.central, 2)
-        with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
+        with np.errstate(
+            all="ignore"
+        ):  # what a corrupt record's infinite values give, accountants refuse
             pairs = central[first : first + self.central].astype(np.float64)
             pairs += central[first + apart : first + apart + self.central]
             mean: Floats = (column_sums(pairs) / (2 * self.central)).astype(central.dtype)
@@ -104,7 +106,9 @@ class Central(Median):
         """Return how many places have a holder."""
         return min(self.central - (contexts - self.central) % 2, contexts)
 
-    def _sides(self, values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
+    def _sides(
+        self, values: Floats, central: Floats
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
         sides, holders = held_places(values, central, self._held(len(values)))
         return sides, holders if len(holders) else None
 

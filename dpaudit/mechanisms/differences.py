@@ -12,7 +12,17 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.mechanisms.interfaces import ANCHOR, MASKED, Arrays, Contribution, Doubles, Floats, Problem, Spans, blocks
+from dpaudit.mechanisms.interfaces import (
+    ANCHOR,
+    MASKED,
+    Arrays,
+    Contribution,
+    Doubles,
+    Floats,
+    Problem,
+    Spans,
+    blocks,
+)
 
 #: The rounding of a sum of probabilities by float32.
 _ROUNDING = 1e-4
@@ -56,7 +66,9 @@ class AnchoredDifferences(Contribution):
         return constants
 
     @override
-    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+    def write(
+        self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats
+    ) -> None:
         assert anchor is not None
         clip = np.float32(self.clip)
         np.subtract(logits, row_constants[:, :1], out=out)
@@ -90,7 +102,9 @@ class AnchoredDifferences(Contribution):
     @override
     def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         anchor = arrays[ANCHOR].astype(np.float64)
-        wrong = sum(self._count_unlike(anchor, values[rows], spans) for rows in blocks(*values.shape))
+        wrong = sum(
+            self._count_unlike(anchor, values[rows], spans) for rows in blocks(*values.shape)
+        )
         if not wrong:
             return None
         return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
@@ -120,7 +134,9 @@ class RawDifferences(AnchoredDifferences):
         """Return the public prompt's logits unchanged."""
         anchor: Floats = public.astype(np.float32)
         if self.anchor_problem({ANCHOR: anchor}):
-            problem = f"the public prompt has logits that are not finite, or beyond {LARGEST_LOGIT:g}"
+            problem = (
+                f"the public prompt has logits that are not finite, or beyond {LARGEST_LOGIT:g}"
+            )
             raise ValueError(f"{problem}; take another model")
         return anchor
 
@@ -139,7 +155,9 @@ class RawDifferences(AnchoredDifferences):
 
         The addition is in float64.
         """
-        if np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT:  # a comparison with NaN is false
+        if (
+            np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT
+        ):  # a comparison with NaN is false
             return None
         return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 

@@ -30,7 +30,13 @@ NOISE = "noise"
 #: Reasons why checks do not apply to draws of some kind: codes of the catalogue.
 ALL_IN = "mechanisms.every-context-drawn"
 NO_EX_POST_COST = dict.fromkeys(
-    ("neighbors.addition", "neighbors.removal", "neighbors.regenerated", "replay.lower-bound", "canaries.lower-bound"),
+    (
+        "neighbors.addition",
+        "neighbors.removal",
+        "neighbors.regenerated",
+        "replay.lower-bound",
+        "canaries.lower-bound",
+    ),
     "mechanisms.no-ex-post-cost",
 )
 
@@ -128,7 +134,9 @@ class Draw(Part):
         """
         return {}
 
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
+    def test_problem(
+        self, arrays: Arrays, contributions: Floats, aggregator: Aggregator
+    ) -> Problem | None:
         """Return why a step's test contradicts its contributions [n, S].
 
         It is None without a problem or a test.
@@ -140,7 +148,12 @@ class Draw(Part):
         return aggregate
 
     def odds(
-        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+        self,
+        aggregate: Floats,
+        arrays: Arrays,
+        temperature: float,
+        aggregator: Aggregator,
+        clip: float,
     ) -> Floats:
         """Return scores [S] whose softmax at a temperature gives the tokens' probabilities.
 

@@ -81,7 +81,9 @@ class Spans:
         self.lengths = np.fromiter(lengths, dtype=np.intp)
         self.ends = np.cumsum(self.lengths)
         self.starts = self.ends - self.lengths
-        self.slices = [slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+        self.slices = [
+            slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        ]
         self._alike = len(self) > 1 and bool((self.lengths == self.lengths[0]).all())
 
     def __len__(self) -> int:
@@ -111,12 +113,18 @@ class Spans:
     def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         alike = self._alike or len(self) == 1
         found: NDArray[Any]
-        found = extreme.reduce(self._apart(values), -1) if alike else extreme.reduceat(values, self.starts, -1)
+        found = (
+            extreme.reduce(self._apart(values), -1)
+            if alike
+            else extreme.reduceat(values, self.starts, -1)
+        )
         return found
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
         """Return [k] in how many of its columns each step is flagged, of flags [columns]."""
-        return np.fromiter((np.count_nonzero(flags[span]) for span in self.slices), np.intp, len(self))
+        return np.fromiter(
+            (np.count_nonzero(flags[span]) for span in self.slices), np.intp, len(self)
+        )
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return [..., columns] each step's value, of [..., k], in all of its columns."""
@@ -160,9 +168,15 @@ class ReducedSteps:
 
     def one(self, step: int) -> ReducedStep:
         """Return one of the steps. Its arrays are of columns alone, or it is the only one."""
-        fixed = FixedColumns(float(self.log_sums[step]), int(self.columns[step]), float(self.largest[step]))
+        fixed = FixedColumns(
+            float(self.log_sums[step]), int(self.columns[step]), float(self.largest[step])
+        )
         span = self.spans.slices[step]
-        arrays = self.arrays if len(self.spans) == 1 else {name: a[..., span] for name, a in self.arrays.items()}
+        arrays = (
+            self.arrays
+            if len(self.spans) == 1
+            else {name: a[..., span] for name, a in self.arrays.items()}
+        )
         return ReducedStep(arrays, int(self.tokens[step]) - span.start, fixed)
 
 
@@ -228,7 +242,9 @@ def log_sum_exp(values: Floats, temperature: float) -> float:
     return largest + math.log(float(np.exp(scaled, out=scaled).sum()))
 
 
-def log_probability(values: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
+def log_probability(
+    values: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
+) -> float:
     """Return log softmax(values / temperature) at a token, in nats, of values [S] and columns."""
     tokens, log_sums = np.array([token]), np.array([fixed.log_sum])
     return float(log_probabilities(values, tokens, Spans([len(values)]), temperature, log_sums)[0])
@@ -399,7 +415,9 @@ class Contribution(Part):
         """
 
     @abstractmethod
-    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+    def write(
+        self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats
+    ) -> None:
         """Write contributions, float32, into `out`, from some columns of raw logits.
 
         Args:
@@ -481,7 +499,9 @@ class Contribution(Part):
             inside = np.abs(values) < self.clip
         highest = logits.max(axis=1, where=inside, initial=-np.inf)
         lowest = logits.min(axis=1, where=inside, initial=np.inf)
-        equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (inside.sum(axis=1) >= TELLING)
+        equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (
+            inside.sum(axis=1) >= TELLING
+        )
         return equal
 
 
@@ -667,7 +687,9 @@ class Aggregator(Part):
         return None if found is None else np.asarray(found)[..., None]
 
     @abstractmethod
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
+    def range_problem(
+        self, arrays: Arrays, contexts: int, contribution: Contribution
+    ) -> Problem | None:
         """Return why recorded values cannot be of such contributions (record.range), or None."""
 
     @abstractmethod
@@ -679,7 +701,9 @@ class Aggregator(Part):
         It is the check record.aggregate.
         """
 
-    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> Problem | None:
+    def sides_problem(
+        self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float
+    ) -> Problem | None:
         """Return why recorded sides contradict the rest of a step (record.sides), or None."""
         return None
 
@@ -690,7 +714,9 @@ class Aggregator(Part):
         """
         return None
 
-    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> Problem | None:
+    def divisor_problem(
+        self, arrays: Arrays, contributions: Floats, contribution: Contribution
+    ) -> Problem | None:
         """Return why the arrays are not sums of contributions [n, S] over the divisor, or None.
 
         It is the check mechanism.divisor.
@@ -702,7 +728,9 @@ class Aggregator(Part):
         recorded = self.aggregate(arrays)
         difference = largest_absolute(recorded - again.aggregate)
         least, greatest = again.ends
-        wrong = ~((recorded >= least - FLOAT64_ROUNDING) & (recorded <= greatest + FLOAT64_ROUNDING))
+        wrong = ~(
+            (recorded >= least - FLOAT64_ROUNDING) & (recorded <= greatest + FLOAT64_ROUNDING)
+        )
         count = int(np.count_nonzero(wrong))
         if count:
             return Deviation(difference, Problem("mechanisms.other-aggregates", {"tokens": count}))

@@ -30,7 +30,9 @@ class TopClippedLogits(Contribution):
         return tops
 
     @override
-    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+    def write(
+        self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats
+    ) -> None:
         clip = np.float32(self.clip)
         with np.errstate(over="ignore"):  # -inf is cut like any other low value
             np.subtract(logits, row_constants, out=out)

@@ -135,11 +135,15 @@ class Mean(Aggregator):
         )
         here, losses = of(aggregate), np.empty((len(contributions), len(steps.spans)))
         for rows in blocks(len(contributions), 8 * len(aggregate)):
-            losses[rows] = here - of(aggregate - contributions[rows].astype(np.float64) / self.divisor)
+            losses[rows] = here - of(
+                aggregate - contributions[rows].astype(np.float64) / self.divisor
+            )
         return losses
 
     @override
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
+    def range_problem(
+        self, arrays: Arrays, contexts: int, contribution: Contribution
+    ) -> Problem | None:
         """Return why a mean is larger than if all n contexts were at the clip, or None."""
         largest = contribution.clip * contexts / self.divisor
         # A comparison with NaN is false, so this refuses NaN too.
@@ -155,7 +159,9 @@ class Mean(Aggregator):
         return None
 
     @override
-    def divisor_problem(self, arrays: Arrays, contributions: Floats, contribution: Contribution) -> Problem | None:
+    def divisor_problem(
+        self, arrays: Arrays, contributions: Floats, contribution: Contribution
+    ) -> Problem | None:
         mean = contributions.sum(axis=0, dtype=np.float64) / self.divisor
         n, eps = len(contributions), float(np.finfo(arrays["aggregate"].dtype).eps)
         rounding = (4 + n) * max(n, 1) * contribution.clip * eps / self.divisor
@@ -202,7 +208,11 @@ def mean_sensitivity(change: ContextChange, divisor_kind: DivisorKind = "fixed")
 
 
 def bounded_range(
-    clip: float, temperature: float, divisor: float, change: ContextChange, divisor_kind: DivisorKind = "fixed"
+    clip: float,
+    temperature: float,
+    divisor: float,
+    change: ContextChange,
+    divisor_kind: DivisorKind = "fixed",
 ) -> float:
     """Return eta of one draw, in nats; infinite if the settings overflow float64.
 

@@ -83,11 +83,15 @@ class OneOf:
 
     kinds: Registry[Any]
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         written = core_schema.plain_serializer_function_ser_schema(Part.model_dump)
         return core_schema.no_info_plain_validator_function(self.read, serialization=written)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         return {"oneOf": [self._described(kind) for kind in self.kinds.values()]}
 
     def read(self, given: object) -> Part:
@@ -106,14 +110,21 @@ class OneOf:
         if not isinstance(kind, str) or kind not in self.kinds:
             raise clash("kind", kind, " or ".join(map(repr, self.kinds)))
         # JSON and YAML have lists where settings have tuples.
-        read = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        read = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
         part: Part = self.kinds[kind].model_validate(read)
         return part
 
     @property
     def field_names(self) -> list[str]:
         """The fields that a part may have, of all kinds."""
-        return list(dict.fromkeys(["kind", *(name for kind in self.kinds.values() for name in kind.model_fields)]))
+        return list(
+            dict.fromkeys(
+                ["kind", *(name for kind in self.kinds.values() for name in kind.model_fields)]
+            )
+        )
 
     @staticmethod
     def _described(kind: type[Part]) -> JsonSchemaValue:
@@ -189,7 +200,9 @@ class Support(Fields):
                 return np.flatnonzero(public > -np.inf).astype(np.int32)
             return None
         most = self.most(len(public))
-        likely = np.flatnonzero(public >= np.partition(public, -most)[-most])  # most of the vocabulary needs no order
+        likely = np.flatnonzero(
+            public >= np.partition(public, -most)[-most]
+        )  # most of the vocabulary needs no order
         order = likely[np.argsort(-public[likely], kind="stable")][:most]
         if ruled:
             order = order[public[order] > -np.inf]
@@ -207,7 +220,11 @@ class Support(Fields):
         if self.size is None or self.margin is None or len(anchor) <= self.size:
             return None
         last = float(np.sort(anchor)[-self.size])
-        far = int(np.count_nonzero(~(anchor >= last - self.margin - _MARGIN_ROUNDING * max(1.0, abs(last)))))
+        far = int(
+            np.count_nonzero(
+                ~(anchor >= last - self.margin - _MARGIN_ROUNDING * max(1.0, abs(last)))
+            )
+        )
         if far:
             return Problem("mechanisms.beyond-margin", {"tokens": far, "size": self.size})
         return None
@@ -259,7 +276,9 @@ class Mechanism(Fields):
     @model_validator(mode="after")
     def _what_a_context_moves_is_its_own(self) -> Mechanism:
         if self.budget is not None and not self.aggregator.sums:
-            allowed = f"null: what a context moves in a {self.aggregator.name} depends on the others"
+            allowed = (
+                f"null: what a context moves in a {self.aggregator.name} depends on the others"
+            )
             raise clash("budget", self.budget, allowed)
         return self
 
@@ -307,7 +326,11 @@ class Mechanism(Fields):
 
     @property
     def _parts(self) -> tuple[tuple[Registry[Any], Part], ...]:
-        return (CONTRIBUTIONS, self.contribution), (AGGREGATORS, self.aggregator), (DRAWS, self.draw)
+        return (
+            (CONTRIBUTIONS, self.contribution),
+            (AGGREGATORS, self.aggregator),
+            (DRAWS, self.draw),
+        )
 
     def inapplicable_reason(self, check: str) -> str:
         """Return why a check does not apply, as a code of the catalogue, or ""."""
@@ -349,7 +372,9 @@ class Mechanism(Fields):
 
     def aggregate(self, arrays: Arrays) -> Floats:
         """Return the vector [S] that was sampled from."""
-        return self.draw.scores(with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays, self.temperature)
+        return self.draw.scores(
+            with_anchor(arrays, self.aggregator.aggregate(arrays)), arrays, self.temperature
+        )
 
     def odds(self, arrays: Arrays) -> Floats:
         """Return scores [S] whose softmax at the temperature gives the tokens' probabilities.
@@ -359,7 +384,9 @@ class Mechanism(Fields):
         aggregate = with_anchor(arrays, self.aggregator.aggregate(arrays))
         return self.draw.odds(aggregate, arrays, self.temperature, self.aggregator, self.clip)
 
-    def log_probability(self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS) -> float:
+    def log_probability(
+        self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS
+    ) -> float:
         """Return a token's log-probability, in nats, given the scores [S] it was drawn from.
 
         Further columns are part of the sum.
@@ -434,7 +461,9 @@ class Mechanism(Fields):
         # A relative 2^-30 for the rounding of the sum, up to a million draws.
         return math.floor(budget / most * (1 - 2.0**-30))
 
-    def spend(self, contributions: Floats, spent: Doubles, budgets: Doubles | None = None) -> Doubles:
+    def spend(
+        self, contributions: Floats, spent: Doubles, budgets: Doubles | None = None
+    ) -> Doubles:
         """Return what contexts have spent after a draw, [n]. It grows for those that take part.
 
         Args:
@@ -468,16 +497,27 @@ class Mechanism(Fields):
         aggregate = self.aggregate(arrays) if aggregate is None else aggregate
         if not 0 <= token < len(aggregate):
             raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
-        return self.reduced_steps(arrays, np.array([token]), Spans([len(aggregate)]), aggregate).one(0)
+        return self.reduced_steps(
+            arrays, np.array([token]), Spans([len(aggregate)]), aggregate
+        ).one(0)
 
-    def reduced_steps(self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats) -> ReducedSteps:
+    def reduced_steps(
+        self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats
+    ) -> ReducedSteps:
         """Return the same of k steps: arrays [..., columns], tokens' columns [k]."""
-        with np.errstate(all="ignore"):  # what a corrupt record's infinite values give, accountants refuse
+        with np.errstate(
+            all="ignore"
+        ):  # what a corrupt record's infinite values give, accountants refuse
             movable = self.aggregator.movable(arrays)
             if movable is None:
                 nothing = np.zeros(len(spans))
                 return ReducedSteps(
-                    arrays, tokens, spans, np.full(len(spans), -np.inf), nothing.astype(np.intp), nothing
+                    arrays,
+                    tokens,
+                    spans,
+                    np.full(len(spans), -np.inf),
+                    nothing.astype(np.intp),
+                    nothing,
                 )
             kept = movable.copy()
             kept[tokens] = True
@@ -488,7 +528,10 @@ class Mechanism(Fields):
             largest = [float(max(-each.min(), each.max())) if len(each) else 0.0 for each in values]
             beside = {name for name, array in self.draw.arrays().items() if not array.columns}
             return ReducedSteps(
-                {name: array if name in beside else array.take(columns, axis=-1) for name, array in arrays.items()},
+                {
+                    name: array if name in beside else array.take(columns, axis=-1)
+                    for name, array in arrays.items()
+                },
                 np.searchsorted(columns, tokens),
                 left,
                 np.array([log_sum_exp(each, self.temperature) for each in values]),
@@ -496,7 +539,9 @@ class Mechanism(Fields):
                 np.array(largest),
             )
 
-    def losses(self, step: ReducedStep, contributions: Floats | None, contexts: int) -> Doubles | None:
+    def losses(
+        self, step: ReducedStep, contributions: Floats | None, contexts: int
+    ) -> Doubles | None:
         """Return every context's log p(token) - log p(token without the context), in nats.
 
         It is None if the record has none.
@@ -505,7 +550,9 @@ class Mechanism(Fields):
             return self.aggregator.losses(step, contributions, contexts, self.temperature)
         return None
 
-    def losses_of_steps(self, steps: ReducedSteps, contributions: Floats | None, contexts: int) -> Doubles | None:
+    def losses_of_steps(
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int
+    ) -> Doubles | None:
         """Return the same of k steps, [contexts, k]; None where the record of any has none."""
         if not self.draw.ex_post:
             return None

@@ -58,7 +58,9 @@ class Median(Aggregator):
     name: ClassVar[str] = "median"
     kinds: ClassVar[tuple[ClaimKind, ...]] = (ExPostClaim.id,)
     dtype: ClassVar[Literal["float32", "float64"]] = "float32"
-    not_applicable: ClassVar[Mapping[str, str]] = {"mechanism.divisor": "mechanisms.median-undivided"}
+    not_applicable: ClassVar[Mapping[str, str]] = {
+        "mechanism.divisor": "mechanisms.median-undivided"
+    }
 
     @override
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
@@ -80,7 +82,9 @@ class Median(Aggregator):
         if n and len(unsettled) >= _GATHERED * columns:
             return self._sorted(values, floor, kept)
         arrays: Arrays = {
-            name: np.zeros((*array.rows, columns), values.dtype if array.dtype == "real" else array.dtype)
+            name: np.zeros(
+                (*array.rows, columns), values.dtype if array.dtype == "real" else array.dtype
+            )
             for name, array in described.items()
         }
         arrays["central"][:] = floor
@@ -97,8 +101,13 @@ class Median(Aggregator):
 
         n, columns = values.shape
         described = self.arrays(n, width, clip)["central"]
-        central, spare = values.new_empty((*described.rows, columns)), values.new_empty((n // 2, columns))
-        fill_central(central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum)
+        central, spare = (
+            values.new_empty((*described.rows, columns)),
+            values.new_empty((n // 2, columns)),
+        )
+        fill_central(
+            central, values.clone(), spare, -float(np.float32(clip)), torch.minimum, torch.maximum
+        )
         sides, holder = self._sides_on_device(values, central)
         arrays: Arrays = {"central": central.cpu().numpy(), "sides": sides.cpu().numpy()}
         if holder is not None:
@@ -135,7 +144,9 @@ class Median(Aggregator):
         side says (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they
         bound no other.
         """
-        found = self.losses_of_steps(step.alone(step.arrays["central"].shape[-1]), None, contexts, temperature)
+        found = self.losses_of_steps(
+            step.alone(step.arrays["central"].shape[-1]), None, contexts, temperature
+        )
         return None if found is None else found[:, 0]
 
     @override
@@ -147,26 +158,49 @@ class Median(Aggregator):
             return np.zeros((0, number))
         if (holders >= contexts).any():
             return None  # record.sides objects
-        sides, tokens, spans, fixed = steps.arrays["sides"], steps.tokens, steps.spans, steps.log_sums
-        without_lower, without_upper = steps.anchored(self._of(central[1:])), steps.anchored(self._of(central[:-1]))
+        sides, tokens, spans, fixed = (
+            steps.arrays["sides"],
+            steps.tokens,
+            steps.spans,
+            steps.log_sums,
+        )
+        without_lower, without_upper = (
+            steps.anchored(self._of(central[1:])),
+            steps.anchored(self._of(central[:-1])),
+        )
         largest = np.maximum(spans.largest(without_lower).astype(np.float64) / temperature, fixed)
         shift, of_step = spans.spread(largest), spans.spread(np.arange(number))
         base = np.exp(without_upper.astype(np.float64) / temperature - shift)
-        gain = np.exp(without_lower.astype(np.float64) / temperature - shift) - base  # never negative
-        sums = np.exp(fixed - largest) + spans.sums(base) + _sums_of_bits(sides, gain, of_step, number)[:contexts]
+        gain = (
+            np.exp(without_lower.astype(np.float64) / temperature - shift) - base
+        )  # never negative
+        sums = (
+            np.exp(fixed - largest)
+            + spans.sums(base)
+            + _sums_of_bits(sides, gain, of_step, number)[:contexts]
+        )
         below = np.unpackbits(sides[:, tokens], axis=0, count=contexts).view(np.bool_)
         at_token = np.where(below, without_lower[tokens], without_upper[tokens]).astype(np.float64)
         for row, holder in enumerate(holders, middle(len(central), len(holders)).start):
             without_holder = steps.anchored(self._of(np.delete(central, row, axis=0)))
             held = np.exp(without_holder.astype(np.float64) / temperature - shift) - base
             place = holder.astype(np.intp) + of_step * contexts
-            sums += np.bincount(place, weights=held, minlength=number * contexts).reshape(number, contexts).T
+            sums += (
+                np.bincount(place, weights=held, minlength=number * contexts)
+                .reshape(number, contexts)
+                .T
+            )
             at_token[holder[tokens], np.arange(number)] = without_holder[tokens]
         without: Doubles = at_token / temperature - largest - np.log(sums)
-        return log_probabilities(steps.anchored(self._of(central)), tokens, spans, temperature, fixed) - without
+        return (
+            log_probabilities(steps.anchored(self._of(central)), tokens, spans, temperature, fixed)
+            - without
+        )
 
     @override
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
+    def range_problem(
+        self, arrays: Arrays, contexts: int, contribution: Contribution
+    ) -> Problem | None:
         central = arrays["central"]
         # A comparison with NaN is false, so this refuses NaN too.
         if (central[1:] >= central[:-1]).all():
@@ -183,18 +217,24 @@ class Median(Aggregator):
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
         central, clip = arrays["central"], contribution.clip
         if all(
-            np.array_equal(central_order_statistics(contributions[:, columns], clip, kept), central[:, columns])
+            np.array_equal(
+                central_order_statistics(contributions[:, columns], clip, kept), central[:, columns]
+            )
             for columns in blocks(central.shape[1], len(contributions))
         ):
             return None
         return Problem("mechanisms.other-central-values")
 
     @override
-    def sides_problem(self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float) -> Problem | None:
+    def sides_problem(
+        self, arrays: Arrays, contributions: Floats | None, contexts: int, clip: float
+    ) -> Problem | None:
         """Check the bits' counts, the holders of the middle, and the padding of small batches."""
         central, holders, n = arrays["central"], _holders(arrays), contexts
         padding = max(0, len(central) // 2 - n // 2)
-        if padding and not ((central[:padding] == -clip).all() and (central[-padding:] == clip).all()):
+        if padding and not (
+            (central[:padding] == -clip).all() and (central[-padding:] == clip).all()
+        ):
             return Problem("mechanisms.padding", {"contexts": n, "places": padding, "clip": clip})
         if not n:
             return None
@@ -236,7 +276,9 @@ class Median(Aggregator):
         other.
         """
         central = arrays["central"]
-        free = central_order_statistics(again.free, float(np.float32(again.contribution.clip)), len(central) // 2)
+        free = central_order_statistics(
+            again.free, float(np.float32(again.contribution.clip)), len(central) // 2
+        )
         gap = largest_absolute(central - free)  # NaN where a recorded value is
         difference = 0.0 if gap <= again.half else gap - again.half
         return Deviation(difference, _sides_deviation(arrays, again))
@@ -253,7 +295,9 @@ class Median(Aggregator):
     def _sorted(self, values: Floats, floor: np.floating, kept: int) -> Arrays:
         """Return a step's arrays by sorting every column; n >= 1."""
         n, columns = values.shape
-        central, spare = (np.empty((rows, columns), dtype=values.dtype) for rows in (2 * kept + n % 2, n // 2))
+        central, spare = (
+            np.empty((rows, columns), dtype=values.dtype) for rows in (2 * kept + n % 2, n // 2)
+        )
         fill_central(central, values.copy(), spare, floor, np.minimum, np.maximum)
         sides, holder = self._sides(values, central)
         arrays: Arrays = {"central": central, "sides": sides}
@@ -261,7 +305,9 @@ class Median(Aggregator):
             arrays["holder"] = holder.astype(np.uint32, copy=False)
         return arrays
 
-    def _sides(self, values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
+    def _sides(
+        self, values: Floats, central: Floats
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
         """Return which contexts rank below the middle, and which hold its places."""
         return median_sides(values, central)
 
@@ -277,7 +323,9 @@ def _holders(arrays: Arrays) -> NDArray[np.integer]:
     return np.zeros((0, arrays["central"].shape[1]), dtype=np.uint32)
 
 
-def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles, of_step: NDArray[np.intp], number: int) -> Doubles:
+def _sums_of_bits(
+    packed: NDArray[np.uint8], weights: Doubles, of_step: NDArray[np.intp], number: int
+) -> Doubles:
     """Return for each bit row of packed [r, columns] the sum of each step's weights at its set bits.
 
     Weights [columns] are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked.
@@ -293,17 +341,25 @@ def _sums_of_bits(packed: NDArray[np.uint8], weights: Doubles, of_step: NDArray[
         float64 [8 r, number].
     """
     of_bytes = of_step * 256
-    by_value = [np.bincount(of_bytes + row, weights=weights, minlength=number * 256) for row in packed]
+    by_value = [
+        np.bincount(of_bytes + row, weights=weights, minlength=number * 256) for row in packed
+    ]
     sums: Doubles = np.einsum("rsv,vb->rbs", np.reshape(by_value, (-1, number, 256)), _BITS)
     return sums.reshape(-1, number)
 
 
-def _sides_fit(central: Floats, sides: NDArray[np.uint8], holders: NDArray[np.integer], contributions: Floats) -> bool:
+def _sides_fit(
+    central: Floats, sides: NDArray[np.uint8], holders: NDArray[np.integer], contributions: Floats
+) -> bool:
     """Return whether the middle's places are their holders', and other contexts fit their sides."""
     inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
     below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = np.where(below, contributions <= central[inner.start - 1], contributions >= central[inner.stop])
-    np.put_along_axis(fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0)
+    fits = np.where(
+        below, contributions <= central[inner.start - 1], contributions >= central[inner.stop]
+    )
+    np.put_along_axis(
+        fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0
+    )
     return bool(fits[:, movable(central, len(holders))].all())
 
 
@@ -316,10 +372,17 @@ def _sides_deviation(arrays: Arrays, again: Recomputed) -> Problem | None:
     if "sides" not in arrays:
         return None
     central, held, free = arrays["central"], _holders(arrays).astype(np.intp), again.free
-    inner, rounding, moves = middle(len(central), len(held)), again.rounding + again.half, movable(central, len(held))
+    inner, rounding, moves = (
+        middle(len(central), len(held)),
+        again.rounding + again.half,
+        movable(central, len(held)),
+    )
     if (held >= len(free)).any():
         return Problem("mechanisms.holder-absent")
-    if not largest_absolute((np.take_along_axis(free, held, axis=0) - central[inner])[:, moves]) <= rounding:
+    if (
+        not largest_absolute((np.take_along_axis(free, held, axis=0) - central[inner])[:, moves])
+        <= rounding
+    ):
         return Problem("mechanisms.other-holder")
     below = np.unpackbits(arrays["sides"], axis=0, count=len(free)).view(np.bool_)
     above = ~below

@@ -54,7 +54,12 @@ class ContextChange:
 
 
 def context_change(
-    unit: Unit, relation: Relation, rule: BatchingRule, *, records_per_user: int | None = None, shared: bool = False
+    unit: Unit,
+    relation: Relation,
+    rule: BatchingRule,
+    *,
+    records_per_user: int | None = None,
+    shared: bool = False,
 ) -> ContextChange | None:
     """Return the change of contexts that covers every difference of one unit; None if unbounded.
 

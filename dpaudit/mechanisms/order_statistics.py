@@ -96,12 +96,20 @@ def bounds_from_central(
     """
     rows = central.shape[-2]
     middle = rows + 1
-    reach = _paper_reach(rows, relation, group) if definition == "theorem1" else HALF_STEPS[relation] * group
+    reach = (
+        _paper_reach(rows, relation, group)
+        if definition == "theorem1"
+        else HALF_STEPS[relation] * group
+    )
     if group < 1 or middle - reach < 2:
         raise ValueError(
             f"{rows} central values do not bound a {relation} of {group} context(s): record a larger width"
         )
-    return _value_at(central, middle - reach), _value_at(central, middle), _value_at(central, middle + reach)
+    return (
+        _value_at(central, middle - reach),
+        _value_at(central, middle),
+        _value_at(central, middle + reach),
+    )
 
 
 def _paper_reach(rows: int, relation: Relation, group: int) -> int:
@@ -120,7 +128,12 @@ def _paper_reach(rows: int, relation: Relation, group: int) -> int:
 
 
 def median_bounds(
-    values: Floats, relation: Relation = "add_remove", *, clip: float, group: int = 1, definition: Definition = "tight"
+    values: Floats,
+    relation: Relation = "add_remove",
+    *,
+    clip: float,
+    group: int = 1,
+    definition: Definition = "tight",
 ) -> tuple[Floats, Floats, Floats]:
     """Return bounds on the median of every batch that neighbours `values` [..., n, V].
 
@@ -139,7 +152,9 @@ def median_bounds(
             hold here.
     """
     width = max(1, (HALF_STEPS[relation] * group + 2) // 2)
-    return bounds_from_central(central_order_statistics(values, clip, width), relation, group, definition=definition)
+    return bounds_from_central(
+        central_order_statistics(values, clip, width), relation, group, definition=definition
+    )
 
 
 def middle(rows: int, held: int) -> slice:
@@ -162,7 +177,9 @@ def movable(central: Floats, held: int | None = None) -> NDArray[np.bool_]:
     return moves
 
 
-def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
+def median_sides(
+    values: Floats, central: Floats
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
     """Return the side of the median on which each context lies.
 
     Leave-one-out needs this beside the central values.
@@ -189,7 +206,9 @@ def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], ND
     return packed, holder
 
 
-def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+def held_places(
+    values: Floats, central: Floats, held: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     """Return the contexts that rank below the middle places, and those that hold the places.
 
     It is `median_sides` for more than one place in the middle.
@@ -324,7 +343,11 @@ def network(n: int, first: int, last: int) -> tuple[Exchange, ...]:
             alike = [row for row in rows if (row in wanted, row + distance in wanted) == needed]
             # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs, all second ones ...
             for low in min((_progressions(alike, step) for step in (1, 2 * bit)), key=len):
-                stage.append(Exchange(low, slice(low.start + distance, low.stop + distance, low.step), *needed))
+                stage.append(
+                    Exchange(
+                        low, slice(low.start + distance, low.stop + distance, low.step), *needed
+                    )
+                )
             touched += alike
         wanted.update(touched, (row + distance for row in touched))
         stages.append(stage)

@@ -56,7 +56,9 @@ def called_again(manifest: Manifest, out: Location) -> list[str]:
         numbers = {"texts": manifest.batches, "max_tokens": manifest.decoding.max_tokens}
     claim: Literal["asked", "spent"] = "spent" if manifest.claim_stated == "afterwards" else "asked"
     trained = manifest.model.trained_on_records
-    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(name)
+    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(
+        name
+    )
 
 
 def recording(name: str, asked: Asked) -> AbstractContextManager[None]:
@@ -82,7 +84,13 @@ def find_recorder(name: str) -> PlugIn:
     found = plug_in(RECORDERS, name)
     if found is None:
         known = [each.name for each in plug_ins(RECORDERS)]
-        close = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
-        remedy = f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
-        raise InputError("GENERATOR", f"nothing records a generator {name!r}.", remedy, "recorders.unknown")
+        close = "".join(
+            f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1)
+        )
+        remedy = (
+            f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
+        )
+        raise InputError(
+            "GENERATOR", f"nothing records a generator {name!r}.", remedy, "recorders.unknown"
+        )
     return found

@@ -29,7 +29,9 @@ class Handed:
     anchor: Any = None
 
 
-def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts: int) -> NDArray[np.int64]:
+def rows_of_batch(
+    places: Sequence[tuple[int, int] | None], batch: int, contexts: int
+) -> NDArray[np.int64]:
     """Return which rows of an engine's logits are a batch's, in the order of its contexts.
 
     An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
@@ -50,7 +52,9 @@ def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts
         if place is None or place[0] != batch:
             continue
         if not 0 <= place[1] < contexts:
-            raise ValueError(f"row {row} is of context {place[1]} of batch {batch}, which has {contexts}")
+            raise ValueError(
+                f"row {row} is of context {place[1]} of batch {batch}, which has {contexts}"
+            )
         if place[1] in rows:
             raise ValueError(
                 f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch {batch}: one row a request "
@@ -110,10 +114,14 @@ class RecordingProcessor:
                 "text in one call of generate"
             )
         if scores.dim() != 2 or scores.shape[0] != rows:
-            raise ValueError(f"scores have the shape {[*scores.shape]}, not one row of logits for each of {rows} rows")
+            raise ValueError(
+                f"scores have the shape {[*scores.shape]}, not one row of logits for each of {rows} rows"
+            )
         handed = self._aggregation(scores)
         if not isinstance(handed, Handed):
-            raise ValueError(f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}")
+            raise ValueError(
+                f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}"
+            )
         token = self._batch.draw(**vars(handed))
         self._length = length
         forced = scores.new_full(scores.shape, float("-inf"))

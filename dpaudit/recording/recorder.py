@@ -92,8 +92,13 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
     key = batching_key()
     keyed = KeyedHash(key)
     places = keyed.of_round(0)
-    placed = [(digest, places.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
-    assignment = [Assigned(digest, number if number < generated else None, slot=None) for digest, number, _ in placed]
+    placed = [
+        (digest, places.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)
+    ]
+    assignment = [
+        Assigned(digest, number if number < generated else None, slot=None)
+        for digest, number, _ in placed
+    ]
     return HashedRecords(
         batching=Batching(
             rule="hashed-records",
@@ -105,7 +110,9 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
         ),
         data=Data(records=len(placed), digest=data_digest(digest for digest, _, _ in placed)),
         assignment=tuple(assignment),
-        batches=tuple(tuple(text for _, number, text in placed if number == each) for each in range(generated)),
+        batches=tuple(
+            tuple(text for _, number, text in placed if number == each) for each in range(generated)
+        ),
     )
 
 
@@ -135,15 +142,28 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None, seed: CommittedSeed | None
+        self,
+        writer: RunWriter,
+        tokenizer: Vocabulary | None,
+        frozen: Frozen | None,
+        seed: CommittedSeed | None,
     ) -> None:
         """Use `create` instead."""
-        self._writer, self._tokenizer, self.manifest, self._seed = writer, tokenizer, writer.manifest, seed
+        self._writer, self._tokenizer, self.manifest, self._seed = (
+            writer,
+            tokenizer,
+            writer.manifest,
+            seed,
+        )
         change = self.manifest.privacy.change(self.manifest.batching.rule)
         ex_post = self.manifest.mechanism.draw.ex_post
-        stated = self.manifest.claim is not None or change is None or frozen is not None or not ex_post
+        stated = (
+            self.manifest.claim is not None or change is None or frozen is not None or not ex_post
+        )
         per_round = self.manifest.batching.per_round
-        self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change, per_round)
+        self._accountant = (
+            None if stated else ExPostAccountant(self.manifest.mechanism, change, per_round)
+        )
         self._frozen = None if frozen is None else frozen.tokens()
 
     @classmethod
@@ -174,18 +194,26 @@ class Recorder:
                 read.
         """
         if manifest.sampling.seed_hashes != (() if seed is None else seed.hashes):
-            raise ValueError("sampling.seed_hashes are not those of `seed`: give Sampling the hashes that it has")
+            raise ValueError(
+                "sampling.seed_hashes are not those of `seed`: give Sampling the hashes that it has"
+            )
         if not manifest.record.contexts:
-            raise ValueError("record.contexts is off: set Record(contexts=True), for a recorder is given contributions")
+            raise ValueError(
+                "record.contexts is off: set Record(contexts=True), for a recorder is given contributions"
+            )
         if manifest.mechanism.budget is not None:
-            raise ValueError("mechanism.budget is set: what contexts spend is not recorded; leave it out")
+            raise ValueError(
+                "mechanism.budget is set: what contexts spend is not recorded; leave it out"
+            )
         try:
             tokenizer = None if tokenizer_json is None else Vocabulary.of(tokenizer_json)
         except ValueError as error:
             raise ValueError(f"tokenizer_json cannot be read: {error}") from None
         frozen = Frozen.asked()
         where = path if frozen is None else frozen.out
-        writer = RunWriter.create(where, manifest, tokenizer_json=tokenizer_json, assignment=assignment)
+        writer = RunWriter.create(
+            where, manifest, tokenizer_json=tokenizer_json, assignment=assignment
+        )
         return cls(writer, tokenizer, frozen, seed)
 
     def __enter__(self) -> Recorder:
@@ -195,7 +223,9 @@ class Recorder:
         self._writer.close()
 
     @contextmanager
-    def batch(self, number: int, *, contexts: int, label: str | None = None) -> Iterator[RecordedBatch]:
+    def batch(
+        self, number: int, *, contexts: int, label: str | None = None
+    ) -> Iterator[RecordedBatch]:
         """Record one batch of `contexts` private contexts, kept if the block calls `finish`.
 
         Raises:
@@ -203,14 +233,18 @@ class Recorder:
             ValueError: the manifest has no such batch, or one of the numbers is none.
         """
         header = BatchHeader(
-            id=_whole_number("number", number), contexts=_whole_number("contexts", contexts), label=label
+            id=_whole_number("number", number),
+            contexts=_whole_number("contexts", contexts),
+            label=label,
         )
         with self._writer.batch(header) as writer:
             frozen = None if self._frozen is None else self._frozen.get(number, ())
             source: RandomBytes = OsEntropy()
             if self._seed is not None and (commitment := self.manifest.commitment) is not None:
                 source = CommittedStream(self._seed, commitment, number)
-            yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, source, frozen)
+            yield RecordedBatch(
+                self.manifest, header, writer, self._accountant, self._tokenizer, source, frozen
+            )
         if self._accountant is not None:
             self._accountant.close(number)
 
@@ -234,13 +268,17 @@ class Recorder:
         """Return the claim that the record supports at both levels, rounded up."""
         accountant, manifest = self._accountant, self.manifest
         if accountant is None or not math.isfinite(accountant.epsilon):
-            raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
+            raise ValueError(
+                "nothing bounds what this run costs: state a claim, or batch by a hash of each record"
+            )
         privacy, known = manifest.privacy, accountant.epsilon
         unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
         secret = secret_batches(manifest, privacy.unit) if unclustered else None
         change, cost = accountant.change, accountant.batch_cost
         readers = readers_cost(manifest, secret, privacy.relation, change, None, known, cost)
-        epsilon, batch_epsilon = (float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known))
+        epsilon, batch_epsilon = (
+            float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known)
+        )
         return Claim(
             epsilon=epsilon,
             batch_epsilon=batch_epsilon,
@@ -273,13 +311,20 @@ class RecordedBatch:
     ) -> None:
         """Use `Recorder.batch` instead."""
         self._manifest, self._header, self._writer = manifest, header, writer
-        self._accountant, self._tokenizer, self._source, self._frozen = accountant, tokenizer, source, frozen
+        self._accountant, self._tokenizer, self._source, self._frozen = (
+            accountant,
+            tokenizer,
+            source,
+            frozen,
+        )
         self.truncated = manifest.truncated
         self.tokens: list[int] = []
         self.stop: StopReason | None = None
         self._steps = 0
 
-    def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
+    def draw(
+        self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None
+    ) -> int:
         """Draw a token by the operating system or the committed seed, and record the step.
 
         Args:
@@ -292,7 +337,9 @@ class RecordedBatch:
             ValueError: names the array that is missing, misshapen or no number, and where.
         """
         if self._manifest.mechanism.draw.arrays():
-            raise self._refused(f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step")
+            raise self._refused(
+                f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step"
+            )
         given = self._check_step(contexts, aggregate, support, anchor)
         if self._frozen is not None:
             return self._continue_frozen(given, self._frozen)
@@ -336,11 +383,17 @@ class RecordedBatch:
             ) from None
         if self._frozen is not None:
             here = self._log_probability(given, number)
-            return self._continue_frozen(given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED))
+            return self._continue_frozen(
+                given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED)
+            )
         if not -math.inf < logarithm <= _ROUNDED_ONE:
-            raise self._refused(f"log_probability is {logarithm}, which is no logarithm of a probability")
+            raise self._refused(
+                f"log_probability is {logarithm}, which is no logarithm of a probability"
+            )
         if number not in given.ids:
-            raise self._refused(f"token {number} is not among the {len(given.ids)} that could be drawn")
+            raise self._refused(
+                f"token {number} is not among the {len(given.ids)} that could be drawn"
+            )
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
@@ -365,37 +418,58 @@ class RecordedBatch:
     def _reason(self) -> StopReason:
         if self.stop is None:
             most = self._manifest.decoding.max_tokens
-            raise self._refused(f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence")
+            raise self._refused(
+                f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence"
+            )
         return self.stop
 
     def _text(self, text: str | None) -> str | None:
         if text is not None or self._tokenizer is None:
             return text
-        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.decoding.sequences), special=False)
+        return self._tokenizer.decode(
+            without_stop(self.tokens, self._manifest.decoding.sequences), special=False
+        )
 
     def _check_step(
-        self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
+        self,
+        contexts: Any,
+        aggregate: Any,
+        support: Any,
+        anchor: Any,
+        drawn: Mapping[str, Any] = MappingProxyType({}),
     ) -> _CheckedStep:
         """Check and return the parts of a step."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
             raise self._refused(f"the text has ended ({self.stop}): call finish")
-        ids = np.arange(manifest.record.vocabulary) if not manifest.truncated else self._support(support)
+        ids = (
+            np.arange(manifest.record.vocabulary)
+            if not manifest.truncated
+            else self._support(support)
+        )
         if support is not None and not manifest.truncated:
-            raise self._refused("support is given, and mechanism.support of the manifest is the whole vocabulary")
+            raise self._refused(
+                "support is given, and mechanism.support of the manifest is the whole vocabulary"
+            )
         size, dtype = len(ids), np.dtype(manifest.record.dtype)
         values = self._floats("contexts", contexts, (self._header.contexts, size))
         if values.dtype.itemsize > dtype.itemsize:
-            raise self._refused(f"contexts are {values.dtype}, and record.dtype of the manifest is {dtype}")
+            raise self._refused(
+                f"contexts are {values.dtype}, and record.dtype of the manifest is {dtype}"
+            )
         values = values.astype(dtype)
         arrays = mechanism.aggregator.step(values, mechanism.clip, manifest.record.width)
         if mechanism.contribution.anchored:
             public = self._floats(ANCHOR, anchor, (size,))
             arrays[ANCHOR] = public.astype(np.float32)
             if (arrays[ANCHOR] != public).any():
-                raise self._refused("anchor is more precise than float32, in which it is recorded: round it first")
+                raise self._refused(
+                    "anchor is more precise than float32, in which it is recorded: round it first"
+                )
         elif anchor is not None:
-            raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
+            raise self._refused(
+                f"anchor is given, and the contribution {mechanism.contribution.name} has none"
+            )
         theirs = self._floats("aggregate", aggregate, (size,))
         described = mechanism.draw.arrays()
         for name in drawn.keys() - described.keys():
@@ -413,14 +487,18 @@ class RecordedBatch:
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
         return _CheckedStep(ids, values, arrays, own if same else theirs)
 
-    def _continue_frozen(self, given: _CheckedStep, released: Sequence[int], *, as_said: bool = True) -> int:
+    def _continue_frozen(
+        self, given: _CheckedStep, released: Sequence[int], *, as_said: bool = True
+    ) -> int:
         """Continue with the released token, whether or not it could be drawn here.
 
         Its log-probability is NaN if the mechanism gives the script's own token another one than
         the script did.
         """
         if self._steps >= len(released):
-            raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
+            raise self._refused(
+                f"the released batch ends after {len(released)} tokens, and this one goes on"
+            )
         token = released[self._steps]
         logarithm = self._log_probability(given, token) if as_said else math.nan
         return self._write(given, token, logarithm)
@@ -445,7 +523,9 @@ class RecordedBatch:
         )
         if self._accountant is not None:
             index = int(np.searchsorted(given.ids, token))
-            self._accountant.charge(self._header.id, self._manifest.mechanism.reduced(given.arrays, index))
+            self._accountant.charge(
+                self._header.id, self._manifest.mechanism.reduced(given.arrays, index)
+            )
         self.tokens.append(token)
         self._steps += 1
         self.stop = self._manifest.decoding.reason(self.tokens, self._steps)
@@ -459,7 +539,9 @@ class RecordedBatch:
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
             raise self._refused(f"support must be whole numbers in one row, not {_described(ids)}")
         if (np.diff(ids.astype(np.int64)) <= 0).any():
-            raise self._refused("support must ascend, each token once: sort it, and the columns of all else with it")
+            raise self._refused(
+                "support must ascend, each token once: sort it, and the columns of all else with it"
+            )
         if ids[0] < 0 or ids[-1] >= vocabulary:
             raise self._refused(f"support holds ids outside the vocabulary of {vocabulary}")
         return ids.astype(np.int64)
@@ -472,9 +554,13 @@ class RecordedBatch:
         if array.dtype.kind != "f":
             raise self._refused(f"{name} must be real numbers, not {_described(array)}")
         if array.shape != shape:
-            raise self._refused(f"{name} must have the shape {list(shape)}, not {list(array.shape)}")
+            raise self._refused(
+                f"{name} must have the shape {list(shape)}, not {list(array.shape)}"
+            )
         if not np.isfinite(array).all():
-            raise self._refused(f"{name} holds a value that is not finite: leave such tokens out of the support")
+            raise self._refused(
+                f"{name} holds a value that is not finite: leave such tokens out of the support"
+            )
         return array
 
     def _array(self, name: str, value: Any) -> NDArray[Any]:
@@ -483,7 +569,9 @@ class RecordedBatch:
         try:
             return np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise self._refused(f"{name} is nothing that numpy makes an array of ({error}): try float32") from None
+            raise self._refused(
+                f"{name} is nothing that numpy makes an array of ({error}): try float32"
+            ) from None
 
     def _refused(self, problem: str) -> ValueError:
         return ValueError(f"batch {self._header.id}, step {self._steps}: {problem}")

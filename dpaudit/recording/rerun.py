@@ -28,7 +28,15 @@ from dpaudit.recording.frozen import Frozen
 from dpaudit.recording.generators import called_again
 from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import Difference, Rerun
-from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step, aggregate_digest
+from dpaudit.runs import (
+    Assigned,
+    BatchReader,
+    InputError,
+    Manifest,
+    RunReader,
+    Step,
+    aggregate_digest,
+)
 from dpaudit.runs.storage import Location
 
 #: What differs between any two runs, or was measured on the records; a claim that was stated afterwards, too.
@@ -49,11 +57,15 @@ class Script:
 
     def run(self, released: RunReader, out: Path, data: Path, instead: Path) -> int:
         """Run it with frozen outputs and `instead` in place of the data; return its exit code."""
-        arguments = [str(instead) if argument == str(data) else argument for argument in self.arguments]
+        arguments = [
+            str(instead) if argument == str(data) else argument for argument in self.arguments
+        ]
         frozen = Frozen(released.location, out)
         command = [self.python, *called_again(released.manifest, out), *arguments]
         # What it prints is not what this prints.
-        done = subprocess.run(command, check=False, stdout=sys.stderr, env=os.environ | frozen.environment())  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, check=False, stdout=sys.stderr, env=os.environ | frozen.environment()
+        )
         return done.returncode
 
 
@@ -81,7 +93,9 @@ def rerun(
         raise InputError("--data", problem, "Name the file as the command does.")
     with TemporaryDirectory(prefix="dpaudit-") as temporary:
         folder = Path(temporary)
-        neighbours = {row: folder / f"data-{row}" / data.name for row in rows}  # a script may look at the name
+        neighbours = {
+            row: folder / f"data-{row}" / data.name for row in rows
+        }  # a script may look at the name
         for row, neighbour in neighbours.items():
             neighbour.parent.mkdir()
             write_without_row(data, row, neighbour)
@@ -89,25 +103,39 @@ def rerun(
         same = _rerun_unchanged(released, script, folder / "same", data)
         if same.manifest.batching.key != released.manifest.batching.key:
             remedy = "Take it from dpaudit.recording.hashed_records, or from batching_key there."
-            raise InputError(script.arguments[0], "it hashes records under a key of its own.", remedy)
+            raise InputError(
+                script.arguments[0], "it hashes records under a key of its own.", remedy
+            )
         if same.manifest.data != released.manifest.data:
-            raise InputError("--data", "these are not the records of the run.", "Give those that the script was given.")
+            raise InputError(
+                "--data",
+                "these are not the records of the run.",
+                "Give those that the script was given.",
+            )
         unstable = _by_kind(differences(released, same, None))
         found = []
         for row, neighbour in neighbours.items():
             note(f"Running the script again without record {row}")
-            found.append(_rerun_without(released, script, row, folder / str(row), data, neighbour, unstable))
+            found.append(
+                _rerun_without(released, script, row, folder / str(row), data, neighbour, unstable)
+            )
     return tuple(found)
 
 
 def _rerun_unchanged(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
     code = script.run(released, out, data, data)
     if code:
-        raise InputError(script.arguments[0], f"it ended with exit code {code}.", "Give the command that made the run.")
+        raise InputError(
+            script.arguments[0],
+            f"it ended with exit code {code}.",
+            "Give the command that made the run.",
+        )
     try:
         return RunReader(out)
     except InputError:
-        remedy = "It must record with dpaudit.recording.Recorder, or be one that `dpaudit record` knows."
+        remedy = (
+            "It must record with dpaudit.recording.Recorder, or be one that `dpaudit record` knows."
+        )
         raise InputError(script.arguments[0], "it recorded nothing.", remedy) from None
 
 
@@ -132,8 +160,14 @@ def _rerun_without(
         remedy = "Choose a row whose text no other row has."
         raise InputError("--without", f"without row {row} the run's records are the same.", remedy)
     kinds = _by_kind(differences(released, left, next(iter(gone.values()))))
-    moved = [found for kind, found in kinds.items() if kind not in unstable] + [_exit_difference(code)] * bool(code)
-    return Rerun(row, unstable=next((found.first for found in unstable.values()), None), differences=tuple(moved))
+    moved = [found for kind, found in kinds.items() if kind not in unstable] + [
+        _exit_difference(code)
+    ] * bool(code)
+    return Rerun(
+        row,
+        unstable=next((found.first for found in unstable.values()), None),
+        differences=tuple(moved),
+    )
 
 
 def _exit_difference(code: int) -> Difference:
@@ -181,7 +215,9 @@ def differences(released: RunReader, again: RunReader, own: Assigned | None) -> 
             continue
         with released.batch(batch) as one, again.batch(batch) as other:
             mine = own is not None and own.batch == batch
-            yield from _batch(_MadeBatch(released.manifest, one), _MadeBatch(again.manifest, other), own=mine)
+            yield from _batch(
+                _MadeBatch(released.manifest, one), _MadeBatch(again.manifest, other), own=mine
+            )
 
 
 def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
@@ -192,7 +228,11 @@ def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
         if values[0] != values[1] and name.partition(".")[0] not in free:
             # A text that a record moved may be the record's own.
             numbers = all(isinstance(value, int | float | None) for value in values)
-            known = {key: value for key, value in zip(("before", "after"), values, strict=True) if value is not None}
+            known = {
+                key: value
+                for key, value in zip(("before", "after"), values, strict=True)
+                if value is not None
+            }
             yield _difference_at("settings", "setting", name=name, **known if numbers else {})
 
 
@@ -253,7 +293,9 @@ class _MadeBatch:
         right = -math.inf
         if len(index):
             right = mechanism.log_probability(aggregate, int(index[0]))
-        return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
+        return math.isclose(
+            right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING
+        )
 
 
 def _batch(released: _MadeBatch, made: _MadeBatch, *, own: bool) -> Iterator[Found]:
@@ -274,8 +316,12 @@ def _batch(released: _MadeBatch, made: _MadeBatch, *, own: bool) -> Iterator[Fou
         yield _difference_at("batches", "contexts", place=place, before=before, after=after)
         return
     if len(one.tokens) != len(other.tokens):
-        yield _difference_at("lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens))
-    shared = max(before, after) - (before != after or (own and released.manifest.batching.slots is not None))
+        yield _difference_at(
+            "lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens)
+        )
+    shared = max(before, after) - (
+        before != after or (own and released.manifest.batching.slots is not None)
+    )
     rows: dict[int, _Rows] = {}
     for position, (step, again) in enumerate(zip(one.steps(), other.steps(), strict=False)):
         if released.is_drawn_as_declared(step) and not made.is_drawn_as_declared(again):

@@ -53,7 +53,11 @@ _OTHERWISE = (
 
 
 def statements(
-    public: AuditResult, kind: ClaimKind, commitment: str | None, digests: Mapping[str, str], now: datetime
+    public: AuditResult,
+    kind: ClaimKind,
+    commitment: str | None,
+    digests: Mapping[str, str],
+    now: datetime,
 ) -> tuple[TestResultStatement, SvrStatement]:
     """Return both statements of a passed audit about the released files.
 
@@ -69,15 +73,21 @@ def statements(
     """
     if public.audience != "public" or public.verdict != "pass":
         raise ValueError("only a pass is attested, in its public form")
-    subject = tuple(Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items()))
+    subject = tuple(
+        Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items())
+    )
     found = found_by(public, kind, commitment)
-    held = () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    held = (
+        () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    )
     summary = Svr(
         verifier=Verifier(id=verifier(public.run.dpaudit), policies=held),
         time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         properties=properties(public.evidence, kind, bool(held)),
     )
-    return TestResultStatement(subject=subject, predicate=found), SvrStatement(subject=subject, predicate=summary)
+    return TestResultStatement(subject=subject, predicate=found), SvrStatement(
+        subject=subject, predicate=summary
+    )
 
 
 def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
@@ -97,7 +107,11 @@ def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> Te
 
 def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:
     """Return what the summary says of a pass."""
-    said = ("DPAUDIT_CLAIM_HOLDS", f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}", f"DPAUDIT_EVIDENCE_{evidence}")
+    said = (
+        "DPAUDIT_CLAIM_HOLDS",
+        f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}",
+        f"DPAUDIT_EVIDENCE_{evidence}",
+    )
     return (*said, *["DPAUDIT_POLICY_MET"] * policy)
 
 
@@ -106,13 +120,17 @@ def verifier(version: str) -> str:
     return f"urn:dpaudit:verifier:{version}"
 
 
-def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
+def _configuration(
+    public: AuditResult, kind: ClaimKind, commitment: str | None
+) -> tuple[Configured, ...]:
     versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(
             annotations=AuditMade(
-                evidence=public.evidence, not_made=tuple(public.not_checked), guarantee=str(public.guarantee)
+                evidence=public.evidence,
+                not_made=tuple(public.not_checked),
+                guarantee=str(public.guarantee),
             )
         ),
         Tool(annotations=Made.model_validate(versions)),
@@ -136,11 +154,15 @@ def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:
     return tuple(check.id for check in result.checks if check.status in statuses)
 
 
-def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None) -> bytes:
+def envelopes(
+    found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None
+) -> bytes:
     """Return the attestation file: an envelope a line, signed unless there is no signer."""
     lines = []
     for statement in found:
-        payload = json.dumps(statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        payload = json.dumps(
+            statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
         envelope = Envelope(payload.encode(), PAYLOAD_TYPE, {})
         if signer is not None:
             envelope.sign(signer)
@@ -172,7 +194,9 @@ class Opened(NamedTuple):
         """
         for signature in self.signatures:
             try:
-                key.verify_signature(Signature(key.keyid, b64decode(signature.sig).hex()), self.signed)
+                key.verify_signature(
+                    Signature(key.keyid, b64decode(signature.sig).hex()), self.signed
+                )
             except UnverifiedSignatureError:
                 continue
             return True
@@ -184,7 +208,9 @@ def opened(content: bytes) -> tuple[Opened, ...]:
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     lines = content.splitlines()
-    if b"".join(line + b"\n" for line in lines) != content:  # no signature is of what is between the lines
+    if (
+        b"".join(line + b"\n" for line in lines) != content
+    ):  # no signature is of what is between the lines
         raise ValueError(_OTHERWISE)
     return tuple(map(_opened, lines))
 
@@ -202,6 +228,8 @@ def _opened(line: bytes) -> Opened:
         place = ".".join(str(part)[:60] for part in first["loc"][:8])
         raise ValueError(f"{place}: {first['msg']}") from None
     encoded = (fields.payload, *(each.sig for each in fields.signatures))
-    if _compact(values) != line or any(b64encode(b64decode(text)).decode() != text for text in encoded):
+    if _compact(values) != line or any(
+        b64encode(b64decode(text)).decode() != text for text in encoded
+    ):
         raise ValueError(_OTHERWISE)
     return Opened(statement, fields.signatures, Envelope(payload, fields.payloadType, {}).pae())

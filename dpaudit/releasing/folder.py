@@ -57,9 +57,13 @@ def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> No
     if wanted is None:
         return
     if signer is None:
-        raise RefusedError("policy.signers: the policy names who may sign, and this release would be unsigned.")
+        raise RefusedError(
+            "policy.signers: the policy names who may sign, and this release would be unsigned."
+        )
     if signer.public_key.keyid not in wanted:
-        raise RefusedError(f"policy.signers: the policy does not name the key {signer.public_key.keyid}.")
+        raise RefusedError(
+            f"policy.signers: the policy does not name the key {signer.public_key.keyid}."
+        )
 
 
 def require_new(out: Path) -> None:
@@ -73,8 +77,14 @@ def require_new(out: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:  # such as a name that is too long
-        raise InputError(str(out), f"cannot be written ({error.strerror}).", "Name another --out.") from None
-    raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
+        raise InputError(
+            str(out), f"cannot be written ({error.strerror}).", "Name another --out."
+        ) from None
+    raise InputError(
+        str(out),
+        "there is something already, and releases are not replaced.",
+        "Name another --out.",
+    )
 
 
 def require_split(reader: RunReader, test_share: float) -> None:
@@ -143,7 +153,9 @@ def write_release(
     files[ATTESTATION] = envelopes(signed, signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid
-    return ReleasedFolder(folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests)
+    return ReleasedFolder(
+        folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests
+    )
 
 
 def _seen(samples: Iterator[Sample], digest: hashlib._Hash) -> Iterator[Sample]:
@@ -174,7 +186,9 @@ def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
             write_files(held, partial / folder)
         for path in (*partial.rglob("*"), partial):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        os.rename(partial, out)  # fails where something else but an empty folder came into being there
+        os.rename(
+            partial, out
+        )  # fails where something else but an empty folder came into being there
     except BaseException:
         with suppress(OSError):
             shutil.rmtree(partial)

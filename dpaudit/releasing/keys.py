@@ -21,7 +21,13 @@ from dpaudit.runs.committed_seed import new_part, part_hash
 
 #: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit of the sign.
 _WEAK = {
-    *("00" * 32, "01" + "00" * 31, "ec" + "ff" * 30 + "7f", "ed" + "ff" * 30 + "7f", "ee" + "ff" * 30 + "7f"),
+    *(
+        "00" * 32,
+        "01" + "00" * 31,
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    ),
     "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
     "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 }
@@ -39,8 +45,12 @@ def make_key(path: Path) -> SSlibKey:
         InputError: the name is a public key's, or one of the files is there already or cannot be written.
     """
     if path.suffix.lower() == PUBLIC_SUFFIX:
-        problem = f"files that end in {PUBLIC_SUFFIX} are given away, and this would be the private key."
-        raise InputError(str(path), problem, f"Name it without {PUBLIC_SUFFIX}; the public key gets that name.")
+        problem = (
+            f"files that end in {PUBLIC_SUFFIX} are given away, and this would be the private key."
+        )
+        raise InputError(
+            str(path), problem, f"Name it without {PUBLIC_SUFFIX}; the public key gets that name."
+        )
     key = Ed25519PrivateKey.generate()
     signer = CryptoSigner(key)
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -84,7 +94,9 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def _there_already(path: Path) -> InputError:
-    return InputError(str(path), "a file is there already, and keys are not replaced.", "Name another with --out.")
+    return InputError(
+        str(path), "a file is there already, and keys are not replaced.", "Name another with --out."
+    )
 
 
 def read_signer(path: Path) -> CryptoSigner:
@@ -92,16 +104,26 @@ def read_signer(path: Path) -> CryptoSigner:
     content, mode = _read(path, _MAKE)
     _require_one(path, content)
     if b"PUBLIC KEY" in content:
-        raise InputError(str(path), "this is a public key.", "Give the private one, which lies beside it without .pub.")
+        raise InputError(
+            str(path),
+            "this is a public key.",
+            "Give the private one, which lies beside it without .pub.",
+        )
     if mode & 0o077:
         problem = "others may read this private key."
-        raise InputError(str(path), problem, "Make a new key; whoever could read this one may have. (chmod 600 FILE)")
+        raise InputError(
+            str(path),
+            problem,
+            "Make a new key; whoever could read this one may have. (chmod 600 FILE)",
+        )
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(str(path), "this is no private Ed25519 key without a password, in PEM.", _MAKE)
+        raise InputError(
+            str(path), "this is no private Ed25519 key without a password, in PEM.", _MAKE
+        )
     return CryptoSigner(key)
 
 
@@ -118,7 +140,11 @@ def read_public_key(path: Path) -> SSlibKey:
         problem = "this is no public Ed25519 key, in PEM."
         if private:
             problem = "this is a private key."
-        raise InputError(str(path), problem, "Give the file that ends in .pub, which `dpaudit key` wrote beside it.")
+        raise InputError(
+            str(path),
+            problem,
+            "Give the file that ends in .pub, which `dpaudit key` wrote beside it.",
+        )
     point = key.public_bytes_raw()
     if (point[:-1] + bytes([point[-1] & 0x7F])).hex() in _WEAK:
         raise InputError(str(path), "anybody can sign under this key.", _MAKE)
@@ -131,7 +157,9 @@ def _require_one(path: Path, content: bytes) -> None:
     One of them would be read, and a reader of the file may mean another.
     """
     if content.count(b"-----BEGIN ") > 1:
-        raise InputError(str(path), "this file holds more than one key.", "Give a file of one key alone.")
+        raise InputError(
+            str(path), "this file holds more than one key.", "Give a file of one key alone."
+        )
 
 
 def _read(path: Path, remedy: str) -> tuple[bytes, int]:

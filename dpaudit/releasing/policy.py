@@ -20,7 +20,9 @@ from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short
 
-_REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
+_REMEDY = (
+    f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
+)
 
 
 class PolicyFile(NamedTuple):
@@ -44,9 +46,14 @@ def read_policy(path: Path) -> PolicyFile:
     policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
         if check not in registered():
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, registered(), n=1))
+            close = "".join(
+                f" Did you mean {name}?"
+                for name in difflib.get_close_matches(check, registered(), n=1)
+            )
             raise InputError(
-                f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
+                f"{path}: checks",
+                f"there is no check {in_short(check)}.",
+                f"`dpaudit checks` lists them.{close}",
             )
     return PolicyFile(policy, hashlib.sha256(data).hexdigest())
 
@@ -142,7 +149,11 @@ def _kinds(facts: Facts) -> Outcome:
 
 def _evidence(facts: Facts) -> Outcome:
     level, result = facts.policy.evidence or 0, facts.result
-    unmade = [check for check in result.checks if check.id in result.not_checked and check.evidence <= level]
+    unmade = [
+        check
+        for check in result.checks
+        if check.id in result.not_checked and check.evidence <= level
+    ]
     values: dict[str, Value] = {"level": level, "asked": result.evidence}
     if result.evidence < level:
         return Outcome("skip", "lower", values)
@@ -204,7 +215,9 @@ def _quality(facts: Facts) -> Outcome:
     worse = tuple(added.measure for added in facts.quality.added if _worse(added))
     if worse:
         return Outcome("fail", "worse", {"measures": worse})
-    return Outcome("pass", "not-worse", {"measures": tuple(added.measure for added in facts.quality.added)})
+    return Outcome(
+        "pass", "not-worse", {"measures": tuple(added.measure for added in facts.quality.added)}
+    )
 
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
@@ -286,17 +299,26 @@ def held_to(
     rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))
     unmet = tuple(rule.id for rule in rules if rule.status == "fail")
     unmade = tuple(rule.id for rule in rules if rule.status == "skip" and rule.applicable)
-    held = result.model_copy(update={"checks": (*result.checks, *rules), "not_checked": (*result.not_checked, *unmade)})
-    holds: dict[str, Value] = {"holds": Finding(code="verdict.claim-holds")} if result.verdict == "pass" else {}
+    held = result.model_copy(
+        update={"checks": (*result.checks, *rules), "not_checked": (*result.not_checked, *unmade)}
+    )
+    holds: dict[str, Value] = (
+        {"holds": Finding(code="verdict.claim-holds")} if result.verdict == "pass" else {}
+    )
     found = None
     if unmet and result.verdict != "fail":
         found = "fail", Finding(code="verdict.policy-unmet", values=holds | {"rules": unmet})
     elif unmade and result.verdict == "pass":
-        found = "not_verified", Finding(code="verdict.policy-open", values=holds | {"rules": unmade})
+        found = (
+            "not_verified",
+            Finding(code="verdict.policy-open", values=holds | {"rules": unmade}),
+        )
     if found is None:
         return held
     verdict, said = found
-    return held.model_copy(update={"verdict": verdict, "guarantee": message(said, context_for(result)), "caveats": ()})
+    return held.model_copy(
+        update={"verdict": verdict, "guarantee": message(said, context_for(result)), "caveats": ()}
+    )
 
 
 def _judged(facts: Facts) -> Iterator[CheckResult]:

@@ -35,7 +35,9 @@ def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
         try:
             f"{sample.text}{sample.label}".encode()
         except UnicodeEncodeError:
-            problem = f"a text or label of {sample.place} holds half a character, which no table takes."
+            problem = (
+                f"a text or label of {sample.place} holds half a character, which no table takes."
+            )
             raise InputError(where, problem, "It cannot be released as it is.") from None
         rows.append(Row(sample.text, sample.label, sample.id))
     return rows
@@ -60,7 +62,10 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
     aside: set[int] = set()
     for label in dict.fromkeys(row.label for row in rows):
         batches = [row.batch for row in rows if row.label == label]
-        order = sorted(set(batches), key=lambda batch: hashlib.sha256(f"test split, batch {batch}".encode()).digest())
+        order = sorted(
+            set(batches),
+            key=lambda batch: hashlib.sha256(f"test split, batch {batch}".encode()).digest(),
+        )
         taken = 0
         for batch in order[:-1]:
             if taken >= test_share * len(batches):
@@ -85,7 +90,8 @@ def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
     files = {}
     for split, rows in splits.items():
         records: list[dict[str, str | None]] = [
-            {"text": row.text, "label": row.label} if labelled else {"text": row.text} for row in rows
+            {"text": row.text, "label": row.label} if labelled else {"text": row.text}
+            for row in rows
         ]
         files[f"{PARQUET}/{split}.parquet"] = _parquet(records, labelled)
         files[f"{JSONL}/{split}.jsonl"] = "".join(

@@ -207,7 +207,9 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(str(folder), f"cannot be read ({error.strerror}).", "Check the path.") from None
+        raise InputError(
+            str(folder), f"cannot be read ({error.strerror}).", "Check the path."
+        ) from None
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -218,7 +220,9 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         name = f"{prefix}{entry.name}"
         if not entry.is_dir(follow_symlinks=False):
             yield name, entry
-        elif prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path):  # a release nests little
+        elif (
+            prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path)
+        ):  # a release nests little
             yield f"{name}/", entry
         else:
             yield from _walk(Path(entry.path), f"{name}/")
@@ -251,7 +255,9 @@ def _attested(held: _Held) -> _Attested:
         content = file.read(MAX_BYTES + 1)
     try:
         envelopes = opened(content)
-        found, summary = (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
+        found, summary = (
+            (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
+        )
         if not (isinstance(found, TestResultStatement) and isinstance(summary, SvrStatement)):
             raise ValueError("it has other statements than the two of a release")
     except ValueError as error:
@@ -298,7 +304,11 @@ def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
 
 def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
     """Yield each file that is not as attested. No other is read, and none that is too large."""
-    there = {name: file for name, file in held.items() if file is not None and name in named and name in _ALLOWED}
+    there = {
+        name: file
+        for name, file in held.items()
+        if file is not None and name in named and name in _ALLOWED
+    }
     changed = []
     for name, file in there.items():
         with _readable(file.path):
@@ -319,7 +329,12 @@ def _most(name: str) -> int:
 def _what(name: str) -> str:
     """Return what a file is, at the beginning of a sentence."""
     folder = name.partition("/")[0]
-    parts = {PARQUET: "A table of texts", JSONL: "A file of texts", REPORT: "The public report", CARD: "The card"}
+    parts = {
+        PARQUET: "A table of texts",
+        JSONL: "A file of texts",
+        REPORT: "The public report",
+        CARD: "The card",
+    }
     return parts.get(folder, "The registry's entry" if name == REGISTRY else "A file")
 
 
@@ -333,14 +348,20 @@ def _statement_problems(attested: _Attested) -> Iterator[Message]:
         yield _problem("other-subjects")
     if found.predicate.result == "FAILED" or found.predicate.failed_tests:
         yield _problem("failed-audit")
-    claim, audit, policy = (found.configured(ClaimTested), found.configured(Audit), found.configured(PolicyMet))
+    claim, audit, policy = (
+        found.configured(ClaimTested),
+        found.configured(Audit),
+        found.configured(PolicyMet),
+    )
     tool = found.configured(Tool)
     if claim is None or audit is None or tool is None:
         yield _problem("incomplete")
         return
     said = properties(audit.annotations.evidence, claim.annotations.kind, policy is not None)
     if summary.predicate.properties != said:
-        yield _problem("contradiction", said=tuple(said), summary=tuple(summary.predicate.properties))
+        yield _problem(
+            "contradiction", said=tuple(said), summary=tuple(summary.predicate.properties)
+        )
     digests = [held.digest for held in summary.predicate.verifier.policies]
     if digests != ([] if policy is None else [policy.digest]):
         yield _problem("other-policies")
@@ -382,7 +403,11 @@ def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Mess
             yield _problem("level-changed", attested=levels[0], reported=levels[1])
         else:
             yield _problem("other-audit")
-    for kind, code in ((ClaimTested, "other-claim"), (Tool, "other-tool"), (PolicyMet, "other-met-policy")):
+    for kind, code in (
+        (ClaimTested, "other-claim"),
+        (Tool, "other-tool"),
+        (PolicyMet, "other-met-policy"),
+    ):
         if mine.get(kind) != theirs.get(kind):
             yield _problem(code)
     parts = ("result", "passed_tests", "warned_tests", "failed_tests")
@@ -412,7 +437,10 @@ def _asked_problems(
     if met is None:
         yield _problem("no-policy")
     elif met.digest.sha256 != policy.sha256:
-        theirs, ours = _policy(met.annotations.name, met.digest.sha256), _policy(policy.policy.name, policy.sha256)
+        theirs, ours = (
+            _policy(met.annotations.name, met.digest.sha256),
+            _policy(policy.policy.name, policy.sha256),
+        )
         yield _problem("other-policy", policy=theirs, wanted=ours)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
@@ -445,8 +473,13 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     )
     for name, stated, most in stated_and_asked:
         if most is not None and stated is not None and not stated <= most:
-            yield _problem("claim-larger", name=name, stated=Quantity(value=stated), most=Quantity(value=most))
-    for name, of, wanted in (("relation", claim.relation, question.relation), ("unit", claim.unit, question.unit)):
+            yield _problem(
+                "claim-larger", name=name, stated=Quantity(value=stated), most=Quantity(value=most)
+            )
+    for name, of, wanted in (
+        ("relation", claim.relation, question.relation),
+        ("unit", claim.unit, question.unit),
+    ):
         if wanted is not None and of != wanted:
             yield _problem("claim-of-others", name=name, stated=of or "", wanted=wanted)
 

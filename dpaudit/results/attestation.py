@@ -41,7 +41,9 @@ _Checks = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS, strict=False)
 class Attested(Fields):
     """Base of all that is attested: immutable, no unknown fields, names as in-toto writes them."""
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True
+    )
 
     def document(self) -> dict[str, Any]:
         """Return this as JSON's values; what is None is left out."""
@@ -159,7 +161,9 @@ class PolicyMet(Attested):
 
 
 Entry = TypeVar("Entry", ClaimTested, Audit, Tool, Commitment, PolicyMet)
-Configured = Annotated[ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")]
+Configured = Annotated[
+    ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")
+]
 
 
 class TestResult(Attested):
@@ -168,7 +172,9 @@ class TestResult(Attested):
     __test__ = False  # no test of pytest
 
     result: Literal["PASSED", "WARNED", "FAILED"]
-    configuration: Annotated[tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)]
+    configuration: Annotated[
+        tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)
+    ]
     passed_tests: _Checks
     warned_tests: _Checks
     failed_tests: _Checks
@@ -222,20 +228,26 @@ class TestResultStatement(Attested):
 
     __test__ = False
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
+        default=STATEMENT, alias="_type"
+    )
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/test-result/v0.1"] = TEST_RESULT
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
         """Return the configuration's entry of this type; None without one."""
-        return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
+        return next(
+            (entry for entry in self.predicate.configuration if isinstance(entry, kind)), None
+        )
 
 
 class SvrStatement(Attested):
     """The properties of the released files that hold."""
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
+        default=STATEMENT, alias="_type"
+    )
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/svr/v0.2"] = SVR
     predicate: Svr

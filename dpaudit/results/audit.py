@@ -36,7 +36,10 @@ class Result(BaseModel):
 
     def to_json(self) -> str:
         """Return this as strict JSON text: no bare NaN or Infinity."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return (
+            json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
 
 class ForNeighbours(Result):

@@ -71,7 +71,9 @@ class QualityColumn(Result):
     conditions: Digest
     n: int
     features: str
-    private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE
+    private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
+        PRIVATE
+    )
     scores: tuple[RunScore, ...]
 
 

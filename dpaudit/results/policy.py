@@ -20,7 +20,9 @@ FAMILY = "policy"
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 DIGEST, CHECK = r"^[0-9a-f]{64}$", r"^[a-z-]+\.[a-z0-9-]+$"
-_Kinds = Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=len(CLAIM_KINDS), strict=False)]
+_Kinds = Annotated[
+    tuple[ClaimKind, ...], Field(min_length=1, max_length=len(CLAIM_KINDS), strict=False)
+]
 _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
@@ -57,11 +59,17 @@ class Policy(Fields):
     relation: Relation | None = None
     unit: Unit | None = None
     evidence: Annotated[int, Field(ge=0, le=4)] | None = None
-    checks: Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+    checks: (
+        Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
+        | None
+    ) = None
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
     trained_on_records: Literal["no"] | None = None
-    signers: Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+    signers: (
+        Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
+        | None
+    ) = None
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> Policy:
@@ -73,7 +81,11 @@ class Policy(Fields):
     def rules(self) -> tuple[str, ...]:
         """Names of the fields that ask for something, in their order."""
         about = ("policy_version", "name")
-        return tuple(name for name in type(self).model_fields if name not in about and getattr(self, name) is not None)
+        return tuple(
+            name
+            for name in type(self).model_fields
+            if name not in about and getattr(self, name) is not None
+        )
 
 
 class HeldTo(Fields):

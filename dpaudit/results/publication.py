@@ -53,9 +53,13 @@ class About(Fields):
     description: _Text = NOT_STATED
     intended_use: _Text = NOT_STATED
     region: _Line = NOT_STATED
-    sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = None
+    sector: (
+        Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None
+    ) = None
     license: Licence | None = None
-    languages: Annotated[tuple[Language, ...], Field(min_length=1, max_length=20, strict=False)] | None = None
+    languages: (
+        Annotated[tuple[Language, ...], Field(min_length=1, max_length=20, strict=False)] | None
+    ) = None
     contact: _Line | None = None
     public_reference: bool = False
 

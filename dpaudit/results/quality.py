@@ -37,7 +37,9 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(max_length=1000)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)
+]
 
 #: Sums of a thousand shares in another order differ by less.
 _ROUNDING = 1e-9
@@ -59,7 +61,9 @@ class Scores(Fields):
     @model_validator(mode="after")
     def _follow_from_the_values(self) -> Scores:
         mean, std = _mean_and_std(self.values)
-        agree = (self.std is None) == (std is None) and abs((self.std or 0.0) - (std or 0.0)) <= _ROUNDING
+        agree = (self.std is None) == (std is None) and abs(
+            (self.std or 0.0) - (std or 0.0)
+        ) <= _ROUNDING
         if abs(self.mean - mean) > _ROUNDING or not agree:
             raise ValueError("mean and std are not those of the values")
         return self
@@ -218,7 +222,10 @@ class FineTuneSettings(Fields):
     def _can_be_listed(self) -> FineTuneSettings:
         if len(self.seeds) * len(self.learning_rates) * len(self.weight_decays) > MOST_FITS:
             raise ValueError(f"rates, weight decays and seeds make more than {MOST_FITS:,} fits")
-        if any(len(set(listed)) < len(listed) for listed in (self.seeds, self.learning_rates, self.weight_decays)):
+        if any(
+            len(set(listed)) < len(listed)
+            for listed in (self.seeds, self.learning_rates, self.weight_decays)
+        ):
             raise ValueError("a rate, a weight decay or a seed is listed twice")
         return self
 
@@ -352,14 +359,20 @@ class HeldOutLikelihood(Fields):
     def _gain_follows_from_the_losses(self) -> HeldOutLikelihood:
         ours, public, gain = self.nll, self.public_nll, self.gain
         slack = _ROUNDING * max(1.0, abs(ours.mean), abs(public.mean))
-        if not self.texts.texts or self.supported > self.tokens or min(ours.mean, public.mean) < -slack:
+        if (
+            not self.texts.texts
+            or self.supported > self.tokens
+            or min(ours.mean, public.mean) < -slack
+        ):
             raise ValueError("these are no losses of texts' tokens")
         if abs(public.mean - ours.mean - gain.mean) > slack:
             raise ValueError("the gain is not that of the two losses")
         errors = [found.error for found in (ours, public, gain) if found.error is not None]
         if len(errors) != (3 if self.texts.texts > 1 else 0):
             raise ValueError("there are standard errors of two texts and more, and of no fewer")
-        if errors and 2 * max(errors) > sum(errors) + slack:  # each is that of the others' sum or difference
+        if (
+            errors and 2 * max(errors) > sum(errors) + slack
+        ):  # each is that of the others' sum or difference
             raise ValueError("no texts have these three standard errors")
         return self
 
@@ -380,7 +393,9 @@ class Baseline(Fields):
     added: Annotated[tuple[Added, ...], Field(max_length=3)]
 
 
-def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
+def added_by(
+    mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
+) -> tuple[Added, ...]:
     """Return the records' addition to each figure that the baseline has, too.
 
     Args:
@@ -397,7 +412,9 @@ def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
     return tuple(found)
 
 
-def _added(measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None) -> Added:
+def _added(
+    measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None
+) -> Added:
     """Return the difference with its spread, as far as figures show it.
 
     Each figure varies with its seeds. Another generation's texts would change it, too: by about as much as other draws
@@ -406,7 +423,9 @@ def _added(measure: Measure, run: Scores, public: Scores, real: Scores | None, t
     drawn = None if real is None else real.std
     variances = []
     for found in (run, public):
-        variances += [max(found.std or 0.0, drawn or 0.0) ** 2] if (found.std, drawn) != (None, None) else []
+        variances += (
+            [max(found.std or 0.0, drawn or 0.0) ** 2] if (found.std, drawn) != (None, None) else []
+        )
         variances += [found.mean * (1 - found.mean) / tests] if tests else []
     return Added(
         measure=measure,
@@ -436,7 +455,9 @@ class Quality(Fields):
 
     schema_version: Literal["1"] = "1"
     audience: Literal["internal"] = "internal"
-    private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE
+    private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
+        PRIVATE
+    )
     created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
     samples: Digest
     synthetic: Texts
@@ -464,7 +485,9 @@ class Quality(Fields):
         wanted = added_by(self.mauve, self.downstream, tests)
         stated = () if self.baseline is None else self.baseline.added
         if [added.measure for added in wanted] != [added.measure for added in stated]:
-            raise ValueError("what the records added is not stated of the figures that a baseline has")
+            raise ValueError(
+                "what the records added is not stated of the figures that a baseline has"
+            )
         for ours, theirs in zip(wanted, stated, strict=True):
             same = (ours.spread is None) == (theirs.spread is None)
             same &= abs((ours.spread or 0.0) - (theirs.spread or 0.0)) <= _ROUNDING
@@ -474,7 +497,10 @@ class Quality(Fields):
 
     def to_json(self) -> str:
         """Return this as strict JSON text."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return (
+            json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
     @property
     def has_digests(self) -> bool:
@@ -493,8 +519,10 @@ class Quality(Fields):
             update={
                 "synthetic": self.synthetic.model_copy(update=bare),
                 "reference": self.reference.model_copy(update=bare),
-                "held_out": held and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
-                "likelihood": given and given.model_copy(update={"texts": given.texts.model_copy(update=bare)}),
+                "held_out": held
+                and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
+                "likelihood": given
+                and given.model_copy(update={"texts": given.texts.model_copy(update=bare)}),
             }
         )
 
@@ -509,13 +537,23 @@ class Quality(Fields):
         """Return what must agree for two runs' accuracies to be compared."""
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
-        return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))
+        return (
+            found.method,
+            found.encoder.identity,
+            found.settings,
+            test,
+            self._versions(*trainers, *_ENCODING),
+        )
 
     @property
     def likelihood_conditions(self) -> tuple[Any, ...]:
         """Conditions for comparing two runs' likelihoods, beside their prompts and supports."""
         found = self.likelihood
-        return () if found is None else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
+        return (
+            ()
+            if found is None
+            else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
+        )
 
     def _versions(self, *names: str) -> tuple[tuple[str, str | None], ...]:
         return tuple((name, self.versions.get(name)) for name in names)

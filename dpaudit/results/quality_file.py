@@ -48,7 +48,9 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     if not quality.has_digests:
         raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
     if quality.samples != samples():
-        raise InputError(str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN)
+        raise InputError(
+            str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN
+        )
     return quality
 
 
@@ -108,7 +110,9 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written. What was there is then still whole.
     """
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600, which a rename keeps
+    handle, partial = tempfile.mkstemp(
+        prefix=f".{path.name}.", dir=path.parent
+    )  # mode 0600, which a rename keeps
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -129,7 +133,9 @@ def private_place(path: Path, remedy: str) -> Iterator[None]:
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise InputError(str(path), "what is there is no plain file, and is not replaced.", "Remove it.")
+            raise InputError(
+                str(path), "what is there is no plain file, and is not replaced.", "Remove it."
+            )
         yield
     except OSError as error:
         raise InputError(str(path), f"cannot be written ({error.strerror}).", remedy) from None

@@ -74,7 +74,9 @@ def _short_exponent(number: str) -> str:
     return _EXPONENT.sub(r"\1", number)
 
 
-def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:
+def decimals(
+    value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED
+) -> str:
     """Return a figure with this many decimals, rounded up unless `rounding` says otherwise.
 
     What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
@@ -86,7 +88,11 @@ def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING,
 
 def rounded_up(epsilon: float) -> str:
     """Return an epsilon as checks and guarantees state it: six decimals, rounded up."""
-    return decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED) if math.isfinite(epsilon) else "infinite"
+    return (
+        decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED)
+        if math.isfinite(epsilon)
+        else "infinite"
+    )
 
 
 def exponential(epsilon: float) -> str:
@@ -138,7 +144,11 @@ def saving(larger: float, smaller: float) -> str:
         return "not finite"
     if saved == 0:
         return "none"
-    return f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)" if larger else nearest(saved, 3)
+    return (
+        f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)"
+        if larger
+        else nearest(saved, 3)
+    )
 
 
 def _shown(value: float, digits: int, rounding: str) -> str:

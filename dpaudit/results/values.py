@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias, Union, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+    PlainSerializer,
+)
 
 from dpaudit.mechanisms import Problem
 
@@ -88,7 +95,9 @@ def _typed(value: object) -> object:
     return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_Scalar: TypeAlias = Annotated[Union[bool, int, float, Name, Quantity, Place, "Finding"], BeforeValidator(_typed)]
+_Scalar: TypeAlias = Annotated[
+    Union[bool, int, float, Name, Quantity, Place, "Finding"], BeforeValidator(_typed)
+]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()

@@ -94,7 +94,10 @@ class ArraySpec:
         return {
             "shape": [self.rows, *self.chunk],
             "data_type": dtype.name,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunk_shape)}},
+            "chunk_grid": {
+                "name": "regular",
+                "configuration": {"chunk_shape": list(self.chunk_shape)},
+            },
             "chunk_key_encoding": _CHUNK_KEYS,
             "fill_value": 0,
             "codecs": [
@@ -121,7 +124,9 @@ class ArchiveWriter:
             self._zip = zipfile.ZipFile(path, "w")
         self._entry(_metadata_entry(""), _json_bytes(_group(dict(attributes))))
 
-    def declare(self, name: str, spec: ArraySpec, attributes: Mapping[str, Any] | None = None) -> None:
+    def declare(
+        self, name: str, spec: ArraySpec, attributes: Mapping[str, Any] | None = None
+    ) -> None:
         """Write an array's metadata."""
         self._entry(_metadata_entry(name), _json_bytes(spec.metadata(attributes or {})))
 
@@ -129,7 +134,10 @@ class ArchiveWriter:
         """Write one chunk of an array that was declared."""
         shuffle = getattr(Blosc, spec.codec["shuffle"].upper())
         little = np.ascontiguousarray(values, dtype=spec.dtype)
-        self._entry(_chunk_entry(name, spec, index), Blosc(**spec.codec | {"shuffle": shuffle}).encode(little))
+        self._entry(
+            _chunk_entry(name, spec, index),
+            Blosc(**spec.codec | {"shuffle": shuffle}).encode(little),
+        )
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
@@ -138,7 +146,10 @@ class ArchiveWriter:
 
     def abandon(self) -> None:
         """Close a file that nobody will read, where it is still open."""
-        file, self._zip.fp = self._zip.fp, None  # else it would write its directory, now or when it is collected
+        file, self._zip.fp = (
+            self._zip.fp,
+            None,
+        )  # else it would write its directory, now or when it is collected
         with suppress(OSError):  # what could not be written before cannot be now
             if file is not None:
                 file.close()
@@ -209,7 +220,9 @@ class ArchiveReader:
             raise ValueError(f"{entry.filename} is not an object")
         return metadata
 
-    def expect(self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]) -> None:
+    def expect(
+        self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]
+    ) -> None:
         """Compare the file's index with the expected arrays, before any of them is decompressed.
 
         Args:
@@ -230,18 +243,28 @@ class ArchiveReader:
         self._require_canonical("", _group(self.metadata().get("attributes")))
         wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
-            raise ValueError(f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}")
+            raise ValueError(
+                f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}"
+            )
         expected = {_metadata_entry("")}
         for name, spec in specs.items():
             self._require_declared(name, spec, name in attributed)
-            chunks = {_chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)}
+            chunks = {
+                _chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)
+            }
             expected |= chunks | {_metadata_entry(name)}
             most = spec.chunk_bytes + _BLOSC_BYTES
-            if large := next((e for e in chunks & entries.keys() if entries[e].file_size > most), None):
-                raise ValueError(f"{large} has {entries[large].file_size} bytes for an array of {spec.chunk_bytes}")
+            if large := next(
+                (e for e in chunks & entries.keys() if entries[e].file_size > most), None
+            ):
+                raise ValueError(
+                    f"{large} has {entries[large].file_size} bytes for an array of {spec.chunk_bytes}"
+                )
         if entries.keys() != expected:
             odd = sorted(entries.keys() ^ expected)
-            raise ValueError(f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}")
+            raise ValueError(
+                f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}"
+            )
         self._require_no_more_bytes(listed)
         self._specs, self._apart = dict(specs), _lie_apart(listed)
 
@@ -254,7 +277,9 @@ class ArchiveReader:
         # would read past the end of a shorter buffer.
         size, compressed = struct.unpack_from("<4xI4xI", data)
         if (size, compressed) != (spec.chunk_bytes, len(data)):
-            declared = f"{size} and {compressed} bytes instead of {spec.chunk_bytes} and {len(data)}"
+            declared = (
+                f"{size} and {compressed} bytes instead of {spec.chunk_bytes} and {len(data)}"
+            )
             raise ValueError(f"{entry} declares {declared}")
         values = np.empty(spec.chunk_shape if spec.whole else spec.chunk, dtype=spec.dtype)
         decompress(data, values)
@@ -267,7 +292,10 @@ class ArchiveReader:
             self._bounded.seek(entry.header_offset)
             header = self._bounded.read(_HEADER_BYTES + len(name))
             data = self._bounded.read(entry.file_size)
-            written = header[:4] == b"PK\x03\x04" and header[26:] == struct.pack("<HH", len(name), 0) + name.encode()
+            written = (
+                header[:4] == b"PK\x03\x04"
+                and header[26:] == struct.pack("<HH", len(name), 0) + name.encode()
+            )
             if written and len(data) == entry.file_size and zlib.crc32(data) == entry.CRC:
                 return data
         return self._zip.read(entry)
@@ -275,13 +303,18 @@ class ArchiveReader:
     def _require_declared(self, name: str, spec: ArraySpec, attributed: bool) -> None:
         found = self.metadata(name)
         wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
-        wrong = next((key for key in [*wanted, *found] if key not in found or found[key] != wanted.get(key)), None)
+        wrong = next(
+            (key for key in [*wanted, *found] if key not in found or found[key] != wanted.get(key)),
+            None,
+        )
         if wrong is not None:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
         self._require_canonical(name, wanted)
         if spec.chunk_bytes > MAX_CHUNK_BYTES:
-            raise ValueError(f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read")
+            raise ValueError(
+                f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
+            )
 
     def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
         """Refuse metadata with other bytes than format 1 writes.
@@ -298,7 +331,10 @@ class ArchiveReader:
         Comments, other fields and gaps could hold anything.
         """
         present = os.fstat(self.file.fileno()).st_size
-        entered = sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed) + _ENDING_BYTES
+        entered = (
+            sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed)
+            + _ENDING_BYTES
+        )
         large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
         most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
         if not entered <= present <= most:
@@ -327,7 +363,10 @@ def _chunk_entry(name: str, spec: ArraySpec, index: int) -> str:
 def _lie_apart(listed: list[zipfile.ZipInfo]) -> bool:
     """Return whether no entry's bytes are another's."""
     in_order = sorted(listed, key=lambda entry: entry.header_offset)
-    ends = (each.header_offset + _HEADER_BYTES + len(each.filename) + each.file_size for each in in_order)
+    ends = (
+        each.header_offset + _HEADER_BYTES + len(each.filename) + each.file_size
+        for each in in_order
+    )
     return all(end <= entry.header_offset for end, entry in zip(ends, in_order[1:], strict=False))
 
 

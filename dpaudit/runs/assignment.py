@@ -48,7 +48,10 @@ class Assigned:
 
     def line(self) -> str:
         """Return the record's line, with its end: five fields, or three if two are empty."""
-        fields = [self.digest, *("-" if value is None else str(value) for value in (self.batch, self.slot))]
+        fields = [
+            self.digest,
+            *("-" if value is None else str(value) for value in (self.batch, self.slot)),
+        ]
         if self.user is not None or self.spent:
             fields += [self.user or "-", repr(self.spent)]
         return "\t".join(fields) + "\n"
@@ -58,7 +61,9 @@ def parse_assigned(line: str) -> Assigned:
     """Read a line, without its end. Raises ValueError when it is not one."""
     match = _LINE.match(line)
     if not match:
-        raise ValueError("this is not a record's digest, batch and slot, with user and what was spent or without")
+        raise ValueError(
+            "this is not a record's digest, batch and slot, with user and what was spent or without"
+        )
     batch, slot = (None if text == "-" else int(text) for text in match.group(2, 3))
     user = None if match.group(4) in (None, "-") else match.group(4)
     return Assigned(match.group(1), batch, slot, user, float(match.group(5) or 0))

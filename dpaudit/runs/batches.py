@@ -62,9 +62,17 @@ DIGEST_BYTES = 32
 #: to three times as much.
 MAX_STEP_BYTES = 1 << 27
 MAX_TEXT = 1 << 22
-REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
+REGENERATE = (
+    "Restore the file from a copy. Only if it never was whole: delete it and generate again."
+)
 _REAL = {"float32": "<f4", "float64": "<f8"}
-_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = "contexts", "support", "constant", "spent", "canary"
+_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = (
+    "contexts",
+    "support",
+    "constant",
+    "spent",
+    "canary",
+)
 
 
 #: The number of a batch, a text in it, or a centre.
@@ -197,7 +205,9 @@ def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
     Equal digests mean equal bit for bit.
     """
     array = np.ascontiguousarray(aggregate)
-    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).digest()
+    return hashlib.sha256(
+        array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    ).digest()
 
 
 class BatchArrays:
@@ -216,7 +226,11 @@ class BatchArrays:
         Raises:
             InputError: a step would take more memory than MAX_STEP_BYTES.
         """
-        size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
+        size, real, grid = (
+            manifest.most_support,
+            _REAL[manifest.record.dtype],
+            manifest.mechanism.contribution.grid,
+        )
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
         if manifest.record.contexts and contexts:
@@ -250,7 +264,9 @@ class BatchArrays:
         if manifest.mechanism.budget is not None and contexts:
             self.beside[_SPENT] = "<f8", (contexts,)
         self.given |= self.beside
-        self.stored |= {name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()}
+        self.stored |= {
+            name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()
+        }
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Return a step's arrays as they are stored.
@@ -259,12 +275,16 @@ class BatchArrays:
             ValueError: storing one would change its values.
         """
         beside = {name: rows[name] for name in rows if name in self.beside}
-        stored = {name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside}
+        stored = {
+            name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside
+        }
         for name, code in self._codes.items():
             with _naming(name):
                 stored[name] = code.encode(stored[name])
         if self._ascending:
-            constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
+            constant = np.logical_and.reduce(
+                [encoding.constant_columns(stored[name]) for name in self._ascending]
+            )
             stored |= {name: encoding.differences(stored[name]) for name in self._ascending}
             order = encoding.stored_order(constant)
             stored |= {name: encoding.columns(stored[name], order) for name in self._ordered}
@@ -276,11 +296,16 @@ class BatchArrays:
         beside = {name: stored[name] for name in stored if name in self.beside}
         rows = {name: array for name, array in stored.items() if name not in beside}
         if self._ascending:
-            places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
+            places = encoding.stored_places(
+                np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_)
+            )
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
         # Ids are stored as they are, and padding need not be decoded.
-        if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
+        if (
+            _SUPPORT in rows
+            and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens
+        ):
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
             rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
@@ -297,11 +322,15 @@ class BatchArrays:
         return np.concatenate((row, padding), axis=-1)
 
 
-def _require_step_size(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
+def _require_step_size(
+    given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int
+) -> None:
     """Refuse steps that are too large, before anything of one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
-        problem = f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
+        problem = (
+            f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
+        )
         remedy = "Sample from a public top-k support, or leave contexts out of the record."
         raise InputError("record", f"{problem}{MAX_STEP_BYTES:,} are read.", remedy)
 
@@ -347,7 +376,11 @@ class BatchWriter:
             raise ValueError(problem)
         self._manifest = manifest
         self._arrays = BatchArrays(manifest, header.contexts, canary=header.canary is not None)
-        written = {name: value for name, value in asdict(header).items() if value is not None or name != "canary"}
+        written = {
+            name: value
+            for name, value in asdict(header).items()
+            if value is not None or name != "canary"
+        }
         self._archive = ArchiveWriter(partial, {"header": written})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
@@ -370,7 +403,9 @@ class BatchWriter:
         if not limits.min <= step.token <= limits.max:
             raise ValueError(f"token {step.token} does not fit int32")
         if len(step.aggregate_digest) != DIGEST_BYTES:
-            raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
+            raise ValueError(
+                f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}"
+            )
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
@@ -396,7 +431,9 @@ class BatchWriter:
         log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
             "log_probability": np.array(log_probabilities),
-            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(
+                -1, DIGEST_BYTES
+            ),
             "token": np.array(tokens),
         }
         ending = {"token": _Ending(texts=tuple(self._texts)).model_dump(mode="json")}
@@ -413,11 +450,20 @@ class BatchWriter:
     def _rows(self, step: Step) -> dict[str, AnyArray]:
         """Return a step's arrays by name, integers in the dtype that a step has them in."""
         after = None if step.spent is None else step.spent[-1]
-        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after, _CANARY: step.canary}
-        given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
+        beside = {
+            _CONTEXTS: step.contexts,
+            _SUPPORT: step.support,
+            _SPENT: after,
+            _CANARY: step.canary,
+        }
+        given: dict[str, AnyArray] = {
+            name: row for name, row in beside.items() if row is not None
+        } | dict(step.arrays)
         expected = self._arrays.given
         if given.keys() != expected.keys():
-            raise ValueError(f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}")
+            raise ValueError(
+                f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}"
+            )
         # Only a support that is recorded can be of fewer tokens.
         tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
         for name, (dtype, most) in expected.items():
@@ -476,12 +522,18 @@ class BatchReader:
         with self._reading(), ExitStack() as refused:
             refused.callback(file.close)
             self._archive = archive = ArchiveReader(file)
-            self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
+            self.header = _Beginning.model_validate_json(
+                json.dumps(archive.metadata()["attributes"])
+            ).header
             if self.header.id != batch:
-                raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+                raise ValueError(
+                    f"the header is of batch {self.header.id} with {self.header.contexts} contexts"
+                )
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
-            self._arrays = BatchArrays(manifest, self.header.contexts, canary=self.header.canary is not None)
+            self._arrays = BatchArrays(
+                manifest, self.header.contexts, canary=self.header.canary is not None
+            )
             declared, most = archive.metadata("token"), manifest.decoding.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
@@ -546,7 +598,9 @@ class BatchReader:
             InputError: it cannot be decoded.
         """
         with self._reading(f", step {position}"):
-            rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
+            rows = self._arrays.decoded(
+                {name: self._archive.chunk(name, position) for name in self._arrays.stored}
+            )
             spent = rows.pop(_SPENT, None)
             if spent is not None:
                 before = np.zeros_like(spent)
@@ -573,4 +627,6 @@ class BatchReader:
             reason = f"{type(error).__name__}: {str(error)[:300]}"
             if isinstance(error, ValidationError):
                 reason = "its header or ending has missing, unknown or mistyped fields"
-            raise InputError(f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error
+            raise InputError(
+                f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE
+            ) from error

@@ -28,7 +28,11 @@ def allowances(assignment: Iterable[Assigned], budget: float) -> dict[int, tuple
         [n] shares of each batch, in the order of its contexts, in nats of rho. They are rounded
             down, so that they never add up to more than what is left. 0 where nothing is left.
     """
-    placed = [(assigned.batch, assigned.payer, assigned.spent) for assigned in assignment if assigned.batch is not None]
+    placed = [
+        (assigned.batch, assigned.payer, assigned.spent)
+        for assigned in assignment
+        if assigned.batch is not None
+    ]
     in_all = Counter(payer for _, payer, _ in placed)
     in_batch = Counter((batch, payer) for batch, payer, _ in placed)
     found: defaultdict[int, list[float]] = defaultdict(list)

@@ -42,14 +42,19 @@ class Canary(Fields):
 
         It is in at most one batch a round. `batching` has a key, and numbers of batches per label.
         """
-        hashing, count = KeyedHash(bytes.fromhex(batching.key or "")), batching.batches_per_label or 1
+        hashing, count = (
+            KeyedHash(bytes.fromhex(batching.key or "")),
+            batching.batches_per_label or 1,
+        )
         digest, generated = hashing.digest(self.label, self.text), batching.generate_per_label or 1
         first = 0
         if self.label in batching.labels:
             first = batching.labels.index(self.label) * generated
         numbers = (hashing.of_round(number).batch(digest, count) for number in range(rounds))
         return tuple(
-            number * batching.per_round + first + place for number, place in enumerate(numbers) if place < generated
+            number * batching.per_round + first + place
+            for number, place in enumerate(numbers)
+            if place < generated
         )
 
 
@@ -73,4 +78,6 @@ class Canaries(Fields):
     @property
     def committed(self) -> CanaryCoins:
         """The canaries' commitment in run.json."""
-        return CanaryCoins(count=len(self.canaries), digest=hashlib.sha256(self.line.encode()).hexdigest())
+        return CanaryCoins(
+            count=len(self.canaries), digest=hashlib.sha256(self.line.encode()).hexdigest()
+        )

@@ -124,9 +124,15 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     """
     declared = manifest.clustering
     if clusters.method != declared.method:
-        return f"method is {clusters.method}, and clustering.method in run.json is {declared.method}"
+        return (
+            f"method is {clusters.method}, and clustering.method in run.json is {declared.method}"
+        )
     if declared.method == "none":
-        listed = [name for name in ("centers", "noisy_counts", "kept", "batches") if getattr(clusters, name)]
+        listed = [
+            name
+            for name in ("centers", "noisy_counts", "kept", "batches")
+            if getattr(clusters, name)
+        ]
         if listed:
             return f"{listed[0]} is for a clustering, and there is none"
         return None

@@ -48,7 +48,9 @@ def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
     """
     fields = manifest.parts(without=settled_later(manifest))
     settled = {layout.MANIFEST: fields} | {name: digests.get(name) for name in SETTLED}
-    return hashlib.sha256(json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def settled_later(manifest: Manifest) -> set[str]:

@@ -114,7 +114,9 @@ def read_seed(files: Sequence[Path | str]) -> CommittedSeed:
     except ValueError as error:
         problem = f"{error}: nothing of the seed would be secret."
         raise InputError(
-            ", ".join(map(str, files)), problem, "Give each part once, each party a part of its own."
+            ", ".join(map(str, files)),
+            problem,
+            "Give each part once, each party a part of its own.",
         ) from None
 
 
@@ -138,5 +140,7 @@ def _read_part(file: Path) -> bytes:
         raise InputError(str(file), problem, _MAKE)
     part = bytes.fromhex(digits.decode("ascii"))
     if len(set(part)) <= _TOO_FEW:
-        raise InputError(str(file), "this part of a seed was not drawn at random: its bytes repeat.", _MAKE)
+        raise InputError(
+            str(file), "this part of a seed was not drawn at random: its bytes repeat.", _MAKE
+        )
     return part

@@ -23,7 +23,9 @@ PATH = re.compile(
 )
 
 
-def acting_texts(template: str | None, examples: Iterable[str], banned: Iterable[str]) -> list[tuple[str, str]]:
+def acting_texts(
+    template: str | None, examples: Iterable[str], banned: Iterable[str]
+) -> list[tuple[str, str]]:
     """Return the texts that every prompt or text follows from, with their fields.
 
     Each is returned unchanged, and as white space hides it. A template is taken as a whole and by

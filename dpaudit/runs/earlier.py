@@ -44,7 +44,9 @@ def spent_by(reader: RunReader) -> dict[str, float]:
         with reader.batch(batch) as opened:
             spent = opened.step(len(opened.tokens) - 1).spent
         if spent is None or len(payers) != spent.shape[1]:
-            raise InputError(opened.where, "its contexts differ from those in the assignment.", RESTORE)
+            raise InputError(
+                opened.where, "its contexts differ from those in the assignment.", RESTORE
+            )
         if not ((spent[1] >= 0) & (spent[1] <= MAX_NUMBER)).all():
             raise InputError(opened.where, "what its contexts spent is not a valid sum.", RESTORE)
         parts = Counter(payers)
@@ -81,7 +83,9 @@ def _require_as_finished(reader: RunReader) -> None:
     digests = reader.digests((layout.MANIFEST, *SETTLED, *map(layout.steps_file, reader.batches)))
     for name, digest in digests.items():
         if recorded.get(name) != digest:
-            raise InputError(reader.where(name), "this file was changed after the run was finished.", RESTORE)
+            raise InputError(
+                reader.where(name), "this file was changed after the run was finished.", RESTORE
+            )
     if reader.manifest.commitment != commitment_of(reader.manifest, digests):
         raise InputError(reader.name, "data or settings were changed after the run began.", RESTORE)
     missing = set(range(reader.manifest.batches)) - set(reader.batches)
@@ -105,7 +109,9 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
             return "it has several rounds, each with budgets of its own"
         if run.privacy.unit != "record" and not run.privacy.shared_budgets:
             return f"nothing says which records are one {run.privacy.unit}'s, who would pay in each run anew"
-        if run.clustering.method != "none" and (run.clustering.origin != "public" or run.clustering.counts is not None):
+        if run.clustering.method != "none" and (
+            run.clustering.origin != "public" or run.clustering.counts is not None
+        ):
             return "its clusters cost something beside the budgets"
         for section, names in _IDENTITY.items():
             for name in names:

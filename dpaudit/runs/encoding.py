@@ -90,7 +90,9 @@ class FloatCode:
     def _signed(self) -> str:
         return self.dtype.replace("f", "i")
 
-    def _inverted_bits(self, bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+    def _inverted_bits(
+        self, bits: NDArray[np.signedinteger[Any]]
+    ) -> NDArray[np.signedinteger[Any]]:
         """Return the bits to invert: all ones for a negative number, else the top bit alone.
 
         The shift copies the top bit into every bit.
@@ -129,7 +131,9 @@ class GridCode:
         """
         real = values.dtype.type
         with np.errstate(all="ignore"):  # what has no code is found below
-            codes: Codes = np.rint(values * real(self.divisor) / real(self.grid)).astype(self.stored)
+            codes: Codes = np.rint(values * real(self.divisor) / real(self.grid)).astype(
+                self.stored
+            )
         bits = self.dtype.replace("f", "i")
         if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
             shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
@@ -157,7 +161,9 @@ def integers(values: NDArray[np.integer], dtype: str) -> Codes:
         ValueError: they are no integers, or one does not fit.
     """
     limits = np.iinfo(dtype)
-    if values.dtype.kind not in "iu" or (values.size and not limits.min <= values.min() <= values.max() <= limits.max):
+    if values.dtype.kind not in "iu" or (
+        values.size and not limits.min <= values.min() <= values.max() <= limits.max
+    ):
         raise ValueError(f"integers that fit {dtype}, not {values.dtype.str}")
     return values.astype(dtype)
 

@@ -42,7 +42,9 @@ class Journal:
         self.redrawn: list[int] = []
         self.heads: dict[str, int] = {}
         self._batches, self._bytes = 0, hashlib.sha256()
-        self._before = hashlib.sha256(f"{manifest.nonce} {manifest.commitment}".encode()).hexdigest()
+        self._before = hashlib.sha256(
+            f"{manifest.nonce} {manifest.commitment}".encode()
+        ).hexdigest()
 
     @property
     def head(self) -> str:

@@ -60,14 +60,21 @@ def _common_keys(size: int) -> dict[bytes, str]:
     words = (spelled for word in KNOWN_WORDS for spelled in (word, word.upper(), word.capitalize()))
     # `echo` ends a word's line.
     typed = (f"{word}{end}" for word in words for end in ("", "\n"))
-    return found | {made: source for word in typed for source, made in _digest_keys(word.encode(), repr(word), size)}
+    return found | {
+        made: source
+        for word in typed
+        for source, made in _digest_keys(word.encode(), repr(word), size)
+    }
 
 
 def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield the keys that scripts make of a seed, each after its source."""
     legacy = f"numpy.random.seed({seed})"
     yield legacy, np.random.RandomState(seed % 2**32).bytes(size)
-    yield legacy, np.random.RandomState(seed % 2**32).randint(0, 256, size).astype(np.uint8).tobytes()
+    yield (
+        legacy,
+        np.random.RandomState(seed % 2**32).randint(0, 256, size).astype(np.uint8).tobytes(),
+    )
     modern = f"numpy.random.default_rng({seed})"
     yield modern, np.random.default_rng(abs(seed)).bytes(size)
     yield modern, np.random.default_rng(abs(seed)).integers(0, 256, size).astype(np.uint8).tobytes()
@@ -82,12 +89,24 @@ def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
         yield f"the number {seed}", abs(seed).to_bytes(size, order)
         for width in (4, 8):  # as struct.pack and numpy write one
             if abs(seed) < 256**width:
-                yield from _digest_keys(abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size)
+                yield from _digest_keys(
+                    abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size
+                )
 
 
 def _digest_keys(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield data's digests by common functions, cut to this many bytes, each after its source."""
-    for name in ("sha256", "sha512", "sha3_256", "sha3_512", "blake2b", "blake2s", "sha384", "sha1", "md5"):
+    for name in (
+        "sha256",
+        "sha512",
+        "sha3_256",
+        "sha3_512",
+        "blake2b",
+        "blake2s",
+        "sha384",
+        "sha1",
+        "md5",
+    ):
         yield f"{name} of {named}", hashlib.new(name, data).digest()[:size]
     if size <= hashlib.blake2b.MAX_DIGEST_SIZE:
         yield f"blake2b of {named}", hashlib.blake2b(data, digest_size=size).digest()

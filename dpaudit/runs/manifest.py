@@ -51,7 +51,9 @@ def _known_clustering(name: str) -> str:
     if name not in OWN_CLUSTERINGS and plug_in(CLUSTERING, name) is None:
         *others, last = (repr(known) for known in OWN_CLUSTERINGS)
         expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
     return name
 
 
@@ -123,12 +125,16 @@ PublicExamples = Annotated[
 ]
 Created = Annotated[
     str,
-    Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"),
+    Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+    ),
     AfterValidator(_on_the_calendar),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
+PublicTokens = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)
+]
 Setting = (
     Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
     | Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
@@ -167,7 +173,9 @@ class Claim(Fields):
         return self
 
     @model_serializer(mode="wrap")
-    def _with_the_figures_of_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_the_figures_of_its_kind(
+        self, written: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
         own = CLAIM_KINDS[self.kind].figures
         return {name: value for name, value in fields.items() if value is not None or name in own}
@@ -245,7 +253,9 @@ class Privacy(PrivacySettings):
     ) -> ContextChange | None:
         """What one unit's difference does to the contexts; None where nothing bounds it. By default its own unit."""
         most, shared = self.records_per_user, self.shared_budgets
-        return context_change(unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared)
+        return context_change(
+            unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared
+        )
 
 
 class Allocation(Fields):
@@ -300,7 +310,11 @@ class BatchingSettings(Fields):
     def _one_number_of_batches(self) -> Self:
         if (self.records_per_batch is None) != (self.most_batches is None):
             lacking = "most_batches" if self.most_batches is None else "records_per_batch"
-            raise clash(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
+            raise clash(
+                lacking,
+                None,
+                "a number of at least 1: records_per_batch and most_batches go together",
+            )
         if self.batches_per_cluster is not None and self.records_per_batch is not None:
             allowed = "null when batches_per_cluster says how many batches there are"
             raise clash("records_per_batch", self.records_per_batch, allowed)
@@ -354,7 +368,9 @@ class Batching(BatchingSettings):
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
         if per_label is not None and self.per_round > (len(self.labels) or 1) * per_label:
-            raise ValueError("there are more batches in a round than batches_per_label times labels")
+            raise ValueError(
+                "there are more batches in a round than batches_per_label times labels"
+            )
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")
         if (self.rule in ("hashed-slots", "paper-slices")) != (self.slots is not None):
@@ -362,7 +378,9 @@ class Batching(BatchingSettings):
         if (self.rule == "hashed-cells") != (self.cells is not None):
             raise ValueError("cells is for hashed-cells, which needs it")
         if self.rule == "hashed-records" and self.examples_per_context != 1:
-            raise ValueError("hashed-records puts one record into each context: examples_per_context must be 1")
+            raise ValueError(
+                "hashed-records puts one record into each context: examples_per_context must be 1"
+            )
         return self
 
 
@@ -405,10 +423,16 @@ class DecodingSettings(DecodingRules):
         if not self.longest:
             raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
         if self.most_tokens < self.longest:
-            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
+            raise clash(
+                "max_tokens",
+                self.max_tokens,
+                f"at most tokens_per_batch, which is {self.tokens_per_batch}",
+            )
         if self.least_tokens > self.longest:
             longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
-            raise clash("least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}")
+            raise clash(
+                "least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}"
+            )
         return self
 
 
@@ -421,7 +445,8 @@ class Decoding(DecodingSettings):
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     sequences: Annotated[
-        tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...], Field(max_length=MAX_SEQUENCES)
+        tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...],
+        Field(max_length=MAX_SEQUENCES),
     ] = ()
 
     def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
@@ -431,7 +456,9 @@ class Decoding(DecodingSettings):
             text: its tokens so far.
             spent: tokens of its batch so far.
         """
-        if any(sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences):
+        if any(
+            sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences
+        ):
             return "end-token"
         if len(text) == self.max_tokens:
             return "max-tokens"
@@ -464,9 +491,17 @@ class SamplingSettings(Fields):
     @model_validator(mode="after")
     def _seeds_belong_to_their_generators(self) -> Self:
         if (self.generator in ("test-seed", "mt19937")) != (self.seed is not None):
-            raise clash("seed", self.seed, "a whole number with the generators test-seed and mt19937, else null")
+            raise clash(
+                "seed",
+                self.seed,
+                "a whole number with the generators test-seed and mt19937, else null",
+            )
         if self.seed_hashes and not self.committed:
-            raise clash("seed_hashes", list(self.seed_hashes), "left out without the generator committed-seed")
+            raise clash(
+                "seed_hashes",
+                list(self.seed_hashes),
+                "left out without the generator committed-seed",
+            )
         if len(set(self.seed_hashes)) < len(self.seed_hashes):
             raise clash("seed_hashes", list(self.seed_hashes), "another hash for each part")
         return self
@@ -581,7 +616,9 @@ class Prompt(PromptSettings):
 
     template: Name
     digest: Digest | None = None
-    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(default_factory=dict)
+    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(
+        default_factory=dict
+    )
     public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
 
 
@@ -612,7 +649,10 @@ class DataSettings(Fields):
     text: NotEmpty = "text"
     label: NotEmpty | None = "label"
     user: NotEmpty | None = None
-    label_values: Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)] | None = None
+    label_values: (
+        Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)]
+        | None
+    ) = None
     other_labels: Literal["refuse", "skip"] = "refuse"
     delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
     encoding: NotEmpty | None = None
@@ -696,7 +736,9 @@ class Clustering(ClusteringSettings):
     """
 
     method: ClusteringMethod = "none"
-    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
     embedding_digest: Digest | None = None
@@ -739,11 +781,16 @@ class Clusters(Fields):
     """
 
     method: ClusteringMethod = "none"
-    centers: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_CLUSTERS_BYTES)] = ""
+    centers: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_CLUSTERS_BYTES)
+    ] = ""
     noisy_counts: Annotated[
-        tuple[_Row[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]], ...], Field(max_length=MAX_LABELS)
+        tuple[_Row[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]], ...],
+        Field(max_length=MAX_LABELS),
     ] = ()
-    kept: Annotated[tuple[_Row[Annotated[int, Field(ge=0, lt=MAX_CENTERS)]], ...], Field(max_length=MAX_LABELS)] = ()
+    kept: Annotated[
+        tuple[_Row[Annotated[int, Field(ge=0, lt=MAX_CENTERS)]], ...], Field(max_length=MAX_LABELS)
+    ] = ()
     batches: Annotated[tuple[_Row[Count], ...], Field(max_length=MAX_LABELS)] = ()
 
 
@@ -843,7 +890,11 @@ class Settings(Fields):
     @model_validator(mode="after")
     def _budgets_are_recorded_and_deltas_split_over_rounds(self) -> Self:
         if self.has_budgets and self.record.contexts is False:
-            raise clash("record.contexts", False, "true with budgets: what a context spends shows nowhere else")
+            raise clash(
+                "record.contexts",
+                False,
+                "true with budgets: what a context spends shows nowhere else",
+            )
         if self.privacy.split_delta and self.batching.rounds == 1:
             raise clash("privacy.split_delta", True, "false without several batching.rounds")
         return self
@@ -886,7 +937,9 @@ class Manifest(Settings):
     software: Software = Field(default_factory=dict)
     recorded: Recorded | None = None
     canaries: CanaryCoins | None = None
-    redrawn: Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)] = ()
+    redrawn: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)
+    ] = ()
     stopped_after: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
@@ -903,17 +956,29 @@ class Manifest(Settings):
                 f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
                 "its guarantee allows one context"
             )
-        if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
-            raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
+        if self.own_allowances and (
+            self.mechanism.budget is None or self.batching.rule != "hashed-records"
+        ):
+            raise ValueError(
+                "shared_budgets and earlier are for a mechanism.budget and the rule hashed-records"
+            )
         if self.privacy.shared_budgets and self.data.user is None:
-            raise ValueError("privacy.shared_budgets needs data.user, the column that says whose a record is")
+            raise ValueError(
+                "privacy.shared_budgets needs data.user, the column that says whose a record is"
+            )
         batching, clustered = self.batching, self.clustering.method != "none"
         if batching.rounds > 1 and self.own_allowances:
-            raise ValueError("rounds are not for shared_budgets and earlier: budgets are of each round")
+            raise ValueError(
+                "rounds are not for shared_budgets and earlier: budgets are of each round"
+            )
         if self.stopped_after is not None and not self.stopped_after < batching.rounds:
-            raise ValueError("stopped_after is for a run that was stopped before the last of batching.rounds")
+            raise ValueError(
+                "stopped_after is for a run that was stopped before the last of batching.rounds"
+            )
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
-            raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
+            raise ValueError(
+                "with a clustering, batching has no batches_per_label and no generate_per_label"
+            )
         for name in ("generate_per_cluster", "batches_per_cluster", "records_per_batch"):
             if not clustered and getattr(batching, name) is not None:
                 raise ValueError(f"batching.{name} is for a clustering, and there is none")
@@ -922,18 +987,31 @@ class Manifest(Settings):
                 f"sampling.generator committed-seed is for draws by softmax, not {self.mechanism.draw.name}"
             )
         if self.canaries is not None:
-            if batching.rule != "hashed-records" or clustered or self.own_allowances or not self.record.contexts:
+            if (
+                batching.rule != "hashed-records"
+                or clustered
+                or self.own_allowances
+                or not self.record.contexts
+            ):
                 raise ValueError(
                     "canaries are for the rule hashed-records and record.contexts, without clusters and without "
                     "shared_budgets or earlier"
                 )
-            if batching.key is None or not (batching.batches_per_label and batching.generate_per_label):
-                raise ValueError("canaries need batching.key, batches_per_label and generate_per_label")
+            if batching.key is None or not (
+                batching.batches_per_label and batching.generate_per_label
+            ):
+                raise ValueError(
+                    "canaries need batching.key, batches_per_label and generate_per_label"
+                )
             if self.canaries.count > batching.batches:
-                raise ValueError("there are more canaries than batches, and a batch has one at most")
+                raise ValueError(
+                    "there are more canaries than batches, and a batch has one at most"
+                )
         prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
         if len(self.prompt.public) != prompts:
-            raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
+            raise ValueError(
+                "prompt.public is for decoding.no_repeated_ngram, which needs one for each label"
+            )
         return self
 
     @classmethod
@@ -957,7 +1035,12 @@ class Manifest(Settings):
             section = settings[name]
             settings[name] = {field: section.pop(field) for field in kind.model_fields}
             fields[name] = section
-        return {"format": FORMAT_VERSION, "sensitivity": sensitivity, "settings": settings, "made": fields}
+        return {
+            "format": FORMAT_VERSION,
+            "sensitivity": sensitivity,
+            "settings": settings,
+            "made": fields,
+        }
 
     def to_json(self) -> str:
         """Write run.json."""
@@ -977,7 +1060,9 @@ class Manifest(Settings):
     def foreign(self) -> bool:
         """Whether the generator is none that dpaudit can run again: a recorder's, or one with prompts of its own."""
         prompt = self.prompt
-        return self.recorded is not None or (prompt.template not in ("pt", "it") and prompt.text is None)
+        return self.recorded is not None or (
+            prompt.template not in ("pt", "it") and prompt.text is None
+        )
 
     @property
     def own_allowances(self) -> bool:
@@ -1020,12 +1105,18 @@ class Manifest(Settings):
     def public_prompt(self, label: str | None) -> tuple[int, ...]:
         """Token ids of the public prompt before a batch's text; empty where no rule asks, or there is no such label."""
         labels = self.batching.labels or (None,)
-        return self.prompt.public[labels.index(label)] if self.prompt.public and label in labels else ()
+        return (
+            self.prompt.public[labels.index(label)]
+            if self.prompt.public and label in labels
+            else ()
+        )
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
         """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
         fewest, sequences = self.mechanism.support.size or 1, self.decoding.sequences
-        return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)
+        return ForbiddenTokens(
+            self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json
+        )
 
 
 def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
@@ -1068,7 +1159,9 @@ def _run_json() -> type[Fields]:
         "settings": FieldInfo(annotation=_type_of("Settings", settings, Settings.__doc__)),
         "made": FieldInfo(annotation=_type_of("Made", made, Manifest.__doc__)),
     }
-    return _type_of("RunJson", halves, "The file run.json: settings, and what generation made of them.")
+    return _type_of(
+        "RunJson", halves, "The file run.json: settings, and what generation made of them."
+    )
 
 
 #: The type of the file run.json.

@@ -81,7 +81,9 @@ class PublicTexts(Fields):
         """Return the public.json of texts that were made under a manifest's public settings."""
         return cls(
             created=manifest.created,
-            mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
+            mechanism=PublicMechanism(
+                temperature=manifest.mechanism.temperature, support=manifest.mechanism.support
+            ),
             labels=manifest.batching.labels,
             batches=batches,
             decoding=manifest.decoding,
@@ -105,7 +107,9 @@ class PublicTexts(Fields):
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
                 problem = f"{name} differs from the run's, so a comparison would show more than what the records added."
-                raise InputError(where, problem, "Generate public-only texts with the run's own config.")
+                raise InputError(
+                    where, problem, "Generate public-only texts with the run's own config."
+                )
 
 
 class PublicReader(FolderReader):
@@ -125,10 +129,14 @@ class PublicReader(FolderReader):
         super().__init__(storage)
         if storage.exists(layout.MANIFEST) or storage.exists(layout.STEPS):
             raise InputError(
-                self.name, "this is a run: its texts were made from private records.", "Give public-only texts."
+                self.name,
+                "this is a run: its texts were made from private records.",
+                "Give public-only texts.",
             )
         if not storage.exists(layout.PUBLIC):
-            raise InputError(self.name, "these are not public-only texts: public.json is missing.", _AGAIN)
+            raise InputError(
+                self.name, "these are not public-only texts: public.json is missing.", _AGAIN
+            )
         self.public = self._fields(layout.PUBLIC, PublicTexts)
         if self.digest(layout.SAMPLES) != self.public.samples:
             problem = "these are not the texts that public.json describes."
@@ -151,7 +159,11 @@ def new_folder(location: Location) -> Iterator[Storage]:
 
 
 def write_public(
-    storage: Storage, manifest: Manifest, batches: int, samples: Iterable[Sample], tokenizer_json: str | None
+    storage: Storage,
+    manifest: Manifest,
+    batches: int,
+    samples: Iterable[Sample],
+    tokenizer_json: str | None,
 ) -> None:
     """Write public-only texts and what made them. Arguments as for `PublicTexts.of`."""
     if tokenizer_json is not None:

@@ -36,7 +36,9 @@ from dpaudit.runs.text import Decode, Vocabulary
 MAX_LINE_BYTES, MAX_LINE_VALUES = 1 << 22, 1 << 16
 _ENTRY = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
-_NAME_TOKENIZER = "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
+_NAME_TOKENIZER = (
+    "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
+)
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -109,9 +111,15 @@ class FolderReader:
                 if not line:
                     return
                 if not line.endswith(b"\n"):
-                    raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
+                    raise InputError(
+                        where, "the file ends inside a line, or a line is too long.", RESTORE
+                    )
                 if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
-                    raise InputError(f"{where}, line {number}", f"it has more than {MAX_LINE_VALUES} values.", RESTORE)
+                    raise InputError(
+                        f"{where}, line {number}",
+                        f"it has more than {MAX_LINE_VALUES} values.",
+                        RESTORE,
+                    )
                 yield f"{where}, line {number}", self._decode(line[:-1], name)
 
     def _decode(self, data: bytes, name: str) -> str:
@@ -156,8 +164,12 @@ class RunReader(FolderReader):
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         # What a run has at its end alone is not to be restored before.
-        if name in (layout.HASHES, layout.SAMPLES) and not (self.has(name) or self.has(layout.HASHES)):
-            raise UnfinishedError(self.where(name), "the file is missing: the run is not finished.", RESUME)
+        if name in (layout.HASHES, layout.SAMPLES) and not (
+            self.has(name) or self.has(layout.HASHES)
+        ):
+            raise UnfinishedError(
+                self.where(name), "the file is missing: the run is not finished.", RESUME
+            )
         return super()._lines(name)
 
     def require_loadable(self) -> None:
@@ -205,9 +217,13 @@ class RunReader(FolderReader):
             try:
                 assigned = parse_assigned(line)
                 if (assigned.user is None) == privacy.shared_budgets:
-                    raise ValueError("users are named where none share budgets, or none where they do")
+                    raise ValueError(
+                        "users are named where none share budgets, or none where they do"
+                    )
                 if assigned.spent and not privacy.earlier:
-                    raise ValueError("it says what was spent before, and the run names no earlier one")
+                    raise ValueError(
+                        "it says what was spent before, and the run names no earlier one"
+                    )
             except ValueError as error:
                 raise InputError(where, f"{error}.", RESTORE) from None
             yield assigned
@@ -330,8 +346,13 @@ class RunReader(FolderReader):
         names = []
         for name, folder in self._storage.entries():
             if name == layout.STEPS and folder:
-                names += [f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)]
-            elif not (name in (layout.HASHES, layout.JOURNAL, layout.LOCK) or (name == layout.REPORT and folder)):
+                names += [
+                    f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)
+                ]
+            elif not (
+                name in (layout.HASHES, layout.JOURNAL, layout.LOCK)
+                or (name == layout.REPORT and folder)
+            ):
                 names.append(name)
         return sorted(names)
 
@@ -373,7 +394,9 @@ def _load_json(text: str, where: str) -> Any:
     try:
         return load(text)
     except ValueError as error:
-        raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
+        raise InputError(
+            where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE
+        ) from None
 
 
 @contextmanager

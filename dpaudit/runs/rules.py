@@ -49,7 +49,9 @@ class DecodingRules(Fields):
     @property
     def any(self) -> bool:
         """Whether there is a rule."""
-        return bool(self.least_tokens or self.no_line_breaks or self.no_repeated_ngram or self.banned_words)
+        return bool(
+            self.least_tokens or self.no_line_breaks or self.no_repeated_ngram or self.banned_words
+        )
 
 
 class ForbiddenTokens:
@@ -83,17 +85,26 @@ class ForbiddenTokens:
         self._rules, self._vocabulary, self._fewest = rules, vocabulary, fewest
         # What the model does not score can end no text.
         self._ends = [tuple(s) for s in sequences if s and min(s) >= 0 and max(s) < vocabulary]
-        written = {"no_line_breaks": LINE_BREAKS * rules.no_line_breaks, "banned_words": rules.banned_words}
-        asked = {field: [text.encode() for text in texts] for field, texts in written.items() if texts}
+        written = {
+            "no_line_breaks": LINE_BREAKS * rules.no_line_breaks,
+            "banned_words": rules.banned_words,
+        }
+        asked = {
+            field: [text.encode() for text in texts] for field, texts in written.items() if texts
+        }
         self._phrases: dict[str, _Phrases] = {}
         if asked:
             pieces = None
             if tokenizer_json is not None:
                 pieces = pieces_of(tokenizer_json, vocabulary)
             if pieces is None:
-                problem = "the model's tokenizer does not say what text each of its tokens stands for."
+                problem = (
+                    "the model's tokenizer does not say what text each of its tokens stands for."
+                )
                 raise InputError(
-                    f"decoding.{next(iter(asked))}", problem, "Leave this rule out, or take another model."
+                    f"decoding.{next(iter(asked))}",
+                    problem,
+                    "Leave this rule out, or take another model.",
                 )
             spelling = _Spelling(pieces)
             self._phrases = {field: _Phrases(phrases, spelling) for field, phrases in asked.items()}
@@ -139,7 +150,9 @@ class ForbiddenTokens:
         tokens = np.concatenate([np.asarray(part, dtype=np.intp) for part in (prompt, text)])
         grams = sliding_window_view(tokens, n)
         again: Ids = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
-        known: Ids = again[(again >= 0) & (again < self._vocabulary)]  # a record may hold any number for a token
+        known: Ids = again[
+            (again >= 0) & (again < self._vocabulary)
+        ]  # a record may hold any number for a token
         return known
 
     def _require_choice(self) -> None:
@@ -149,14 +162,19 @@ class ForbiddenTokens:
             InputError: they may.
         """
         ends = [sequence[-1] for sequence in self._ends] if self._rules.least_tokens else []
-        ever = [np.array(ends, dtype=np.intp), *(phrases.ever() for phrases in self._phrases.values())]
+        ever = [
+            np.array(ends, dtype=np.intp),
+            *(phrases.ever() for phrases in self._phrases.values()),
+        ]
         forbidden = len(_distinct(ever))
         if forbidden and self._vocabulary - forbidden < self._fewest:
             problem = (
                 f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, and a support needs "
                 f"{self._fewest:,} of them."
             )
-            raise InputError("decoding", problem, "Ban fewer words, or lower mechanism.support.size.")
+            raise InputError(
+                "decoding", problem, "Ban fewer words, or lower mechanism.support.size."
+            )
 
 
 def _distinct(ids: Sequence[Ids]) -> Ids:
@@ -176,12 +194,16 @@ class _Spelling:
     def holding(self, phrases: Sequence[bytes]) -> Ids:
         """Return the tokens that hold one of the phrases whole."""
         found = re.compile(b"|".join(map(re.escape, phrases))).search
-        return np.array([token for token, piece in enumerate(self._pieces) if found(piece)], dtype=np.intp)
+        return np.array(
+            [token for token, piece in enumerate(self._pieces) if found(piece)], dtype=np.intp
+        )
 
     def beginning(self, rest: bytes) -> Ids:
         """Return the tokens that begin with some bytes."""
         first = bisect_left(self._sorted, rest)
-        return self._order[first : bisect_right(self._sorted, rest, lo=first, key=lambda piece: piece[: len(rest)])]
+        return self._order[
+            first : bisect_right(self._sorted, rest, lo=first, key=lambda piece: piece[: len(rest)])
+        ]
 
     def tail(self, text: Sequence[int], most: int) -> bytes:
         """Return a text's last bytes: `most`, or some more, or all of a short text."""
@@ -208,7 +230,9 @@ class _Phrases:
     def completing(self, text: Sequence[int]) -> Ids:
         """Return the tokens that complete a phrase after this text."""
         tail = self._spelling.tail(text, self._longest)
-        ends = (tail[len(tail) - length :] for length in range(1, min(self._longest, len(tail)) + 1))
+        ends = (
+            tail[len(tail) - length :] for length in range(1, min(self._longest, len(tail)) + 1)
+        )
         rests = (rest for end in ends for rest in self._rests.get(end, ()))
         return _distinct([self._whole, *map(self._spelling.beginning, rests)])
 

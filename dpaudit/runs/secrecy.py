@@ -88,7 +88,9 @@ class SecretBatches:
                 raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
 
-def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | NotSecret:
+def secret_batches(
+    manifest: Manifest, unit: Unit, clusters: Clusters | None = None
+) -> SecretBatches | NotSecret:
     """Return what readers of a run's texts cannot know of a record's batch, by public settings.
 
     Args:
@@ -137,7 +139,9 @@ def _not_secret_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     if not allocation.secret:
         return NotSecret.KNOWN
     mended = manifest.recorded is not None and "batches" in manifest.recorded.mended
-    if manifest.sampling.generator == "mt19937" and not mended:  # a recorder that mends batches draws the key itself
+    if (
+        manifest.sampling.generator == "mt19937" and not mended
+    ):  # a recorder that mends batches draws the key itself
         return NotSecret.SEEDED
     if batching.key is None:
         if allocation.kind == "hashed":

@@ -104,14 +104,21 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     for place, name in enumerate(names):
         if name in names[:place]:
             where = f"{path}: item {place + 1}, name"
-            raise InputError(where, f"{in_short(name)} is there already.", "What is released once is paid for once.")
+            raise InputError(
+                where,
+                f"{in_short(name)} is there already.",
+                "What is released once is paid for once.",
+            )
     return tuple(found)
 
 
 def _input_error(path: Path, error: ValidationError) -> InputError:
     first = error.errors(include_url=False)[0]
     item, *parts = (part for part in first["loc"] if part != "[key]")
-    where, kind = ", ".join(filter(None, [f"{path}: item {int(item) + 1}", ".".join(map(str, parts))])), first["type"]
+    where, kind = (
+        ", ".join(filter(None, [f"{path}: item {int(item) + 1}", ".".join(map(str, parts))])),
+        first["type"],
+    )
     if kind == "missing":
         return InputError(where, "this field is missing.", f"Give it: {_ITEM}.")
     if kind == "extra_forbidden":

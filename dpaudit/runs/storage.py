@@ -81,7 +81,9 @@ class Storage(ABC):
             problem = "these texts are public-only: no private record went into them, so there is nothing to audit."
             remedy = "Use them with `dpaudit evaluate RUN --reference DATA --baseline FOLDER`."
             raise InputError(self.where(), problem, remedy)
-        raise InputError(self.where(), "this is not a run directory: run.json is missing.", _NAME_RUN)
+        raise InputError(
+            self.where(), "this is not a run directory: run.json is missing.", _NAME_RUN
+        )
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -163,7 +165,12 @@ class Storage(ABC):
         """Create the lock file, which names its owner; return what deletes it."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         # Enough to find the process, and nothing of the run.
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "token": secrets.token_hex(8)}
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": since,
+            "token": secrets.token_hex(8),
+        }
         note = json.dumps(holder).encode()
         try:
             create(note)
@@ -255,7 +262,9 @@ class _Folder(Storage):
             reason = ""
             if not isinstance(error, FileNotFoundError):
                 reason = f" ({getattr(error, 'strerror', None) or error})"
-            raise InputError(self.where(), f"there is no such directory{reason}.", "Check the path.") from None
+            raise InputError(
+                self.where(), f"there is no such directory{reason}.", "Check the path."
+            ) from None
         if not self._path.is_dir():
             raise InputError(self.where(), "this is a file, not a run directory.", _NAME_RUN)
         super().require_run()
@@ -277,7 +286,9 @@ class _Folder(Storage):
             parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, parent)
             if folder:
-                parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                parent = os.open(
+                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent
+                )
                 opened.callback(os.close, parent)
             # A pipe that nobody writes to would keep us waiting.
             handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
@@ -301,7 +312,9 @@ class _Folder(Storage):
                 if error.errno in _NO_FLOCK:
                     return self._create_lock(self._write_lock)
                 problem = "another process is writing here."
-                raise InputError(self.where(), problem, "Wait until it ends, or name another directory.") from None
+                raise InputError(
+                    self.where(), problem, "Wait until it ends, or name another directory."
+                ) from None
             if self.exists(layout.LOCK):
                 raise self._locked_error()
             return opened.pop_all().close
@@ -359,7 +372,9 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        with _naming_refusal(self.where(name), "cannot be used as a directory", "Name another one."):
+        with _naming_refusal(
+            self.where(name), "cannot be used as a directory", "Name another one."
+        ):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _write_lock(self, note: bytes) -> None:
@@ -393,12 +408,16 @@ class _Remote(Storage):
 
         try:
             self._files, root = url_to_fs(url)
-        except Exception as error:  # a package that is missing, a scheme or an address that nobody knows
+        except (
+            Exception
+        ) as error:  # a package that is missing, a scheme or an address that nobody knows
             remedy = "Check the address, and install the fsspec package for it (s3fs for s3://, gcsfs for gs://)."
             raise InputError(self._shown, f"cannot be opened ({_reason(error)}).", remedy) from None
         self._root = str(root).rstrip("/")
         protocols = self._files.protocol
-        self._objects = not OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols)
+        self._objects = not OBJECT_STORES.isdisjoint(
+            [protocols] if isinstance(protocols, str) else protocols
+        )
 
     def where(self, name: str = "") -> str:
         return f"{self._shown}/{name}" if name else self._shown
@@ -416,7 +435,10 @@ class _Remote(Storage):
                 found = self._files.ls(self._path(folder), detail=True)
             except FileNotFoundError:
                 return []
-            return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
+            return [
+                Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory")
+                for each in found
+            ]
 
     def local(self, name: str) -> io.BufferedReader:
         """Download as many bytes as the store states, no more and no fewer; the copy has no name any more."""
@@ -426,7 +448,9 @@ class _Remote(Storage):
             free = shutil.disk_usage(folder).free
             if size > free:
                 problem = f"the file has {size} bytes, and only {free} are free in {folder.parent}."
-                raise InputError(self.where(name), problem, "Set TMPDIR to a folder with more room.")
+                raise InputError(
+                    self.where(name), problem, "Set TMPDIR to a folder with more room."
+                )
             copy = folder / "file"
             with self._asking(name):
                 source = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
@@ -444,7 +468,9 @@ class _Remote(Storage):
         with self._asking(layout.LOCK, "cannot be written"):
             if not self._objects:
                 self._files.makedirs(self._root, exist_ok=True)
-            return self._create_lock(partial(self._files.pipe_file, self._path(layout.LOCK), mode="create"))
+            return self._create_lock(
+                partial(self._files.pipe_file, self._path(layout.LOCK), mode="create")
+            )
 
     def claim(self) -> None:
         """Make steps/ where the store has folders."""
@@ -462,7 +488,9 @@ class _Remote(Storage):
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Upload the file: in one put, or under another name first."""
         path = self._path(name)
-        with self._asking(name, "cannot be written", through=InputError if replace else FileExistsError):
+        with self._asking(
+            name, "cannot be written", through=InputError if replace else FileExistsError
+        ):
             self._files.invalidate_cache()
             if not replace and self._files.exists(path):
                 raise FileExistsError(errno.EEXIST, "the name is taken", path)
@@ -498,7 +526,9 @@ class _Remote(Storage):
             found = self._files.info(self._path(name))
         size = found.get("size")
         if found.get("type") != "file" or not isinstance(size, int):
-            raise InputError(self.where(name), "this is not a plain file of a stated size.", RESTORE)
+            raise InputError(
+                self.where(name), "this is not a plain file of a stated size.", RESTORE
+            )
         return size
 
     @contextmanager

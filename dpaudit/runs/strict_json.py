@@ -26,7 +26,10 @@ def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
         text = text.decode("utf-8")  # else the parser would guess, and take what is none
     try:
         return json.loads(
-            text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_require_distinct_keys
+            text,
+            parse_int=_integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_require_distinct_keys,
         )
     except RecursionError:
         raise ValueError("it is too deep") from None

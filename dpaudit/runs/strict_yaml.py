@@ -37,12 +37,16 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, value in node.value:
-            if key.tag == _MERGE:  # of what it brings in nobody would see whether a field is there already
+            if (
+                key.tag == _MERGE
+            ):  # of what it brings in nobody would see whether a field is there already
                 problem = "fields are merged in (<<): write them out"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a field is given twice", key.start_mark
+                )
             seen.add(name)
             if name == _WORD and isinstance(value, yaml.ScalarNode) and value.tag == _BOOL:
                 value.tag = _STR
@@ -50,14 +54,18 @@ class _Loader(yaml.SafeLoader):
                 _exponents_as_text(value)
         mapping = super().construct_mapping(node, deep)
         if len(mapping) < len(seen):  # 2 and 2.0
-            raise yaml.constructor.ConstructorError(None, None, "a field is given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "a field is given twice", node.start_mark
+            )
         return mapping
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
     value = float(loader.construct_yaml_float(node))
     if value == 0 and any(digit in "123456789" for digit in node.value.lower().partition("e")[0]):
-        raise yaml.constructor.ConstructorError(None, None, "a number is too close to zero", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, "a number is too close to zero", node.start_mark
+        )
     return value
 
 
@@ -125,7 +133,9 @@ def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "the text cannot be parsed"
-        raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
+        raise InputError(
+            where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces."
+        ) from None
     except ValueError:
         # Python reads no whole number of thousands of digits.
         raise InputError(str(path), "a number is too long to be read.", remedy) from None

@@ -35,13 +35,23 @@ KNOWN_TOKENIZERS = {
 
 #: The factor by which a token can grow, by the kind of decoder. Others, and regular expressions,
 #: are not run.
-_GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
+_GROWTH = {
+    "ByteFallback": 1,
+    "ByteLevel": 3,
+    "BPEDecoder": 2,
+    "CTC": 2,
+    "Fuse": 1,
+    "Metaspace": 1,
+    "WordPiece": 1,
+}
 
 #: A list of texts, or of pairs of texts. Nothing is tried twice, so it takes linear time.
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
 _PAIR = rb"\[\s*+" + _STRING + rb"\s*+,\s*+" + _STRING + rb"\s*+\]"
 _MERGE = rb"(?:" + _STRING + rb"|" + _PAIR + rb")"
-_MERGES = re.compile(rb'(?<!\\)"merges"\s*+:\s*+\[\s*+(?:' + _MERGE + rb"(?:\s*+,\s*+" + _MERGE + rb")*+)?+\s*+\]")
+_MERGES = re.compile(
+    rb'(?<!\\)"merges"\s*+:\s*+\[\s*+(?:' + _MERGE + rb"(?:\s*+,\s*+" + _MERGE + rb")*+)?+\s*+\]"
+)
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 #: Letters for bytes in byte-level tokenizers: visible ones of Latin-1, else those from U+0100 on.
 _SEEN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -105,7 +115,9 @@ class Vocabulary:
         if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
             decoder = {"type": "ByteLevel"}  # its other fields are about encoding
         tokens = [self.tokens.get(token) for token in range(1 + max(self.tokens, default=-1))]
-        said = json.dumps({"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True)
+        said = json.dumps(
+            {"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True
+        )
         return hashlib.sha256(said.encode()).hexdigest()
 
     def piece(self, token: int) -> bytes | None:
@@ -131,11 +143,15 @@ class Vocabulary:
         from tokenizers import Tokenizer
 
         nothing = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
-        bare = json.dumps({"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder})
+        bare = json.dumps(
+            {"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder}
+        )
         return _call_or_none(lambda: Tokenizer.from_str(bare).decoder)
 
 
-@lru_cache(maxsize=1)  # several parts of one audit ask for the same tokenizer, through more than one reader
+@lru_cache(
+    maxsize=1
+)  # several parts of one audit ask for the same tokenizer, through more than one reader
 def _read(serialised: bytes) -> Vocabulary:
     """Parse a tokenizer.json for `Vocabulary.of`."""
     # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
@@ -175,11 +191,15 @@ def _model_tokens(model: Any) -> dict[int, str]:
     """
     match model:
         case {"vocab": dict(ids)}:
-            if not all(type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()):
+            if not all(
+                type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()
+            ):
                 raise ValueError("a token's id is no number of a token")
             tokens = {number: token for token, number in ids.items()}
         case {"vocab": list(rows)}:
-            if not all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows):
+            if not all(
+                isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows
+            ):
                 raise ValueError("a token is not a text and its score")
             tokens = {number: row[0] for number, row in enumerate(rows)}
         case _:
@@ -200,9 +220,14 @@ def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
         raise ValueError("added_tokens is not a list")
     for entry in added:
         match entry:
-            case {"id": int(number), "content": str(token), "special": bool(hidden)} if type(number) is int:
+            case {"id": int(number), "content": str(token), "special": bool(hidden)} if (
+                type(number) is int
+            ):
                 # The library would give a token of the model the model's id, whatever is said here.
-                if texts.setdefault(token, number) != number or tokens.setdefault(number, token) != token:
+                if (
+                    texts.setdefault(token, number) != number
+                    or tokens.setdefault(number, token) != token
+                ):
                     raise ValueError("an added token has the id or the text of another")
                 if not 0 <= number < MAX_VOCABULARY:
                     raise ValueError("a token's id is no number of a token")
@@ -221,15 +246,21 @@ def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
         case {"type": "ByteLevel"}:
             return _decode_byte_level
         case {"type": "ByteFallback"}:
-            return lambda token: bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
+            return lambda token: (
+                bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
+            )
         case {"type": "Fuse"}:
             return lambda token: token
         case {"type": "Metaspace", "replacement": str(blank)}:
             return lambda token: token.replace(blank.encode(), b" ")
-        case {"type": "Replace", "pattern": {"String": str(blank)}, "content": " "} if len(blank) == 1:
+        case {"type": "Replace", "pattern": {"String": str(blank)}, "content": " "} if (
+            len(blank) == 1
+        ):
             return lambda token: token.replace(blank.encode(), b" ")
         case {"type": "Sequence", "decoders": [*inner, {"type": "Fuse"}, {"type": "Strip"}]}:
-            return _spelling({"type": "Sequence", "decoders": inner})  # what is stripped are the text's own ends
+            return _spelling(
+                {"type": "Sequence", "decoders": inner}
+            )  # what is stripped are the text's own ends
         case {"type": "Sequence", "decoders": list(inner)}:
             steps = [step for step in map(_spelling, inner) if step is not None]
             if len(steps) == len(inner):

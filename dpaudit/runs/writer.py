@@ -77,7 +77,9 @@ class BatchStore:
             ValueError: the manifest has no such batch.
         """
         if not 0 <= header.id < self.manifest.batches:
-            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batches} batches")
+            raise ValueError(
+                f"batch {header.id} is not among the manifest's {self.manifest.batches} batches"
+            )
         if not 0 <= header.contexts <= MAX_CONTEXTS:
             raise ValueError(f"a batch has 0 to {MAX_CONTEXTS} contexts, not {header.contexts}")
         storage, name = open_storage(self.location), layout.steps_file(header.id)
@@ -106,7 +108,9 @@ class RunWriter:
             after `note` or `close`.
     """
 
-    def __init__(self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack) -> None:
+    def __init__(
+        self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack
+    ) -> None:
         """Use `create` or `resume` instead."""
         self._storage, self._journal, self._lock = storage, journal, lock
         self._lost: set[int] = set()
@@ -148,7 +152,9 @@ class RunWriter:
             raise ValueError("canaries are not those that the manifest commits to")
         grouping = f"{clusters.model_dump_json()}\n"
         if len(grouping) > MAX_CLUSTERS_BYTES:
-            raise ValueError(f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most")
+            raise ValueError(
+                f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most"
+            )
         storage = open_storage(location)
         with ExitStack() as lock:
             lock.callback(storage.lock())
@@ -194,18 +200,29 @@ class RunWriter:
         with ExitStack() as lock:
             lock.callback(storage.lock())
             if storage.exists(layout.HASHES):
-                raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
+                raise InputError(
+                    storage.where(), "this run is finished.", "Audit it, or name a new directory."
+                )
             # Before a token is spent on a run that could not pass.
-            if commitment_of(reader.manifest, reader.digests(SETTLED)) != reader.manifest.commitment:
+            if (
+                commitment_of(reader.manifest, reader.digests(SETTLED))
+                != reader.manifest.commitment
+            ):
                 problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} was changed after the run began."
-                raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
+                raise InputError(
+                    storage.where(), problem, "Restore it from a copy, or name a new directory."
+                )
             journal = reader.journal()
             lost = _lost_batches(reader, journal)
             if lost and not redraw:
                 raise _redraw_error(reader, lost)
             _drop_partial(storage)
-            if reader.digest(layout.JOURNAL) != journal.head:  # a crash has cut its last entry short
-                storage.write_text(layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines()))
+            if (
+                reader.digest(layout.JOURNAL) != journal.head
+            ):  # a crash has cut its last entry short
+                storage.write_text(
+                    layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines())
+                )
             writer = cls(storage, reader.manifest, journal, lock.pop_all())
             writer._lost = set(lost)
             writer._note_whole()
@@ -269,7 +286,9 @@ class RunWriter:
         """
         name = layout.steps_file(batch)
         digest = FolderReader(self._storage).digest(name)
-        if self._journal.digests.get(name) != digest:  # under a committed seed the very same file may come back
+        if (
+            self._journal.digests.get(name) != digest
+        ):  # under a committed seed the very same file may come back
             self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
             self._journal.add(digest, name)
         self._lost.discard(batch)
@@ -320,7 +339,9 @@ class RunWriter:
                 f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
             )
         if (claim is None) == (self.manifest.claim is None):
-            raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
+            raise ValueError(
+                "a run has exactly one claim: fixed beforehand in the manifest, or stated at the end"
+            )
         self._note_whole()
         update: dict[str, object] = {"redrawn": self.redrawn}
         if claim is not None:
@@ -330,7 +351,11 @@ class RunWriter:
         reader = RunReader(self.location)
         entries = [f"{line}\n" for _, line in reader.journal_lines()]
         if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
-            raise InputError(reader.where(layout.JOURNAL), "another process changed this file during the run.", RESTORE)
+            raise InputError(
+                reader.where(layout.JOURNAL),
+                "another process changed this file during the run.",
+                RESTORE,
+            )
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
         self._storage.write_text(layout.MANIFEST, [self.manifest.to_json()])
         for name in (layout.MANIFEST, layout.SAMPLES):
@@ -413,6 +438,8 @@ def _sample_lines(reader: RunReader, journal: Journal) -> Iterator[str]:
         with reader.batch(batch_id) as batch:
             if batch.digest() != journal.digests[layout.steps_file(batch_id)]:
                 raise InputError(
-                    batch.where, "this file was changed after the batch was finished.", "Restore it from a copy."
+                    batch.where,
+                    "this file was changed after the batch was finished.",
+                    "Restore it from a copy.",
                 )
             yield from (sample.line() for sample in batch.samples())

@@ -46,7 +46,9 @@ def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
     return _Search(centers).nearest(vectors)
 
 
-def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]) -> NDArray[np.int32]:
+def nearest_of(
+    vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]
+) -> NDArray[np.int32]:
     """Return the nearest of the centres at `allowed`, in any order, as indices into `centers` [n].
 
     See `nearest`.
@@ -63,7 +65,9 @@ class _Search:
 
     def __init__(self, centers: Vectors) -> None:
         if centers.ndim != 2 or not len(centers):
-            raise ValueError(f"centres must be [k, d] with k of at least 1, not {list(centers.shape)}")
+            raise ValueError(
+                f"centres must be [k, d] with k of at least 1, not {list(centers.shape)}"
+            )
         self._centers = np.ascontiguousarray(centers, dtype=np.float32)
         half_squares = 0.5 * _squares(self._centers)
         self._longest = float(np.sqrt(2 * half_squares.max()))
@@ -100,7 +104,9 @@ class _Search:
         np.matmul(points, self._weights, out=scores)
         limits = np.nextafter((scores.min(axis=1) + margins).astype(np.float32), np.float32(np.inf))
         rows, columns = np.divmod(np.flatnonzero(scores <= limits[:, None]), scores.shape[1])
-        starts = np.flatnonzero(np.diff(rows, prepend=-1))  # every row has its lowest score at least
+        starts = np.flatnonzero(
+            np.diff(rows, prepend=-1)
+        )  # every row has its lowest score at least
         found: NDArray[np.int64] = columns[starts]
         close = (np.diff(starts, append=len(rows)) > 1)[rows]
         if close.any():
@@ -134,7 +140,9 @@ class _Search:
         step = max(1, _COORDINATES // self._centers.shape[1])
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            apart = points[rows[part], :-1].astype(np.float64, order="C") - self._centers[columns[part]]
+            apart = (
+                points[rows[part], :-1].astype(np.float64, order="C") - self._centers[columns[part]]
+            )
             distances[part] = np.square(apart, out=apart).sum(axis=1)
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         least = np.repeat(np.minimum.reduceat(distances, starts), np.diff(starts, append=len(rows)))

@@ -85,7 +85,9 @@ class Chang(NoisedMethod[ChangScales]):
 
     def __post_init__(self) -> None:
         if not 0 < self.counts_share < 1:
-            raise ValueError(f"counts_share must lie strictly between 0 and 1, not {self.counts_share}")
+            raise ValueError(
+                f"counts_share must lie strictly between 0 and 1, not {self.counts_share}"
+            )
         super().__post_init__()
 
     @property
@@ -142,12 +144,18 @@ class Chang(NoisedMethod[ChangScales]):
         """Return the least noisy count of a leaf, given the root's noisy count."""
         large_enough = self.scales.sum_sd * math.sqrt(dimensions) / MEAN_NOISE
         return math.ceil(
-            max(1.0, LEAST_COUNT * self.scales.count_scale, min(large_enough, total / (LEAVES_PER_CENTER * self.k)))
+            max(
+                1.0,
+                LEAST_COUNT * self.scales.count_scale,
+                min(large_enough, total / (LEAVES_PER_CENTER * self.k)),
+            )
         )
 
 
 @cache
-def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float) -> ChangScales:
+def calibrated(
+    epsilon: float, delta: float, relation: Relation, depth: int, counts_share: float
+) -> ChangScales:
     """Return the least noise within a budget, epsilon in nats, as `ChangScales.epsilon` has it.
 
     `counts_share` of it, as zero-concentrated DP measures it under add_remove, goes into the
@@ -158,7 +166,11 @@ def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, cou
     """
 
     def scales(noise: float) -> ChangScales:
-        return ChangScales(depth, noise * math.sqrt((depth + 1) / counts_share), noise / math.sqrt(1 - counts_share))
+        return ChangScales(
+            depth,
+            noise * math.sqrt((depth + 1) / counts_share),
+            noise / math.sqrt(1 - counts_share),
+        )
 
     def excess(log_noise: float) -> float:
         spent = scales(math.exp(log_noise)).epsilon(delta, relation)
@@ -171,7 +183,9 @@ def calibrated(epsilon: float, delta: float, relation: Relation, depth: int, cou
     while excess(low) <= 0:
         low, high = low - 1 / 2, low
     # Nearly a straight line, so this takes few steps.
-    noise = optimize.brentq(lambda log_noise: max(excess(log_noise), -1.0), low, high, xtol=TOLERANCE)
+    noise = optimize.brentq(
+        lambda log_noise: max(excess(log_noise), -1.0), low, high, xtol=TOLERANCE
+    )
     while excess(noise) > 0:
         noise += TOLERANCE
     return scales(math.exp(noise))
@@ -240,7 +254,9 @@ def paths(whole: Doubles, planes: Doubles) -> Integers:
     return np.asarray(sides @ bits, dtype=np.int64)
 
 
-def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[[int], int], noise: Noise) -> Tree:
+def grow(
+    whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[[int], int], noise: Noise
+) -> Tree:
     """Let through noisy counts from the root down, and then noisy sums of the leaves.
 
     Args:
@@ -252,9 +268,16 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
     """
     depth, order = scales.depth, np.argsort(hashes, kind="stable")
     records = _Records(whole[order], hashes[order], depth)
-    levels, leaves, threshold, prefixes = list[Level](), list[Level](), 0, np.zeros(1, dtype=np.int64)
+    levels, leaves, threshold, prefixes = (
+        list[Level](),
+        list[Level](),
+        0,
+        np.zeros(1, dtype=np.int64),
+    )
     for bits in range(depth + 1):
-        counts = records.counts(bits, prefixes) + noise.rounded_laplace(scales.count_scale, len(prefixes))
+        counts = records.counts(bits, prefixes) + noise.rounded_laplace(
+            scales.count_scale, len(prefixes)
+        )
         if not bits:
             threshold = least(int(counts[0]))
         branching = (counts >= BRANCHING * threshold) & (bits < depth)
@@ -265,7 +288,9 @@ def grow(whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[
         if not len(parents):
             break
         prefixes = np.stack([2 * parents, 2 * parents + 1], axis=1).ravel()
-    sums = [records.sum(bits, prefix) for bits, level in enumerate(leaves) for prefix in level.prefixes]
+    sums = [
+        records.sum(bits, prefix) for bits, level in enumerate(leaves) for prefix in level.prefixes
+    ]
     exact = np.array(sums).reshape(-1, whole.shape[1])
     noisy = exact + np.rint(noise.gaussian(scales.sum_sd * RADIUS, exact.shape))
     return Tree(tuple(levels), tuple(leaves), noisy.astype(np.int64))

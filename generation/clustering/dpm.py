@@ -92,7 +92,9 @@ class Dpm(NoisedMethod[DpmScales]):
 
     def __post_init__(self) -> None:
         if self.count_share + self.split_share >= 1:
-            raise ValueError(f"count_share + split_share must be below 1, not {self.count_share + self.split_share}")
+            raise ValueError(
+                f"count_share + split_share must be below 1, not {self.count_share + self.split_share}"
+            )
         if self.intervals > MOST_INTERVALS:
             raise ValueError(f"intervals must be at most {MOST_INTERVALS}, not {self.intervals}")
         super().__post_init__()
@@ -103,7 +105,11 @@ class Dpm(NoisedMethod[DpmScales]):
 
         See `ClusteringMethod`.
         """
-        return {name: value for name, value in {**asdict(self), **asdict(self.scales)}.items() if value is not None}
+        return {
+            name: value
+            for name, value in {**asdict(self), **asdict(self.scales)}.items()
+            if value is not None
+        }
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
         """Find the centres; of `public` only each axis' smallest and largest coordinate counts.
@@ -115,12 +121,16 @@ class Dpm(NoisedMethod[DpmScales]):
         """
         dimension = private.shape[1]
         if public.shape[1] != dimension:
-            raise ValueError(f"private vectors have {dimension} dimensions, and public ones {public.shape[1]}")
+            raise ValueError(
+                f"private vectors have {dimension} dimensions, and public ones {public.shape[1]}"
+            )
         generator = np.random.default_rng(noise.seed())
         projection = Projection.random(dimension, self.projection or dimension, generator)
         points = _points(private, self.radius)
         bounds = _bounds(_points(public, self.radius), projection)
-        blocks = [_bins(block, bounds, self.intervals) for block in _coordinates(points, projection)]
+        blocks = [
+            _bins(block, bounds, self.intervals) for block in _coordinates(points, projection)
+        ]
         bins = np.concatenate(blocks, axis=1)
         separation = _Separation(self, bins, noise)
         return self._centers(points, separation.cells(), noise)
@@ -132,7 +142,9 @@ class Dpm(NoisedMethod[DpmScales]):
         sums = (exact + np.rint(drawn).astype(np.int64)) * (self.radius / RADIUS)
         means = sums / np.array([[max(1, cell.count)] for cell in cells])
         norms = np.linalg.norm(means, axis=1, keepdims=True)
-        centers: Vectors = (means * (self.radius / np.maximum(norms, self.radius))).astype(np.float32)
+        centers: Vectors = (means * (self.radius / np.maximum(norms, self.radius))).astype(
+            np.float32
+        )
         return centers
 
     def _least(self) -> DpmScales:
@@ -156,7 +168,9 @@ class Dpm(NoisedMethod[DpmScales]):
 
         For sums it is by the plain formula of the Gaussian mechanism.
         """
-        counts, splits = (sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth))
+        counts, splits = (
+            sum(growth(level) for level in range(levels)) for levels in (self.depth + 1, self.depth)
+        )
         sums_share = total * (1 - self.count_share - self.split_share)
         return DpmScales(
             depth=self.depth,
@@ -195,7 +209,9 @@ class _Separation:
         """Return the final cells; at least one."""
         axes, size = self.bins.shape
         everyone = np.arange(size)
-        root = _Cell(everyone, self.count(everyone, 0), 0, np.tile([0, self.method.intervals], (axes, 1)))
+        root = _Cell(
+            everyone, self.count(everyone, 0), 0, np.tile([0, self.method.intervals], (axes, 1))
+        )
         least = max(1, root.count) / 2**self.method.depth
         final, waiting = [], [root]
         while waiting:
@@ -209,7 +225,11 @@ class _Separation:
 
     def halves(self, cell: _Cell) -> list[_Cell]:
         """Return both sides of a cell's split; none if it is not to be split."""
-        if cell.level == self.method.depth or cell.count < 1 or not (cell.places[:, 0] < cell.places[:, 1]).any():
+        if (
+            cell.level == self.method.depth
+            or cell.count < 1
+            or not (cell.places[:, 0] < cell.places[:, 1]).any()
+        ):
             return []
         axis, place = self.split(cell)
         left = self.bins[axis][cell.rows] <= 2 * place + 1
@@ -222,7 +242,9 @@ class _Separation:
 
     def count(self, rows: NDArray[np.int64], level: int) -> int:
         """Return a noisy count."""
-        return len(rows) + int(self.noise.rounded_laplace(self.method.scales.count_scales[level], 1)[0])
+        return len(rows) + int(
+            self.noise.rounded_laplace(self.method.scales.count_scales[level], 1)[0]
+        )
 
     def split(self, cell: _Cell) -> tuple[int, int]:
         """Return the axis and place of a cell's split."""
@@ -233,12 +255,16 @@ class _Separation:
         places = np.arange(method.intervals)
         allowed = np.flatnonzero((places >= cell.places[:, :1]) & (places < cell.places[:, 1:]))
         sensitivity = score_sensitivity(method.centreness, method.emptiness) * (1 + ROOM)
-        chosen = self.noise.choice(scores.ravel()[allowed], method.scales.split_epsilons[cell.level], sensitivity)
+        chosen = self.noise.choice(
+            scores.ravel()[allowed], method.scales.split_epsilons[cell.level], sensitivity
+        )
         axis, place = divmod(int(allowed[chosen]), method.intervals)
         return axis, place
 
 
-def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float) -> NDArray[np.float64]:
+def split_scores(
+    histograms: NDArray[np.int64], count: int, centreness: float, emptiness: float
+) -> NDArray[np.float64]:
     """Score a split of a cell at each place of each axis: the paper's score, times the noisy count.
 
     It is the paper's score, times the noisy count. The noisy count was released before, so it is a
@@ -258,7 +284,9 @@ def split_scores(histograms: NDArray[np.int64], count: int, centreness: float, e
     inside = histograms[:, 1:-1:2] + histograms[:, 2::2]
     outer = OUTER * count
     knots = np.array([0, outer, count / 2, count - outer, count])
-    central = np.interp(below, knots, count * np.array([0, OUTER_CENTRENESS, 1, OUTER_CENTRENESS, 0]))
+    central = np.interp(
+        below, knots, count * np.array([0, OUTER_CENTRENESS, 1, OUTER_CENTRENESS, 0])
+    )
     scores: NDArray[np.float64] = centreness * central + emptiness * np.maximum(count - inside, 0)
     return scores
 
@@ -280,11 +308,16 @@ def score_sensitivity(centreness: float, emptiness: float) -> float:
 
 def _points(vectors: Vectors, radius: float) -> NDArray[np.int32]:
     """Return vectors on the grid, int32 [n, d]."""
-    blocks = [on_grid(vectors[start : start + BLOCK], radius) for start in range(0, max(1, len(vectors)), BLOCK)]
+    blocks = [
+        on_grid(vectors[start : start + BLOCK], radius)
+        for start in range(0, max(1, len(vectors)), BLOCK)
+    ]
     return np.concatenate([block.astype(np.int32) for block in blocks])
 
 
-def _coordinates(points: NDArray[np.int32], projection: Projection) -> Iterator[NDArray[np.float64]]:
+def _coordinates(
+    points: NDArray[np.int32], projection: Projection
+) -> Iterator[NDArray[np.float64]]:
     """Yield projected points, in radii, block by block: float64 [axes, n]."""
     for start in range(0, max(1, len(points)), BLOCK):
         yield projection.apply(points[start : start + BLOCK].astype(np.float64)).T / RADIUS
@@ -299,11 +332,16 @@ def _bounds(points: NDArray[np.int32], projection: Projection) -> NDArray[np.flo
         (block.min(axis=1, initial=math.inf), block.max(axis=1, initial=-math.inf))
         for block in _coordinates(points, projection)
     ]
-    low, high = np.min([least for least, _ in ends], axis=0), np.max([most for _, most in ends], axis=0)
+    low, high = (
+        np.min([least for least, _ in ends], axis=0),
+        np.max([most for _, most in ends], axis=0),
+    )
     return np.where((low < high)[:, None], np.stack([low, high], axis=1), [-1.0, 1.0])
 
 
-def _bins(coordinates: NDArray[np.float64], bounds: NDArray[np.float64], intervals: int) -> NDArray[np.uint16]:
+def _bins(
+    coordinates: NDArray[np.float64], bounds: NDArray[np.float64], intervals: int
+) -> NDArray[np.uint16]:
     """Return each record's half of an interval, uint16 [axes, n].
 
     Below all is 0, above all 2 intervals + 1.

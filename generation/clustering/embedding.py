@@ -108,9 +108,17 @@ class Embedder:
             self._network, missing = load_network(AutoModel, origin)
             # A pooler's weights may be random: it comes after the last layer, and is not used.
             if any("pooler" not in key for key in missing):
-                raise InputError(field, f"{name!r} lacks weights of an encoder.", "Name a sentence-embedding model.")
-            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
-            stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get("max_seq_length")
+                raise InputError(
+                    field,
+                    f"{name!r} lacks weights of an encoder.",
+                    "Name a sentence-embedding model.",
+                )
+            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                origin, trust_remote_code=False
+            )
+            stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get(
+                "max_seq_length"
+            )
             self.max_tokens = token_limit(self._network, self._tokenizer, stated)
             self.digest = digest_of(identity_files(origin, field))
             self._network.to(where)  # type: ignore[arg-type]
@@ -125,7 +133,10 @@ class Embedder:
         return " ".join(map(str, fields))
 
     def embed(
-        self, texts: Sequence[str], cache: VectorCache | None = None, progress: Progress = lambda done, of: None
+        self,
+        texts: Sequence[str],
+        cache: VectorCache | None = None,
+        progress: Progress = lambda done, of: None,
     ) -> Vectors:
         """Embed texts.
 
@@ -156,7 +167,9 @@ class Embedder:
                 progress(done, len(texts))
             if not np.isfinite(vectors[window]).all():
                 problem = "the embedding model gives numbers that are not finite."
-                raise InputError("embeddings", problem, "Use another model: this one's files are damaged.")
+                raise InputError(
+                    "embeddings", problem, "Use another model: this one's files are damaged."
+                )
             if cache is not None:
                 cache.add(self.settings, chosen, vectors[window])
         return vectors
@@ -216,16 +229,22 @@ def _require_known_modules(origin: Path | str, field: str) -> None:
         kind = str(module["type"])
         if kind.rpartition(".")[2] not in _MODULES:
             problem = f"the model's vectors go through {kind!r} at last, which is not done here."
-            raise InputError(field, problem, f"Name a model with no more than {', '.join(_MODULES)}.")
+            raise InputError(
+                field, problem, f"Name a model with no more than {', '.join(_MODULES)}."
+            )
 
 
 def _pooling(origin: Path | str, field: str) -> Pooling:
     """Return the way a model's files want tokens pooled; mean if they do not say."""
     settings = _settings_file(origin, "1_Pooling/config.json") or {"pooling_mode": "mean"}
-    asked = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+    asked = [
+        key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True
+    ]
     mode = settings.get("pooling_mode", asked[0] if len(asked) == 1 else None)
     if mode not in _POOLING:
-        raise InputError(field, "the model's pooling is neither mean nor CLS.", "Name a model with one of them.")
+        raise InputError(
+            field, "the model's pooling is neither mean nor CLS.", "Name a model with one of them."
+        )
     return _POOLING[mode]
 
 

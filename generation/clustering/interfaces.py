@@ -100,7 +100,9 @@ class NoisedMethod(ABC, Generic[Scales]):
         if self.depth > MOST_DEPTH:
             raise ValueError(f"depth must be at most {MOST_DEPTH}, not {self.depth}")
         if not LEAST_DELTA <= self.delta <= MOST_DELTA:
-            raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
+            raise ValueError(
+                f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}"
+            )
         self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
 
     @abstractmethod

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
+from dpaudit.generation.clustering.interfaces import (
+    CentersOrigin,
+    ClusteringCost,
+    Settings,
+    Vectors,
+)
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 from dpaudit.runs import InputError
@@ -55,7 +60,9 @@ class PublicKMeans:
         """
         if len(public) < self.k:
             problem = f"there are {len(public):,} of them, too few for {self.k:,} cluster centres."
-            raise InputError("public texts", problem, "Give more public texts, or ask for fewer centres.")
+            raise InputError(
+                "public texts", problem, "Give more public texts, or ask for fewer centres."
+            )
         return kmeans_centers(public, self.k, noise.seed() if self.seed is None else self.seed)
 
 
@@ -88,7 +95,11 @@ class PrivateKMeans:
 
 
 def kmeans_centers(
-    points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
+    points: NDArray[Any],
+    k: int,
+    seed: int,
+    starts: int = _STARTS,
+    weights: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
     """Return k centres by scikit-learn's k-means, or one for each distinct point if fewer.
 
@@ -107,6 +118,8 @@ def kmeans_centers(
         distinct.add((point + np.float32(0)).tobytes())  # no negative zeros
         if len(distinct) == k:
             break
-    fitted = KMeans(len(distinct), n_init=starts, random_state=seed).fit(points, sample_weight=weights)
+    fitted = KMeans(len(distinct), n_init=starts, random_state=seed).fit(
+        points, sample_weight=weights
+    )
     centers: NDArray[Any] = fitted.cluster_centers_.astype(points.dtype)
     return centers

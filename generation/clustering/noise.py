@@ -46,7 +46,9 @@ class Noise:
         pairs = -(-count // 2)
         first, second = self._uniforms(pairs), self._uniforms(pairs)
         radius, angle = np.sqrt(-2 * np.log(first)), 2 * np.pi * second
-        values: NDArray[np.float64] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+        values: NDArray[np.float64] = np.concatenate(
+            [radius * np.cos(angle), radius * np.sin(angle)]
+        )[:count]
         return scale * values.reshape(shape)
 
     def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
@@ -89,7 +91,9 @@ class Noise:
 
     def _geometric(self, scale: Fraction) -> int:
         """Draw j >= 0 with probability in proportion to exp(-j / scale)."""
-        while not self._happens_exp(Fraction(rest := self._below(scale.numerator), scale.numerator)):
+        while not self._happens_exp(
+            Fraction(rest := self._below(scale.numerator), scale.numerator)
+        ):
             pass
         whole = 0
         while self._happens_exp(Fraction(1)):

@@ -35,7 +35,9 @@ class NoisyCounts:
         """Return the centres that each label keeps, int64 [labels, keep], by `kept_by_counts`."""
         return kept_by_counts(self.values, keep)
 
-    def batches(self, kept: NDArray[np.int64], records_per_batch: float, most: int, least: int) -> NDArray[np.int64]:
+    def batches(
+        self, kept: NDArray[np.int64], records_per_batch: float, most: int, least: int
+    ) -> NDArray[np.int64]:
         """Return each kept centre's number of batches, int64 [labels, keep].
 
         See `dpaudit.accounting.batches_by_counts`.
@@ -53,7 +55,9 @@ class PrivateCounts:
 
     __slots__ = ("__values",)
 
-    def __init__(self, labels: NDArray[np.integer], centers: NDArray[np.integer], shape: tuple[int, int]) -> None:
+    def __init__(
+        self, labels: NDArray[np.integer], centers: NDArray[np.integer], shape: tuple[int, int]
+    ) -> None:
         """Count records.
 
         Args:
@@ -67,11 +71,17 @@ class PrivateCounts:
         if min(shape) < 1:
             raise ValueError(f"there must be a label and a centre, not {shape}")
         if labels.shape != centers.shape:
-            raise ValueError(f"labels {labels.shape} and centres {centers.shape} are not one for each record")
+            raise ValueError(
+                f"labels {labels.shape} and centres {centers.shape} are not one for each record"
+            )
         places = np.ravel_multi_index((labels, centers), shape)
-        self.__values: NDArray[np.int64] | None = np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape)
+        self.__values: NDArray[np.int64] | None = np.bincount(
+            places, minlength=shape[0] * shape[1]
+        ).reshape(shape)
 
-    def noised(self, epsilon: float, relation: Relation, noise: Noise, records_per_unit: int = 1) -> NoisyCounts:
+    def noised(
+        self, epsilon: float, relation: Relation, noise: Noise, records_per_unit: int = 1
+    ) -> NoisyCounts:
         """Return all counts, empty ones included, with Laplace noise.
 
         This is the paper's section 4.1, "Public centers with rebalancing". A record has one label
@@ -91,7 +101,9 @@ class PrivateCounts:
         scale = rebalancing_scale(epsilon, relation, records_per_unit)
         values, self.__values = self.__values, None
         if values is None:
-            raise RuntimeError("these counts have been noised: a second look would cost their epsilon again")
+            raise RuntimeError(
+                "these counts have been noised: a second look would cost their epsilon again"
+            )
         noisy = values + noise.rounded_laplace(scale, values.size).reshape(values.shape)
         noisy.flags.writeable = False
         return NoisyCounts(noisy, scale)

@@ -27,11 +27,27 @@ from dpaudit.generation.evaluation.settings import EvaluationSettings
 from dpaudit.generation.evaluation.texts import Corpus, distinct_texts, summary_of
 from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
+from dpaudit.results.quality import (
+    Downstream,
+    Encoder,
+    FineTuneSettings,
+    MauveSettings,
+    ProbeSettings,
+    Source,
+)
 
 #: Of how this package measures. To be raised with every change of its code that changes a figure.
 PROTOCOL = 2
-_VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "scipy", "numpy", "torch", "transformers", "tokenizers")
+_VERSIONS = (
+    "mauve-text",
+    "faiss-cpu",
+    "scikit-learn",
+    "scipy",
+    "numpy",
+    "torch",
+    "transformers",
+    "tokenizers",
+)
 
 
 Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
@@ -75,7 +91,11 @@ class Probed(NamedTuple):
 
 Task: TypeAlias = MauveTask | ProbeTask | FitTask
 #: What each kind of task measures.
-NAMES: dict[type, tuple[str, ...]] = {MauveTask: ("mauve",), ProbeTask: Probed._fields, FitTask: Outcome._fields}
+NAMES: dict[type, tuple[str, ...]] = {
+    MauveTask: ("mauve",),
+    ProbeTask: Probed._fields,
+    FitTask: Outcome._fields,
+}
 #: What each kind is called while it is done.
 TITLES: dict[type, str] = {MauveTask: "MAUVE", ProbeTask: "Linear probes", FitTask: "Fine-tuning"}
 
@@ -126,9 +146,13 @@ class Bench:
             n = min(n, len(self.corpus.public))
         if n < 2:
             return None
-        same = {name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields}
+        same = {
+            name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields
+        }
         clusters = asked.clusters or max(2, round(n / 10))
-        return MauveSettings(**{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))})
+        return MauveSettings(
+            **{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))}
+        )
 
     @cached_property
     def real(self) -> tuple[Record, ...]:
@@ -164,7 +188,10 @@ class Bench:
 
     def key(self, task: Task) -> str:
         """Return a digest of everything that a task's figures depend on."""
-        parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
+        parts: dict[str, Any] = {
+            "task": [type(task).__name__, asdict(task)],
+            "versions": versions(),
+        }
         if isinstance(task, MauveTask):
             assert self.mauve is not None
             sides = [self._digest("real")]
@@ -188,14 +215,21 @@ class Bench:
     def _digests(self) -> dict[tuple[str, int], str | None]:
         return {}
 
-    def _digest(self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0) -> str | None:
+    def _digest(
+        self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0
+    ) -> str | None:
         """Return the digest of a set of texts.
 
         There are few sets, each with many tasks.
         """
         if (of, seed) not in self._digests:
             corpus = self.corpus
-            fixed = {"real": self.real, "run": corpus.synthetic, "baseline": corpus.public, "test": corpus.test}
+            fixed = {
+                "real": self.real,
+                "run": corpus.synthetic,
+                "baseline": corpus.public,
+                "test": corpus.test,
+            }
             records = fixed[of] if of in fixed else self.training(cast(Source, of), seed)
             self._digests[of, seed] = summary_of(records).digest
         return self._digests[of, seed]
@@ -206,7 +240,11 @@ class Bench:
         Its keys bind all that `found` says of these.
         """
         assert isinstance(found.settings, FineTuneSettings)
-        return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
+        return replace(
+            self,
+            settings=replace(self.settings, fine_tune=found.settings),
+            classifier=found.encoder,
+        )
 
     def measure(self, task: Task) -> Figures:
         """Return the task's figures, by the cache's names for them, in any process."""
@@ -221,7 +259,9 @@ class Bench:
         train, test = self.training(task.source, task.seed), corpus.test
         labels, truth = self._labels(train), self._labels(test)
         if isinstance(task, ProbeTask):
-            probed = probe_accuracy(self._vectors(train), labels, self._vectors(test), truth, settings.probe)
+            probed = probe_accuracy(
+                self._vectors(train), labels, self._vectors(test), truth, settings.probe
+            )
             return {name: float(value) for name, value in probed._asdict().items()}
         assert settings.fine_tune is not None and self.classifier is not None
         examples = Examples(tuple(record.text for record in train), labels)
@@ -236,11 +276,15 @@ class Bench:
 
     def _labels(self, records: Sequence[Record]) -> Labels:
         numbers = {label: number for number, label in enumerate(self.corpus.labels)}
-        found: NDArray[np.int64] = np.array([numbers[record.label] for record in records], dtype=np.int64)
+        found: NDArray[np.int64] = np.array(
+            [numbers[record.label] for record in records], dtype=np.int64
+        )
         return found
 
 
-def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
+def probe_accuracy(
+    train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings
+) -> Probed:
     """Train a linear probe, logistic regression on embeddings; return its accuracy on test texts.
 
     It is logistic regression on embeddings float32 [m, d] and [k, d], with labels int64 [m] and
@@ -259,7 +303,11 @@ def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels,
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of all that influences a figure, packages under their usual names."""
-    found = {"dpaudit": dpaudit.__version__, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    found = {
+        "dpaudit": dpaudit.__version__,
+        "protocol": str(PROTOCOL),
+        "python": platform.python_version(),
+    }
     found["device"] = device_of(ModelConfig(name="any")).type
     for name in _VERSIONS:
         with suppress(importlib.metadata.PackageNotFoundError):

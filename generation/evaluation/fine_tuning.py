@@ -20,7 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.evaluation.texts import normalized_text
@@ -103,7 +108,12 @@ def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
 
 
 def fine_tune(
-    name: str, train: Examples, test: Examples, labels: int, attempt: Attempt, settings: FineTuneSettings
+    name: str,
+    train: Examples,
+    test: Examples,
+    labels: int,
+    attempt: Attempt,
+    settings: FineTuneSettings,
 ) -> Outcome:
     """Train once, stop early, and test the best checkpoint.
 
@@ -120,7 +130,9 @@ def fine_tune(
         ValueError: there are too few texts.
     """
     if (distinct := len({normalized_text(text) for text in train.texts})) < 2 or not test.texts:
-        raise ValueError(f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few")
+        raise ValueError(
+            f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few"
+        )
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
@@ -134,7 +146,9 @@ def epochs_of(texts: int, settings: FineTuneSettings) -> int:
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
-def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
+def _split(
+    texts: Sequence[str], share: float, random: np.random.Generator
+) -> tuple[Indices, Indices]:
     """Return training and validation rows: a share of distinct texts, and at least one of each."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
@@ -151,18 +165,28 @@ def _trained(
     settings: FineTuneSettings,
     random: np.random.Generator,
 ) -> Outcome:
-    network, rows, tested = classifier.network, classifier.tokens(train.texts), classifier.tokens(test.texts)
+    network, rows, tested = (
+        classifier.network,
+        classifier.tokens(train.texts),
+        classifier.tokens(test.texts),
+    )
     kept, held = _split(train.texts, settings.validation, random)
-    optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
+    optimizer = torch.optim.Adam(
+        network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay
+    )
     best, best_loss, best_epoch, risen, weights, epoch = -1.0, math.inf, 0, 0, Weights(), 0
     try:
         for epoch in range(1, epochs_of(len(kept), settings) + 1):
-            classifier.train(rows, train.labels, random.permutation(kept), optimizer, settings.batch_size)
+            classifier.train(
+                rows, train.labels, random.permutation(kept), optimizer, settings.batch_size
+            )
             found, loss = classifier.test(rows, train.labels, held)
             risen = epoch if found > best else risen
             if (found, -loss) > (best, -best_loss):
                 best, best_loss, best_epoch = found, loss, epoch
-                weights = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
+                weights = {
+                    key: value.detach().cpu().clone() for key, value in network.state_dict().items()
+                }
             if epoch - risen >= settings.patience:
                 break
         network.load_state_dict(weights)
@@ -180,13 +204,22 @@ class _Classifier:
 
     def tokens(self, texts: Sequence[str]) -> Rows:
         found: Any = self.tokenizer(
-            list(texts), truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
+            list(texts),
+            truncation=True,
+            max_length=self.max_tokens,
+            padding=False,
+            return_attention_mask=False,
         )
         rows: Rows = found["input_ids"]
         return rows
 
     def train(
-        self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
+        self,
+        rows: Rows,
+        labels: Labels,
+        order: Indices,
+        optimizer: torch.optim.Optimizer,
+        batch_size: int,
     ) -> None:
         """Train for one epoch on the texts at these indices.
 
@@ -212,7 +245,9 @@ class _Classifier:
         """
         self.network.train(False)
         right, loss = 0, 0.0
-        of_like_lengths = indices[np.argsort([len(rows[index]) for index in indices], kind="stable")]
+        of_like_lengths = indices[
+            np.argsort([len(rows[index]) for index in indices], kind="stable")
+        ]
         for chosen in np.split(of_like_lengths, range(_PASS, len(indices), _PASS)):
             logits = self._logits(rows, chosen).double()
             truth = torch.from_numpy(labels[chosen]).to(logits.device)
@@ -229,7 +264,9 @@ class _Classifier:
         """
         texts, device = [rows[row] for row in chosen], self.network.device
         ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
-        logits: torch.Tensor = self.network(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        logits: torch.Tensor = self.network(
+            input_ids=ids.to(device), attention_mask=mask.to(device)
+        ).logits
         return logits
 
 
@@ -243,10 +280,18 @@ def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
             num_labels=labels,
             ignore_mismatched_sizes=True,  # the head of another task
         )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            origin, trust_remote_code=False
+        )
     # Head and pooler may be new; an encoder whose own weights are random would be another protocol.
-    if any(key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent):
-        raise InputError(FIELD, f"{name!r} lacks weights of an encoder.", "Name an encoder such as MiniLM or BERT.")
+    if any(
+        key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent
+    ):
+        raise InputError(
+            FIELD,
+            f"{name!r} lacks weights of an encoder.",
+            "Name an encoder such as MiniLM or BERT.",
+        )
     if network.config.pad_token_id is None:
         network.config.pad_token_id = int(tokenizer.pad_token_id or 0)
     return _Classifier(network, tokenizer, token_limit(network, tokenizer, settings.max_tokens))

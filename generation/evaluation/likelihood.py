@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, aggregated
-from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
+from dpaudit.generation.evaluation.texts import (
+    RealData,
+    hash_fraction,
+    normalized_text,
+    read_real,
+    summary_of,
+)
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.partition import Batch
@@ -111,16 +117,23 @@ def measure_run(
         InputError: the reference or the model is not the run's, no text was held out, or none can be measured.
     """
     if data.test is None:
-        raise InputError("--likelihood", "no texts were held out from the run.", "Give some with --test.")
+        raise InputError(
+            "--likelihood", "no texts were held out from the run.", "Give some with --test."
+        )
     manifest = reader.manifest
     records = read_real(manifest, data.reference, "--reference", data)
     with (
-        _naming_the_option("Give the run's own data with --reference, and have its model where run.json says."),
+        _naming_the_option(
+            "Give the run's own data with --reference, and have its model where run.json says."
+        ),
         enough_memory(),
     ):
         run = rebuild(reader, data.reference, records)
     named = manifest.model
-    shown = [*(record.text for record in records), *sum(manifest.prompt.public_examples.values(), ())]
+    shown = [
+        *(record.text for record in records),
+        *sum(manifest.prompt.public_examples.values(), ()),
+    ]
     found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
     held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
@@ -128,8 +141,12 @@ def measure_run(
         figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
-        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.decoding.max_tokens),
-        texts=summary_of([Record(label, text) for label, texts in held_out.texts.items() for text in texts]),
+        model=Encoder(
+            name=named.name, digest=named.digest, max_tokens=manifest.decoding.max_tokens
+        ),
+        texts=summary_of(
+            [Record(label, text) for label, texts in held_out.texts.items() for text in texts]
+        ),
         left_out=held_out.left_out,
         **figures,
     )
@@ -145,7 +162,9 @@ def _naming_the_option(remedy: str) -> Iterator[None]:
         yield
     except InputError as error:
         problem = f"{error.where}: {error.problem}"
-        raise InputError("--likelihood", problem, f"{remedy} Without this option all else is measured.") from None
+        raise InputError(
+            "--likelihood", problem, f"{remedy} Without this option all else is measured."
+        ) from None
 
 
 @contextmanager
@@ -164,7 +183,12 @@ class Measurement:
     """All texts in the first batches of each label, of a config or of a run."""
 
     def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
-        self._manifest, self._prompts, self._held_out, self._watch = run.manifest, run.prompts, held_out, watch
+        self._manifest, self._prompts, self._held_out, self._watch = (
+            run.manifest,
+            run.prompts,
+            held_out,
+            watch,
+        )
         self._chosen: dict[str, list[Batch]] = defaultdict(list)
         for batch in run.batches[: run.manifest.batching.per_round]:
             self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
@@ -187,7 +211,12 @@ class Measurement:
         These are tokens, and means over the supported ones.
         """
         texts = {label: self._public_side(label) for label in self._chosen}
-        passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
+        passes = sum(
+            len(text.places)
+            for label, found in texts.items()
+            for text in found
+            for _ in self._chosen[label]
+        )
         done = 0
         for label, found in texts.items():
             sums = np.zeros((len(found), 4))
@@ -212,7 +241,9 @@ class Measurement:
             raise InputError("mechanism.support", "it has no token of the held-out texts.", remedy)
         if not np.max([nats, alone]) < -MASKED:  # NaN is below nothing
             problem = "it has a token of the held-out texts that the model rules out."
-            raise InputError("mechanism.support", problem, "Take a smaller support, or other held-out texts.")
+            raise InputError(
+                "mechanism.support", problem, "Take a smaller support, or other held-out texts."
+            )
         return {
             "tokens": int(tokens.sum()),
             "supported": int(supported.sum()),
@@ -229,7 +260,9 @@ class Measurement:
             for text in self._held_out.texts[label]
         ]
 
-    def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
+    def _step(
+        self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int
+    ) -> Doubles:
         """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
@@ -244,7 +277,9 @@ class Measurement:
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
         """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
-        return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
+        return aggregated(
+            budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width
+        )
 
     @property
     def batches(self) -> list[Batch]:
@@ -279,7 +314,9 @@ def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
     return PerToken(mean=mean, error=math.sqrt(n / (n - 1) * spread) / float(tokens.sum()))
 
 
-def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: str, text: str, most: int) -> _Text:
+def _read(
+    public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: str, text: str, most: int
+) -> _Text:
     """Take a text's places from the public prompt of its label."""
     mechanism, ruled = manifest.mechanism, manifest.decoding.any
     tokens, lead = prompts.continuation(label, text, most)
@@ -297,11 +334,15 @@ def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: st
             if column == len(part.support) or part.support[column] != token:
                 places.append(_Place(token, part, None, math.nan))
                 continue
-        places.append(_Place(token, part, column, log_probability(kept, column, mechanism.temperature)))
+        places.append(
+            _Place(token, part, column, log_probability(kept, column, mechanism.temperature))
+        )
     return _Text(tuple(places), lead)
 
 
-def _prompts_along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
+def _prompts_along(
+    prompts: CachedPrompts, text: _Text
+) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
     """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):

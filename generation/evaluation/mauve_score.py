@@ -26,7 +26,9 @@ _SYNTHETIC, _REFERENCE = 1, 2
 _ROUNDING = 1e-9
 
 
-def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
+def draw_indices(
+    seed: int, synthetic: int, reference: int, n: int
+) -> tuple[NDArray[np.int64], ...]:
     """Draw the texts that one seed compares, uniformly and without replacement.
 
     Args:
@@ -68,11 +70,17 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
     if len(texts) != len(reference):
         raise ValueError(f"{len(texts)} and {len(reference)} texts: MAUVE here is of equal numbers")
     if settings.clusters > 2 * len(texts):
-        problem = f"{2 * len(texts)} texts on both sides are too few for {settings.clusters} clusters."
+        problem = (
+            f"{2 * len(texts)} texts on both sides are too few for {settings.clusters} clusters."
+        )
         raise InputError("--clusters", problem, "Ask for fewer, or leave it away for n / 10.")
     both = np.concatenate([texts, reference])
     if (both == both[0]).all():
-        raise InputError("MAUVE", "all texts have one and the same embedding.", "Check the run's texts, and the model.")
+        raise InputError(
+            "MAUVE",
+            "all texts have one and the same embedding.",
+            "Check the run's texts, and the model.",
+        )
     _require_variance(both, settings.explained_variance, seed)
     with _quiet():
         found = compute_mauve(
@@ -102,7 +110,11 @@ def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
         ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_
     if not np.cumsum(ratios)[-1] >= wanted:  # NaN too
         problem = f"the embeddings' components never explain {wanted} of their variance."
-        raise InputError("--explained-variance", problem, "Ask for less; and check that texts and embeddings differ.")
+        raise InputError(
+            "--explained-variance",
+            problem,
+            "Ask for less; and check that texts and embeddings differ.",
+        )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,16 @@ from typing import Any
 from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
-from dpaudit.generation.evaluation.bench import NAMES, TITLES, Bench, FitTask, MauveTask, ProbeTask, Task, versions
+from dpaudit.generation.evaluation.bench import (
+    NAMES,
+    TITLES,
+    Bench,
+    FitTask,
+    MauveTask,
+    ProbeTask,
+    Task,
+    versions,
+)
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
 from dpaudit.generation.evaluation.likelihood import measure_run
 from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
@@ -33,7 +42,16 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Baseline, Downstream, Encoder, Mauve, Quality, Trained, added_by, scores
+from dpaudit.results.quality import (
+    Baseline,
+    Downstream,
+    Encoder,
+    Mauve,
+    Quality,
+    Trained,
+    added_by,
+    scores,
+)
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
@@ -75,7 +93,9 @@ def evaluate(
         InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be used.
     """
     if not reader.has(HASHES):
-        raise InputError(reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME)
+        raise InputError(
+            reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME
+        )
     watch("Reading texts", 0, 1)
     samples = reader.digest(SAMPLES)  # before hours of work, in which the file could change
     synthetic, label_lines = read_synthetic(reader)
@@ -85,22 +105,42 @@ def evaluate(
     classifier = None
     if settings.fine_tune is not None and corpus.labels:
         classifier = encoder_of(settings.classifier or OFFLINE, settings.fine_tune)
-    bench = Bench(corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier)
-    figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
+    bench = Bench(
+        corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier
+    )
+    figures = {
+        task: found
+        for task in bench.tasks
+        if (found := cache.find(bench.key(task), NAMES[type(task)]))
+    }
     missing = [task for task in bench.tasks if task not in figures]
-    likelihood = None if settings.likelihood is None else measure_run(reader, data, settings.likelihood, watch)
+    likelihood = (
+        None
+        if settings.likelihood is None
+        else measure_run(reader, data, settings.likelihood, watch)
+    )
     if any(not isinstance(task, FitTask) for task in missing):
-        texts = sorted({record.text for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)})
+        texts = sorted(
+            {
+                record.text
+                for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)
+            }
+        )
         vectors = embedder.embed(texts, private_cache, partial(watch, "Embedding texts"))
         bench = replace(bench, vectors=dict(zip(texts, vectors, strict=True)))
-    with closing((engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)) as results:
+    with closing(
+        (engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)
+    ) as results:
         if missing:
             watch(TITLES[type(missing[0])], 0, len(missing))
         for done, (task, found) in enumerate(zip(missing, results, strict=True), start=1):
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
-    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_earlier_sweeps(bench, previous, cache))
+    mauve, downstream = (
+        _mauve(bench, figures),
+        (*_downstream(bench, figures), *_earlier_sweeps(bench, previous, cache)),
+    )
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
@@ -125,14 +165,20 @@ def evaluate(
     )
 
 
-def _read_baseline(baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]) -> tuple[Record, ...]:
+def _read_baseline(
+    baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]
+) -> tuple[Record, ...]:
     """Read a baseline's texts, at most as many of each label as the run has."""
     baseline.public.require_fit(baseline.where(PUBLIC), reader.manifest)
     texts, _ = read_synthetic(baseline)
     public = as_many(texts, synthetic)
     if not public:
         remedy = "Generate public-only texts with the run's own config."
-        raise InputError(baseline.where(SAMPLES), "there is no text of a label that the run has texts of.", remedy)
+        raise InputError(
+            baseline.where(SAMPLES),
+            "there is no text of a label that the run has texts of.",
+            remedy,
+        )
     return public
 
 
@@ -149,7 +195,9 @@ def _read(
     def real(name: str, option: str) -> tuple[Record, ...]:
         records, most = read_real(manifest, name, option, data), settings.most_records
         if len(records) > most:
-            warnings.append(f"{option} has {len(records):,} records, of which {most:,} were used (--most-records).")
+            warnings.append(
+                f"{option} has {len(records):,} records, of which {most:,} were used (--most-records)."
+            )
         return subsample(records, most, settings.split_seed)
 
     reference = real(data.reference, "--reference")
@@ -160,7 +208,9 @@ def _read(
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     count_own = own_records(reader)
     split: dict[str, Any] = {"share": settings.test_share, "seed": settings.split_seed}
-    corpus = corpus_of(labels, synthetic, reference, test, **split, count_own=count_own, public=public)
+    corpus = corpus_of(
+        labels, synthetic, reference, test, **split, count_own=count_own, public=public
+    )
     return corpus, None if count_own is None else count_own(reference), warnings
 
 
@@ -203,13 +253,18 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
             )
 
 
-def _source_accuracy(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
+def _source_accuracy(
+    bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]
+) -> Trained:
     """Return one source's accuracy: of every probe, or of each seed's best fit."""
     fits = [task for task in tasks if isinstance(task, FitTask)]
     best = [
-        _best([fit for fit in fits if fit.seed == seed], figures) for seed in dict.fromkeys(fit.seed for fit in fits)
+        _best([fit for fit in fits if fit.seed == seed], figures)
+        for seed in dict.fromkeys(fit.seed for fit in fits)
     ]
-    accuracies = [figures[fit]["test"] for fit in best] or [figures[probe]["accuracy"] for probe in tasks]
+    accuracies = [figures[fit]["test"] for fit in best] or [
+        figures[probe]["accuracy"] for probe in tasks
+    ]
     return Trained(
         source=tasks[0].source,
         texts=len(bench.training(tasks[0].source, tasks[0].seed)),
@@ -227,7 +282,9 @@ def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
 
-def _earlier_sweeps(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
+def _earlier_sweeps(
+    bench: Bench, previous: Quality | None, cache: ScoreCache
+) -> Iterator[Downstream]:
     """Yield an earlier sweep on these very texts, if the cache has all of it.
 
     The run directory may be another's, and with it the evaluation that names the sweep: figures are
@@ -240,19 +297,32 @@ def _earlier_sweeps(bench: Bench, previous: Quality | None, cache: ScoreCache) -
             earlier = bench.earlier(found)
             fits = [task for task in earlier.tasks if isinstance(task, FitTask)]
             known: dict[Task, Figures] = {
-                fit: figures for fit in fits if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
+                fit: figures
+                for fit in fits
+                if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
             }
             # Of a baseline that was not there then, the sweep has nothing.
-            whole = [source for source in earlier.sources if all(fit in known for fit in fits if fit.source == source)]
+            whole = [
+                source
+                for source in earlier.sources
+                if all(fit in known for fit in fits if fit.source == source)
+            ]
             if set(whole) | {"public"} >= set(earlier.sources):
-                kept = {task: found for task, found in known.items() if getattr(task, "source", None) in whole}
+                kept = {
+                    task: found
+                    for task, found in known.items()
+                    if getattr(task, "source", None) in whole
+                }
                 yield from _downstream(earlier, kept)
 
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
     """Yield the warnings for readers of the figures."""
     corpus, half = bench.corpus, len(bench.real) // 2
-    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
+    texts, empty = (
+        len(corpus.synthetic),
+        sum(not record.text.strip() for record in corpus.synthetic),
+    )
     if empty:
         yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
     if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
@@ -278,7 +348,9 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
         return
     yield from _of_training(bench)
     yield from _of_the_test(bench.corpus)
-    unfinished = sum(not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask))
+    unfinished = sum(
+        not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask)
+    )
     if unfinished:
         yield f"{unfinished} linear probes did not converge: give them more --probe-iterations."
 

@@ -41,7 +41,11 @@ PRESETS = {settings.preset: settings for settings in (PAPER, LAPTOP)}
 PAPER_N = 1000
 #: Of a model's name.
 _LONGEST_NAME = 1000
-_OPTIONS = {"learning_rates": "--learning-rate", "weight_decays": "--weight-decay", "seeds": "--accuracy-seeds"}
+_OPTIONS = {
+    "learning_rates": "--learning-rate",
+    "weight_decays": "--weight-decay",
+    "seeds": "--accuracy-seeds",
+}
 #: scikit-learn's defaults, with iterations enough.
 PROBE = ProbeSettings(strength=1.0, iterations=1000, seeds=(0, 1, 2))
 
@@ -98,17 +102,33 @@ def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
     seeds: dict[str, tuple[int, ...]] = {}
     if "accuracy_seeds" in given:
         seeds["seeds"] = tuple(range(given.pop("accuracy_seeds")))
-    probe = {name: given.pop(f"probe_{name}") for name in ("strength", "iterations") if f"probe_{name}" in given}
-    tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
+    probe = {
+        name: given.pop(f"probe_{name}")
+        for name in ("strength", "iterations")
+        if f"probe_{name}" in given
+    }
+    tuned = {
+        name: given.pop(name)
+        for name in FineTuneSettings.model_fields
+        if name in given and name != "seeds"
+    }
     wanted = given.pop("fine_tune", False) or "preset" in tuned or "classifier" in given
     if tuned and not wanted:  # it takes hours, which no number alone asks for
         first = next(iter(tuned))
         option = _OPTIONS.get(first, "--" + first.replace("_", "-"))
-        raise InputError(option, "this is of fine-tuning, for which nothing asks.", "Add --fine-tune or a --preset.")
+        raise InputError(
+            option,
+            "this is of fine-tuning, for which nothing asks.",
+            "Add --fine-tune or a --preset.",
+        )
     preset = PRESETS[tuned.pop("preset", PAPER.preset)]
     for name in ("embedding", "classifier"):
         if len(given.get(name) or "") > _LONGEST_NAME:
-            raise InputError(f"--{name}", f"the name is longer than {_LONGEST_NAME} letters.", "Name a shorter path.")
+            raise InputError(
+                f"--{name}",
+                f"the name is longer than {_LONGEST_NAME} letters.",
+                "Name a shorter path.",
+            )
     return EvaluationSettings(
         **given,
         probe=_changed(PROBE, {**probe, **seeds}, "--probe-"),
@@ -124,6 +144,10 @@ def _changed(settings: Settings, fields: Mapping[str, Any], prefix: str) -> Sett
         return type(settings).model_validate({**settings.model_dump(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        field = first["loc"][0] if first["loc"] else "learning_rates"  # without a field, it is the size of the sweep
+        field = (
+            first["loc"][0] if first["loc"] else "learning_rates"
+        )  # without a field, it is the size of the sweep
         option = _OPTIONS.get(str(field), prefix + str(field).replace("_", "-"))
-        raise InputError(option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed.") from None
+        raise InputError(
+            option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed."
+        ) from None

@@ -91,7 +91,11 @@ def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
     for sample in reader.samples():
         if sample.text is None:
             problem = f"batch {sample.id} is released as token ids, without text."
-            raise InputError(reader.where(SAMPLES), problem, "Only texts can be evaluated: decode the run's first.")
+            raise InputError(
+                reader.where(SAMPLES),
+                problem,
+                "Only texts can be evaluated: decode the run's first.",
+            )
         label = sample.label or ""
         text = _after_label(sample.text, label)
         lines += text != sample.text
@@ -131,7 +135,11 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         problem = f"the value is {data.label!r}, but the run has no labels."
         raise InputError("--label", problem, "Leave it out: no column of labels is read.")
     dataset, _, split = name.partition(":")
-    place = {"dataset": dataset, "config": manifest.data.config, "split": split or manifest.data.split}
+    place = {
+        "dataset": dataset,
+        "config": manifest.data.config,
+        "split": split or manifest.data.split,
+    }
     place = place if on_hub else {"path": name}
     # The run's own file is written as the run read it; others are in UTF-8.
     written = {"delimiter", "encoding"} if setting == "--reference" else set[str]()
@@ -140,7 +148,11 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         columns["text"] = data.text or manifest.data.text
         if labels:
             label = data.label or manifest.data.label or "label"
-            columns |= {"label": label, "labels": labels, "label_values": manifest.data.label_values}
+            columns |= {
+                "label": label,
+                "labels": labels,
+                "label_values": manifest.data.label_values,
+            }
         config = DataConfig.model_validate({**place, **columns})
     except ValidationError:
         problem = "the name, the columns or the run's labels cannot be used to read records."
@@ -187,16 +199,23 @@ def corpus_of(
     if not labels:
         return Corpus(synthetic, reference, (), (), (), labels, None, public)
     if not reference:
-        raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
+        raise InputError(
+            "--reference",
+            "there is no record in it.",
+            "Give real records with a text and a label each.",
+        )
     if test is not None and not test:
-        raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
+        raise InputError(
+            "--test", "there is no record in it.", "Give records, or leave --test away for a split."
+        )
     chosen = test
     if chosen is None:
         chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share)
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
     trainable, trainable_public = (
-        tuple(record for record in texts if normalized_text(record.text) not in tested) for texts in (synthetic, public)
+        tuple(record for record in texts if normalized_text(record.text) not in tested)
+        for texts in (synthetic, public)
     )
     if test is not None and not train:
         problem = "all texts of --reference are in it, so no real record is left to train on."
@@ -204,7 +223,11 @@ def corpus_of(
     for left, what in ((chosen, "test"), (train, "train")):
         if not left:
             problem = f"no real record is left to {what} on."
-            raise InputError("--reference", problem, "Give more records, another --test-share, or a file with --test.")
+            raise InputError(
+                "--reference",
+                problem,
+                "Give more records, another --test-share, or a file with --test.",
+            )
     held_out = HeldOut(
         origin="split" if test is None else "file",
         share=share if test is None else None,
@@ -214,7 +237,9 @@ def corpus_of(
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
     )
-    return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out, public, trainable_public)
+    return Corpus(
+        synthetic, reference, train, trainable, chosen, labels, held_out, public, trainable_public
+    )
 
 
 def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
@@ -224,7 +249,9 @@ def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record
     """
     if len(records) <= most:
         return records
-    ranked = sorted(range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row))
+    ranked = sorted(
+        range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row)
+    )
     return tuple(records[row] for row in sorted(ranked[:most]))
 
 
@@ -269,7 +296,11 @@ def summary_of(records: Sequence[Record]) -> Texts:
     for record in records:
         for part in (record.label.encode(), record.text.encode("utf-8", "surrogatepass")):
             total.update(len(part).to_bytes(8, "big") + part)
-    return Texts(texts=len(records), distinct=len({record.text for record in records}), digest=total.hexdigest())
+    return Texts(
+        texts=len(records),
+        distinct=len({record.text for record in records}),
+        digest=total.hexdigest(),
+    )
 
 
 def normalized_text(text: str) -> str:
@@ -283,7 +314,9 @@ def hash_fraction(text: str, seed: int, purpose: bytes) -> float:
     It depends on the text, the seed and the purpose alone.
     """
     message = normalized_text(text).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
+    digest = hashlib.blake2b(
+        message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose
+    )
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
@@ -318,5 +351,12 @@ def _names(setting: str) -> dict[str, str]:
     Encoding and other labels have none.
     """
     labels = {"labels": "the run's labels", "label_values": "the run's labels"}
-    names = {**FIELDS, "path": setting, "dataset": setting, "text": "--text", "label": "--label", **labels}
+    names = {
+        **FIELDS,
+        "path": setting,
+        "dataset": setting,
+        "text": "--text",
+        "label": "--label",
+        **labels,
+    }
     return {name: said for name, said in names.items() if name not in ("encoding", "other_labels")}

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpaudit.generation.experiments.cluster_results import ClusterComparison, ClusteredBy
-from dpaudit.reports.document import Banner, Block, Definitions, Document, Entry, Figure, Paragraph, Section, Table
+from dpaudit.reports.document import (
+    Banner,
+    Block,
+    Definitions,
+    Document,
+    Entry,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+)
 from dpaudit.reports.figures import BAR, Drawing, whole_numbers
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.writers import html
@@ -43,7 +53,12 @@ NOTE = (
 
 def screen(comparison: ClusterComparison) -> Document:
     """Return the comparison as a screen: the table alone."""
-    blocks: list[Block] = [_about(comparison), _table(comparison), _note(comparison), Banner("Internal.", WARNING)]
+    blocks: list[Block] = [
+        _about(comparison),
+        _table(comparison),
+        _note(comparison),
+        Banner("Internal.", WARNING),
+    ]
     return Document("", blocks)
 
 
@@ -55,7 +70,9 @@ def page(comparison: ClusterComparison) -> Document:
         [
             _about(comparison),
             Banner("Internal.", WARNING),
-            Section("What each method gives, and what it costs", [_table(comparison), _note(comparison)]),
+            Section(
+                "What each method gives, and what it costs", [_table(comparison), _note(comparison)]
+            ),
             Section("Cluster sizes", [_sizes(comparison)]),
             Section("Settings", settings),
         ],
@@ -65,7 +82,9 @@ def page(comparison: ClusterComparison) -> Document:
 
 
 def _settings(method: ClusteredBy) -> Definitions:
-    return Definitions([Entry(one_line(name), one_line(value)) for name, value in method.settings.items()])
+    return Definitions(
+        [Entry(one_line(name), one_line(value)) for name, value in method.settings.items()]
+    )
 
 
 def _sizes(comparison: ClusterComparison) -> Figure:
@@ -103,12 +122,16 @@ def _drawing(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> 
             whole_numbers(axes.yaxis, 4)
             axes.grid(axis="y")
 
-    return Drawing("cluster-sizes", "Records of each cluster by method", description, draw, 2.2 * rows)
+    return Drawing(
+        "cluster-sizes", "Records of each cluster by method", description, draw, 2.2 * rows
+    )
 
 
 def _table(comparison: ClusterComparison) -> Table:
     rows = [(_title(method), *_cells(method)) for method in comparison.methods]
-    return Table.of("What each method gives, and what it costs", ("Method", *HEADER), rows, words=(1,))
+    return Table.of(
+        "What each method gives, and what it costs", ("Method", *HEADER), rows, words=(1,)
+    )
 
 
 def files(comparison: ClusterComparison) -> dict[str, str | bytes]:
@@ -124,10 +147,34 @@ def _csv(comparison: ClusterComparison) -> str:
     """Return the table for spreadsheets, every figure in full."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "origin", "centers", "clusters", "large", "epsilon", "delta", "v_measure", "sizes"])
+    writer.writerow(
+        [
+            "method",
+            "origin",
+            "centers",
+            "clusters",
+            "large",
+            "epsilon",
+            "delta",
+            "v_measure",
+            "sizes",
+        ]
+    )
     for m in comparison.methods:
         sizes = " ".join(map(str, m.sizes))
-        writer.writerow([m.method, m.origin, m.centers, m.clusters, m.large, m.epsilon, m.delta, m.v_measure, sizes])
+        writer.writerow(
+            [
+                m.method,
+                m.origin,
+                m.centers,
+                m.clusters,
+                m.large,
+                m.epsilon,
+                m.delta,
+                m.v_measure,
+                sizes,
+            ]
+        )
     return text.getvalue()
 
 
@@ -152,7 +199,13 @@ def _note(comparison: ClusterComparison) -> Paragraph:
 
 
 def _about(comparison: ClusterComparison) -> Paragraph:
-    model, vectors = one_line(comparison.embedding, LABEL_LENGTH), f"{comparison.dimension} dimensions"
+    model, vectors = (
+        one_line(comparison.embedding, LABEL_LENGTH),
+        f"{comparison.dimension} dimensions",
+    )
     unit = ", made unit vectors" if comparison.normalized else ""
-    private, public = counted(comparison.records, "private record"), counted(comparison.public_records, "public text")
+    private, public = (
+        counted(comparison.records, "private record"),
+        counted(comparison.public_records, "public text"),
+    )
     return Paragraph(f"{private} and {public}, embedded by {model} ({vectors}{unit}).")

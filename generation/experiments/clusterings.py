@@ -107,7 +107,9 @@ def compare_clusterings(
         raise InputError("--dimension", problem, "Give fewer.")
     cache = None if private_cache is None else VectorCache(folder=private_cache)
     with monitor.steps() as watch:
-        open_vectors = embedder.embed(open_texts, VectorCache(), partial(watch, "Embedding public texts"))
+        open_vectors = embedder.embed(
+            open_texts, VectorCache(), partial(watch, "Embedding public texts")
+        )
         vectors = embedder.embed(private, cache, partial(watch, "Embedding private texts"))
         methods = compare(vectors, open_vectors, wanted, Noise(OsEntropy()), watch)
     return ClusterComparison(
@@ -131,7 +133,11 @@ def _settings(given: dict[str, Any]) -> ComparisonSettings:
     if "keep" not in given:
         return replace(wanted, keep=min(wanted.keep, wanted.centers))
     if wanted.keep > wanted.centers:
-        raise InputError("--keep", f"{wanted.keep} is more than the {wanted.centers} of --centers.", "Give fewer.")
+        raise InputError(
+            "--keep",
+            f"{wanted.keep} is more than the {wanted.centers} of --centers.",
+            "Give fewer.",
+        )
     return wanted
 
 
@@ -153,10 +159,18 @@ def compare(
     watch("Clustering: public texts", 0, 1)
     open_method, epsilon = PublicKMeans(settings.centers), settings.rebalancing_epsilon
     open_centers = open_method.fit(private[:0], public, noise)
-    radius = float(np.linalg.norm(public, axis=1).max())  # public, so private vectors may be cut to it
+    radius = float(
+        np.linalg.norm(public, axis=1).max()
+    )  # public, so private vectors may be cut to it
     methods: list[ClusteringMethod] = [
         PrivateKMeans(settings.centers),
-        Chang(settings.centers, settings.chang_epsilon, settings.delta, settings.dimension, radius=radius),
+        Chang(
+            settings.centers,
+            settings.chang_epsilon,
+            settings.delta,
+            settings.dimension,
+            radius=radius,
+        ),
         *(Dpm(each, settings.delta, radius=radius) for each in settings.dpm_epsilons),
     ]
     rebalanced = _declared(open_method) | {

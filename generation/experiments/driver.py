@@ -74,7 +74,9 @@ class Stages:
     def generate(self, row: Row, run: Path) -> None:
         """Make a run, or go on with one that is not whole."""
         monitor = self.monitor.titled(row.name)
-        generate(row.config, out=run, engine=self.engine, unverified=self.unverified, monitor=monitor)
+        generate(
+            row.config, out=run, engine=self.engine, unverified=self.unverified, monitor=monitor
+        )
 
     def compare(self, row: Row, run: Path) -> None:
         """Refuse a whole run that was not made with the row's config and data."""
@@ -91,7 +93,9 @@ class Stages:
         """Measure a run's texts against its private data, beside the public baseline of its row."""
         baseline = run.parent / BASELINE if row.baseline else None
         if baseline is not None and not baseline.exists():
-            generate_public(row.config, baseline, monitor=self.monitor.titled(f"{row.name}, public only"))
+            generate_public(
+                row.config, baseline, monitor=self.monitor.titled(f"{row.name}, public only")
+            )
         options: dict[str, Any] = {
             "embedding": settings.embedding,
             "classifier": settings.classifier,
@@ -138,7 +142,13 @@ def run_table(table: Table, out: Path, stages: Stages, watch: Watch) -> TableRes
     release = open_storage(out).lock()
     try:
         rows = [
-            _run_row(table, row, out / row.name / RUN, stages, partial(watch, number, len(table.rows), row.name))
+            _run_row(
+                table,
+                row,
+                out / row.name / RUN,
+                stages,
+                partial(watch, number, len(table.rows), row.name),
+            )
             for number, row in enumerate(table.rows, start=1)
         ]
     finally:
@@ -185,7 +195,9 @@ def _require_possible(table: Table) -> None:
             raise in_config(path, error) from None
 
 
-def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable[[str], None]) -> RowResult:
+def _run_row(
+    table: Table, row: Row, run: Path, stages: Stages, report: Callable[[str], None]
+) -> RowResult:
     stage: Stage = "generate"
     audited, evaluated, failure = None, None, None
     try:
@@ -203,9 +215,13 @@ def _run_row(table: Table, row: Row, run: Path, stages: Stages, report: Callable
             stage = "evaluate"
             report("evaluating")
             quality = stages.evaluate(row, run, table.evaluation)
-            if quality.own != quality.reference.texts:  # not all real texts are known to be the run's own records
+            if (
+                quality.own != quality.reference.texts
+            ):  # not all real texts are known to be the run's own records
                 problem = "the run was not made from these records."
-                raise InputError(f"{row.path}: data", problem, "Restore the data, or name another --out.")
+                raise InputError(
+                    f"{row.path}: data", problem, "Restore the data, or name another --out."
+                )
             evaluated = _evaluated(quality)
     except Exception as error:
         failure = _failure(error, stage, row.path)
@@ -231,13 +247,17 @@ def _failure(error: Exception, stage: Stage, config: Path) -> Failure:
         return Failure(kind="unusable", stage=stage, message=str(told))
     if isinstance(error, ModuleNotFoundError):
         remedy = installing("evaluate" if stage == "evaluate" else "generate")
-        return Failure(kind="unusable", stage=stage, message=f"{error.name} is not installed. {remedy}.")
+        return Failure(
+            kind="unusable", stage=stage, message=f"{error.name} is not installed. {remedy}."
+        )
     if isinstance(error, OSError):
         said = f"{error.filename or 'the disk'}: {error.strerror}."
         if error.errno is None:  # a library's own, of a file that it does not understand
             said = f"a library cannot read or write a file ({type(error).__name__})."
         return Failure(kind="unusable", stage=stage, message=said)
-    return Failure(kind="internal", stage=stage, message=f"internal error ({type(error).__name__}).")
+    return Failure(
+        kind="internal", stage=stage, message=f"internal error ({type(error).__name__})."
+    )
 
 
 def _evaluated(quality: Quality) -> Evaluated:

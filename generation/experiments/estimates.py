@@ -64,7 +64,9 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     as_paper = None
     if math.isinf(centers):
         as_paper = math.inf
-    elif one := ApproximateAccountant.of(config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta):
+    elif one := ApproximateAccountant.of(
+        config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta
+    ):
         as_paper = one.epsilon(tokens, paper_delta, "rdp").epsilon
     affordable, of_tokens = None, ApproximateAccountant.of(config.mechanism, _PAPER)
     aimed_at = None if row.paper is None else row.paper.epsilon
@@ -75,7 +77,10 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         stated = privacy.delta if config.claim is None else config.claim.delta or privacy.delta
         delta = paper_delta if stated is None else stated
     epsilon, batch_epsilon, equal = _levels(config, delta)
-    batches, contexts = expected.batches(config, records), config.batching.slots or expected.contexts(config, records)
+    batches, contexts = (
+        expected.batches(config, records),
+        config.batching.slots or expected.contexts(config, records),
+    )
     work = round(batches * contexts * tokens)
     return Estimate(
         config=row.name,
@@ -101,7 +106,9 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     )
 
 
-def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
+def _levels(
+    config: Config, delta: float | None
+) -> tuple[float | None, float | None, Finding | None]:
     """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
     None if only the data shows the cost. The batch level is by the accounting that a run's own claim is.
@@ -120,12 +127,21 @@ def _levels(config: Config, delta: float | None) -> tuple[float | None, float | 
             least_batches=config.batching.least_batches,
         )
     key = secrets.token_hex(KEY_BYTES)
-    batching = declared_batching(config, expected_clusters(config), key, secret=config.batching.key is None)
+    batching = declared_batching(
+        config, expected_clusters(config), key, secret=config.batching.key is None
+    )
     secrecy = secrecy_of(config, privacy, batching, clustering)
     budgeted = with_budget(config, privacy, batching, clustering)
-    accountant, tokens = release_accountant(budgeted, privacy, batching, clustering), config.decoding.most_tokens
+    accountant, tokens = (
+        release_accountant(budgeted, privacy, batching, clustering),
+        config.decoding.most_tokens,
+    )
     if accountant is None or delta is None:
-        return None, None, Amplification.why_equal(secrecy) if isinstance(secrecy, NotSecret) else None
+        return (
+            None,
+            None,
+            Amplification.why_equal(secrecy) if isinstance(secrecy, NotSecret) else None,
+        )
     known = accountant.batch_level(tokens, delta, "rdp").epsilon
     why = secrecy if isinstance(secrecy, NotSecret) else accountant.gains_nothing(tokens, delta)
     epsilon = known if why is not None else min(known, accountant.epsilon(tokens, delta))
@@ -164,18 +180,28 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
         row = next(row for row in results["rows"] if row["what"].startswith(_MEASURED_ROW))
         rate = float(row["figures"]["ours, tokens/s"]) * _MEASURED_CONTEXTS
         where, machine = row["what"].rpartition(", ")[2], results["machine"]
-        device = f"{machine['processor']}, {machine['cores']} cores" if where == "cpu" else machine["accelerator"]
+        device = (
+            f"{machine['processor']}, {machine['cores']} cores"
+            if where == "cpu"
+            else machine["accelerator"]
+        )
         measured_on = f"{device}, {machine['date']} ({where})"
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second.") from None
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second."
+        ) from None
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError):
         problem = "these are no results of `python -m benchmarks`."
-        raise InputError(str(path), problem, "Measure them anew, or give --tokens-per-second.") from None
+        raise InputError(
+            str(path), problem, "Measure them anew, or give --tokens-per-second."
+        ) from None
     scaled = rate * _MEASURED_PARAMETERS / parameters
     if not 0 < scaled < math.inf:
         raise InputError(str(path), "the measured rate is not positive.", "Measure it anew.")
     source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {measured_on}"
-    return Throughput(context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters")
+    return Throughput(
+        context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters"
+    )
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
@@ -183,7 +209,9 @@ def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float
 
     Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """
-    if clustering is None or (clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"):
+    if clustering is None or (
+        clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"
+    ):
         return 0.0, 0.0, 0.0
     if clustering.keep is not None:
         return clustering.budget, 0.0, 0.0

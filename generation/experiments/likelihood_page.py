@@ -43,7 +43,11 @@ _AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, release level (nats)",
 }
-_NAMES = {"logits": "clipped logits", "differences": "anchored differences", "central": "central mean"}
+_NAMES = {
+    "logits": "clipped logits",
+    "differences": "anchored differences",
+    "central": "central mean",
+}
 _SETTINGS = {"central": "m"}
 
 
@@ -51,7 +55,8 @@ def screen(found: Likelihoods) -> Document:
     """Return what each config's mechanism is, then a row for each, and what it was measured on."""
     names = [one_line(row.name, LABEL_LENGTH) for row in found.rows]
     blocks: list[Block] = [
-        Paragraph(in_words(row), lead=f"{name}:") for name, row in zip(names, found.rows, strict=True)
+        Paragraph(in_words(row), lead=f"{name}:")
+        for name, row in zip(names, found.rows, strict=True)
     ]
     rows = [(name, *_figures(row)) for name, row in zip(names, found.rows, strict=True)]
     blocks.append(Table.of("Held-out likelihood", HEADER, rows))
@@ -66,11 +71,15 @@ def files(found: Likelihoods) -> dict[str, str | bytes]:
     """Return likelihood.json, and its drawing as .svg and .png if an epsilon is finite, by name."""
     written: dict[str, str | bytes] = {"likelihood.json": found.to_json()}
     of = [f"{row.supported:,} of {row.tokens:,} tokens" for row in found.rows]
-    labels = [f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)]
+    labels = [
+        f"{drawable(row.name)} ({tokens})" for row, tokens in zip(found.rows, of, strict=True)
+    ]
     figure = drawing(found.rows, labels)
     if figure is not None:
         notes = ["Hollow: the public prompt alone, at ε = 0, over the same tokens."]
-        notes += ["Supports differ: configs of other tokens are at no comparable height."] * (len(set(of)) > 1)
+        notes += ["Supports differ: configs of other tokens are at no comparable height."] * (
+            len(set(of)) > 1
+        )
         formats: tuple[Format, ...] = ("svg", "png")
         written |= {f"likelihood.{each}": file_of(figure, each, "", notes) for each in formats}
     return written
@@ -116,16 +125,27 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
                 first = axes
             for place, epsilon in points:
                 row, look = rows[place], line_marks(place)
-                axes.plot([0, epsilon], [row.public_nll.mean, row.nll.mean], color=look["color"], linewidth=0.6)
+                axes.plot(
+                    [0, epsilon],
+                    [row.public_nll.mean, row.nll.mean],
+                    color=look["color"],
+                    linewidth=0.6,
+                )
                 axes.plot([0], [row.public_nll.mean], **look, markerfacecolor="none", clip_on=False)
-                lines[place] = axes.errorbar(epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look)
+                lines[place] = axes.errorbar(
+                    epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look
+                )
             axes.set_xlim(left=0)
         legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
         for shown, place in zip(legend.get_texts(), lines, strict=True):
-            shown.set_text(wrapped[place])  # afterwards: a legend leaves out what is called like _this
+            shown.set_text(
+                wrapped[place]
+            )  # afterwards: a legend leaves out what is called like _this
 
     height = 3.4 + LINE_HEIGHT * sum(1 + label.count("\n") for label in wrapped)
-    return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
+    return Drawing(
+        "likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height
+    )
 
 
 def in_words(row: MechanismLikelihood) -> str:
@@ -134,7 +154,11 @@ def in_words(row: MechanismLikelihood) -> str:
     parts = (mechanism.aggregator, mechanism.contribution)
     said = [" of ".join(_NAMES.get(part.name, part.name) for part in parts)]
     own = {name: value for part in parts for name, value in part if name != "clip"}
-    said += [f"{_SETTINGS.get(name, name)} {stated(value)}" for name, value in own.items() if value is not None]
+    said += [
+        f"{_SETTINGS.get(name, name)} {stated(value)}"
+        for name, value in own.items()
+        if value is not None
+    ]
     if mechanism.support.size is not None:
         margin = ""
         if mechanism.support.margin is not None:
@@ -172,7 +196,11 @@ def _spent(found: Spent, batch_epsilon: float | None = None) -> str:
 
 def _measured_on(row: MechanismLikelihood) -> str:
     """Describe texts, batches and neighbours in a sentence or two."""
-    left_out = f" ({row.left_out:,} left out, which are records or public examples)" if row.left_out else ""
+    left_out = (
+        f" ({row.left_out:,} left out, which are records or public examples)"
+        if row.left_out
+        else ""
+    )
     return (
         f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "
         f"{counted(row.batches, 'batch', 'batches')}; ε to {neighbours(row.relation, row.unit, row.records_per_user)}."

@@ -94,7 +94,9 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
         InputError: the file is the private data, cannot be read, or has no text of a label.
     """
     if overlap(test, config.data.path or f"{DATASET}{config.data.dataset}"):
-        raise InputError(TEST, "this leads to the private records.", "Name real texts that are not among them.")
+        raise InputError(
+            TEST, "this leads to the private records.", "Name real texts that are not among them."
+        )
     away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
     elsewhere = config.data.model_copy(update=away)
     found = read_records(elsewhere, names={**FIELDS, "path": TEST}).records
@@ -103,7 +105,9 @@ def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
     return choose_held_out(test, found, shown, config.data.groups, most)
 
 
-def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: Watch) -> MechanismLikelihood:
+def measure(
+    config: Config, name: str, held_out: HeldOut, batches: int, watch: Watch
+) -> MechanismLikelihood:
     """Give held-out texts to up to `batches` batches of each label, the first ones.
 
     Args:
@@ -126,7 +130,9 @@ def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: W
     filled = [sum(map(bool, batch.contexts)) for batch in measurement.batches]
     claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
     if measurement.dearest is not None:
-        ex_post = Spent(epsilon=ex_post_epsilon(measurement.dearest, manifest.clustering), delta=delta)
+        ex_post = Spent(
+            epsilon=ex_post_epsilon(measurement.dearest, manifest.clustering), delta=delta
+        )
     return MechanismLikelihood(
         name=name,
         mechanism=manifest.mechanism,

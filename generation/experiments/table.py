@@ -135,7 +135,9 @@ class TableConfig(Fields):
         taken: set[str] = set()
         for number, row in enumerate(self.rows):
             if row.dataset not in self.datasets:
-                raise clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
+                raise clash(
+                    f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}"
+                )
             if not _is_free(row.folder, taken):
                 allowed = f"a folder of its own beside {', '.join(_RESERVED)}: in no other row's, and around none"
                 raise clash(f"rows.{number}.config", row.config, allowed)
@@ -196,7 +198,9 @@ class Table:
         known = [row.name for row in self.rows]
         for name in names:
             if name not in known:
-                raise InputError("--only", f"there is no row {name!r}.", f"Rows: {', '.join(known)}.")
+                raise InputError(
+                    "--only", f"there is no row {name!r}.", f"Rows: {', '.join(known)}."
+                )
         kept = tuple(row for row in self.rows if not names or row.name in names)
         return replace(self, rows=kept)
 
@@ -217,7 +221,16 @@ def load_table(path: Path) -> Table:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
         config = load_config(file)
         held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
-        named = (row.folder, row.dataset, row.method, file, config, dataset.records, held_out, row.paper)
+        named = (
+            row.folder,
+            row.dataset,
+            row.method,
+            file,
+            config,
+            dataset.records,
+            held_out,
+            row.paper,
+        )
         rows.append(Row(*named, row.baseline))
     real = {name: dataset.paper for name, dataset in settings.datasets.items()}
     return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
@@ -234,7 +247,13 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
         found = DataConfig.model_validate({**held_out.model_dump(), **same})
     except ValidationError:
         problem = "the table's held_out texts cannot be read like this."
-        raise InputError(where, problem, "Give either path or dataset; split is for dataset.") from None
+        raise InputError(
+            where, problem, "Give either path or dataset; split is for dataset."
+        ) from None
     if (found.path, found.dataset, found.split) == (private.path, private.dataset, private.split):
-        raise InputError(where, "the table's held_out texts are the private ones.", "Hold out texts that no run shows.")
+        raise InputError(
+            where,
+            "the table's held_out texts are the private ones.",
+            "Hold out texts that no run shows.",
+        )
     return found

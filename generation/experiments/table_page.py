@@ -98,7 +98,13 @@ _COLUMNS = (
     *("mauve", "mauve_std", "mauve_n", "real_mauve", "real_mauve_std"),
     *("accuracy", "accuracy_std", "accuracy_texts", "accuracy_method"),
     *("real_accuracy", "real_accuracy_std", "real_accuracy_texts"),
-    *("public_mauve", "public_mauve_std", "public_accuracy", "public_accuracy_std", "public_accuracy_texts"),
+    *(
+        "public_mauve",
+        "public_mauve_std",
+        "public_accuracy",
+        "public_accuracy_std",
+        "public_accuracy_texts",
+    ),
     *("paper_epsilon_approximate", "paper_epsilon_ex_post", "paper_mauve", "paper_accuracy"),
 )
 
@@ -120,14 +126,18 @@ def notes(result: TableResult) -> Iterator[str]:
     """Yield the notes of the table: failures, warnings, meanings of the columns."""
     for row in result.rows:
         yield from _row_notes(row)
-    yield from equal_levels((row.audited.equal, row.config) for row in result.rows if row.audited is not None)
+    yield from equal_levels(
+        (row.audited.equal, row.config) for row in result.rows if row.audited is not None
+    )
     evaluated = [row.evaluated for row in result.rows if row.evaluated is not None]
     sizes = sorted({found.n for found in evaluated if found.n is not None})
     if sizes:
         if len(sizes) > 1:
             yield f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n are not comparable."
         yield f"The paper's MAUVE is of 1000 texts a side and other features than ours, of {sizes[0]} or more."
-    warned = grouped((warning, r.config) for r in result.rows if r.evaluated for warning in r.evaluated.warnings)
+    warned = grouped(
+        (warning, r.config) for r in result.rows if r.evaluated for warning in r.evaluated.warnings
+    )
     for warning, configs in warned.items():
         yield f"{', '.join(configs)}: {warning}"
     methods = sorted({found.method for found in evaluated if found.method is not None})
@@ -143,7 +153,9 @@ def page(result: TableResult) -> Document:
     """Return the table as a page and a screen, a row of the paper's figures above each of ours."""
     rows = [(line.dataset, cells) for line in lines(result) for cells in (line.paper, line.ours)]
     shown = _by_dataset(("Method", "", *HEADINGS, "Audit"), rows, (1, 7))
-    return Document(result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))])
+    return Document(
+        result.title, [Paragraph(result.notice, "strong"), *shown, Items(list(notes(result)))]
+    )
 
 
 def files(result: TableResult) -> dict[str, str]:
@@ -157,7 +169,10 @@ def _by_dataset(
 ) -> list[Section]:
     """Return a section with a table for each data set, in the order of the rows."""
     found = grouped((dataset, cells) for dataset, cells in rows)
-    return [Section(dataset, [Table.of(dataset, header, cells, words)]) for dataset, cells in found.items()]
+    return [
+        Section(dataset, [Table.of(dataset, header, cells, words)])
+        for dataset, cells in found.items()
+    ]
 
 
 def _csv(result: TableResult) -> str:
@@ -203,7 +218,10 @@ def screen(found: Estimates) -> Document:
         rate += "that does nothing else; audits and evaluations come on top"
     remarks = [f"All rows: {work:,} context tokens; {rate}."]
     remarks += equal_levels((each.equal, each.config) for each in found.rows)
-    blocks: list[Block] = [*_by_dataset(("", *ESTIMATED), rows, ()), *map(Paragraph, [*remarks, ESTIMATE_NOTES])]
+    blocks: list[Block] = [
+        *_by_dataset(("", *ESTIMATED), rows, ()),
+        *map(Paragraph, [*remarks, ESTIMATE_NOTES]),
+    ]
     return Document(found.title, blocks)
 
 
@@ -237,7 +255,9 @@ def equal_levels(reasons: Iterable[tuple[Finding | None, str]]) -> Iterator[str]
     Args:
         reasons: of each row, and the row's name; rows with none are left out.
     """
-    for reason, names in grouped((sentence(reason), name) for reason, name in reasons if reason is not None).items():
+    for reason, names in grouped(
+        (sentence(reason), name) for reason, name in reasons if reason is not None
+    ).items():
         yield f"{', '.join(names)}: both levels are equal: {reason}."
 
 
@@ -299,14 +319,20 @@ def _by_kind(kind: ClaimKind, figure: Value, absent: Value) -> tuple[Value, Valu
     return (absent, figure)
 
 
-def _real_lines(dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]) -> Iterator[Line]:
+def _real_lines(
+    dataset: str, real: PublishedQuality | None, rows: Iterable[RowResult]
+) -> Iterator[Line]:
     """Yield real texts' results for each number of texts that rows have.
 
     The paper's figures stand in the first line.
     """
     evaluated = [row.evaluated for row in rows if row.evaluated is not None]
     found = dict.fromkeys(
-        (_size(each.n, each.real_trained), _measured(each.real_mauve), _measured(each.real_accuracy))
+        (
+            _size(each.n, each.real_trained),
+            _measured(each.real_mauve),
+            _measured(each.real_accuracy),
+        )
         for each in evaluated
     )
     none, infinite = (ABSENT, ABSENT), (INFINITE, INFINITE)
@@ -322,7 +348,10 @@ def _public_line(row: RowResult) -> Iterator[Line]:
     if found is None or (found.public_mauve is None and found.public_accuracy is None):
         return
     size = _size(None if found.public_mauve is None else found.n, found.public_trained)
-    mauve, accuracy = (ABSENT, _measured(found.public_mauve)), (ABSENT, _measured(found.public_accuracy))
+    mauve, accuracy = (
+        (ABSENT, _measured(found.public_mauve)),
+        (ABSENT, _measured(found.public_accuracy)),
+    )
     none, free = (ABSENT, ABSENT), (ABSENT, "0")
     yield Line(row.dataset, "- public only", size, none, free, free, mauve, accuracy, "")
 
@@ -407,7 +436,11 @@ def _evaluated(found: Evaluated) -> tuple[object, ...]:
         *(*_mean_and_std(found.mauve), found.n, *_mean_and_std(found.real_mauve)),
         *(*_mean_and_std(found.accuracy), found.trained, found.method),
         *(*_mean_and_std(found.real_accuracy), found.real_trained),
-        *(*_mean_and_std(found.public_mauve), *_mean_and_std(found.public_accuracy), found.public_trained),
+        *(
+            *_mean_and_std(found.public_mauve),
+            *_mean_and_std(found.public_accuracy),
+            found.public_trained,
+        ),
     )
 
 

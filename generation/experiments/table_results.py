@@ -11,7 +11,17 @@ from pydantic import Field
 
 from dpaudit.claims import ClaimKind
 from dpaudit.generation.experiments.table import PublishedQuality, PublishedRow
-from dpaudit.results import EXIT_CODES, AuditResult, ClaimResult, Finding, Number, Relation, Result, Unit, Verdict
+from dpaudit.results import (
+    EXIT_CODES,
+    AuditResult,
+    ClaimResult,
+    Finding,
+    Number,
+    Relation,
+    Result,
+    Unit,
+    Verdict,
+)
 from dpaudit.results.quality import PRIVATE
 
 #: The worst thing that happened to a row decides the command's exit code.

@@ -14,12 +14,24 @@ from jinja2.environment import TemplateModule
 from markupsafe import Markup, escape
 
 from dpaudit.reports import wording
-from dpaudit.reports.document import Block, Document, Link, Piece, Section, Text, Verdict, Words, parts_of
+from dpaudit.reports.document import (
+    Block,
+    Document,
+    Link,
+    Piece,
+    Section,
+    Text,
+    Verdict,
+    Words,
+    parts_of,
+)
 from dpaudit.reports.drawing import in_page
 from dpaudit.reports.text import printable
 
 #: Words at whose hyphens a line would break. They fit the narrowest column.
-_HYPHENED = re.compile(r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))")
+_HYPHENED = re.compile(
+    r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))"
+)
 _HEADINGS = 6
 
 
@@ -30,7 +42,9 @@ def render(document: Document) -> str:
     """
     listed = [block for block in document.blocks if isinstance(block, Section) and block.id]
     # The contents stand before what they list, and after what has to be read first.
-    first = next((place for place, block in enumerate(document.blocks) if isinstance(block, Section)), 0)
+    first = next(
+        (place for place, block in enumerate(document.blocks) if isinstance(block, Section)), 0
+    )
     return (
         environment()
         .get_template("page.html.j2")
@@ -97,7 +111,9 @@ def _heading(level: int) -> str:
 
 def _words(words: Words) -> Markup:
     """Return escaped words: what stands between backticks as code, links as such."""
-    return Markup().join(_link(part) if isinstance(part, Link) else _spans(part) for part in parts_of(words))
+    return Markup().join(
+        _link(part) if isinstance(part, Link) else _spans(part) for part in parts_of(words)
+    )
 
 
 def _link(link: Link) -> Markup:
@@ -107,7 +123,8 @@ def _link(link: Link) -> Markup:
 def _spans(text: str) -> Markup:
     parts = re.split("`([^`]+)`", printable(text))
     return Markup().join(
-        Markup("<code>{}</code>").format(_options(part)) if at % 2 else part for at, part in enumerate(parts)
+        Markup("<code>{}</code>").format(_options(part)) if at % 2 else part
+        for at, part in enumerate(parts)
     )
 
 
@@ -130,9 +147,13 @@ def _marked(pieces: Iterable[Piece]) -> Markup:
 
     One with a row leads to it; what is said of one is shown where it is pointed at.
     """
-    shown = [piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces]
+    shown = [
+        piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces
+    ]
     first = shown[0].words.lstrip("\n")
-    breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down
+    breaks = len(shown[0].words) - len(
+        first
+    )  # made visible, or a text would seem to begin further down
     return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
 
 
@@ -141,5 +162,7 @@ def _mark(piece: Piece) -> Markup:
         return escape(piece.words)
     said = Markup(' data-said="{}"').format(printable(piece.said)) if piece.said else ""
     if piece.target:
-        return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(piece.mark, piece.target, said, piece.words)
+        return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(
+            piece.mark, piece.target, said, piece.words
+        )
     return Markup('<span class="t{}"{}>{}</span>').format(piece.mark, said, piece.words)

@@ -32,7 +32,9 @@ def escaped(text: object) -> str:
     line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
     # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
-    line = line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
+    line = (
+        line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
+    )
     return _START_OF_BLOCK.sub(r"\1\\\2", line)
 
 
@@ -49,7 +51,9 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
     return f"{fence}{space}{line}{space}{fence}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()) -> str:
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()
+) -> str:
     """Return a table of cells that are Markdown already.
 
     The columns named in `figures` align right.
@@ -82,7 +86,9 @@ def _part(part: str | d.Link) -> str:
 def _spans(text: str) -> str:
     # Runs of white space become one, at the ends too: parts stand side by side.
     parts = re.split("`([^`]+)`", text)
-    return "".join(code(part, len(part)) if at % 2 else _within(part) for at, part in enumerate(parts))
+    return "".join(
+        code(part, len(part)) if at % 2 else _within(part) for at, part in enumerate(parts)
+    )
 
 
 def _within(text: str) -> str:
@@ -124,7 +130,10 @@ def _paragraph(paragraph: d.Paragraph, level: int) -> Iterator[str]:
 
 
 def _key_figures(found: d.KeyFigures, level: int) -> Iterator[str]:
-    yield items(f"**{escaped(each.name)}, {escaped(each.figure)}.** {inline(each.meaning)}" for each in found.figures)
+    yield items(
+        f"**{escaped(each.name)}, {escaped(each.figure)}.** {inline(each.meaning)}"
+        for each in found.figures
+    )
 
 
 def _table(found: d.Table, level: int) -> Iterator[str]:
@@ -183,17 +192,27 @@ def _definitions(found: d.Definitions, level: int) -> Iterator[str]:
 
 def _outcomes(found: d.Outcomes, level: int) -> Iterator[str]:
     """Yield a table of the outcomes, then what it has no room for, of those that did not pass."""
-    names = list(dict.fromkeys(each.name for one in found.outcomes for each in one.statements if each.role == "cell"))
+    names = list(
+        dict.fromkeys(
+            each.name for one in found.outcomes for each in one.statements if each.role == "cell"
+        )
+    )
     rows = []
     for one in found.outcomes:
         cells = {each.name: inline(each.words) for each in one.statements if each.role == "cell"}
         status = f"{STATUS_MARKS[one.status]} {escaped(one.status_name)}"
-        rows.append((status, code(one.id), escaped(one.title), *(cells.get(name, "") for name in names)))
+        rows.append(
+            (status, code(one.id), escaped(one.title), *(cells.get(name, "") for name in names))
+        )
     yield table(("Status", "Check", "Outcome", *map(escaped, names)), rows)
     for one in found.outcomes:
         # Of what was not made the reason is enough.
         roles = _SAID.get(one.status, ("detail", "why", "remedy", "minor"))
-        rest = [f"{escaped(each.name)}: {inline(each.words)}" for each in one.statements if each.role in roles]
+        rest = [
+            f"{escaped(each.name)}: {inline(each.words)}"
+            for each in one.statements
+            if each.role in roles
+        ]
         if rest:
             yield code(one.id)
             yield items(rest)

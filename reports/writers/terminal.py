@@ -24,7 +24,13 @@ STYLES: dict[str, str] = {
     "pass": "bold green",
     "skip": "dim",
 }
-_TONES: dict[d.Tone, str] = {"plain": "", "lead": "bold", "quiet": "dim", "strong": "bold", "caution": "yellow"}
+_TONES: dict[d.Tone, str] = {
+    "plain": "",
+    "lead": "bold",
+    "quiet": "dim",
+    "strong": "bold",
+    "caution": "yellow",
+}
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 #: Columns between those of a table, and of a word that is not cut.
 _GAP, _WIDEST_WORD = 2, 24
@@ -53,33 +59,46 @@ def print_paragraph(said: Text, console: Console) -> None:
 
 
 def print_pair(
-    label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
+    label: str,
+    said: str,
+    console: Console,
+    style: str = "",
+    width: int = _NAME_WIDTH,
+    most: int | None = None,
 ) -> None:
     """Print `said` behind its label, wrapped in a column of its own.
 
     There is no padding, so that copies hold no blanks. The label's column has this `width`; what
     does not fit into `most` lines is left out, where that is given.
     """
-    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
+    wrapped = Text(said, style=style).wrap(
+        console, max(_NARROWEST, console.width - len(_INDENT) - width)
+    )
     if most is not None and len(wrapped) > most:
         wrapped[most - 1].truncate(max(_NARROWEST, console.width - len(_INDENT) - width) - 2)
         wrapped[most - 1].append(" …")
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True)
+        console.print(
+            Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True
+        )
 
 
 def _plain(words: d.Words) -> str:
     """Return words in a line; commands keep their backticks."""
-    return one_line("".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words)))
+    return one_line(
+        "".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words))
+    )
 
 
 def _section(section: d.Section, console: Console) -> None:
     console.print()
     if section.title:
         title = Text(_plain(section.title), style="bold")
-        console.print(Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim")))
+        console.print(
+            Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim"))
+        )
     print_blocks(section.blocks, console)
 
 
@@ -103,7 +122,9 @@ def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:
     for each in found.figures:
-        said = wrapped(one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT)
+        said = wrapped(
+            one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT
+        )
         console.print(Text(said), soft_wrap=True)
 
 
@@ -160,7 +181,10 @@ def _pieces(needed: Sequence[int], gap: int, width: int) -> list[list[int]]:
     """Return each piece's columns: the table's first, and as many more as the width holds."""
     pieces: list[list[int]] = [[0]]
     for column in range(1, len(needed)):
-        if len(pieces[-1]) > 1 and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap:
+        if (
+            len(pieces[-1]) > 1
+            and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap
+        ):
             pieces.append([0])
         pieces[-1].append(column)
     return pieces
@@ -178,7 +202,9 @@ def _figure(figure: d.Figure, console: Console) -> None:
 def _texts(texts: d.Texts, console: Console) -> None:
     for shown in texts.texts[: texts.page]:
         words = "".join(piece.words for piece in shown.pieces if not piece.stands_in)
-        print_pair(one_line(shown.title, LABEL_LENGTH), one_line(words) or "(empty)", console, most=2)
+        print_pair(
+            one_line(shown.title, LABEL_LENGTH), one_line(words) or "(empty)", console, most=2
+        )
 
 
 def _tree(tree: d.Tree, console: Console) -> None:
@@ -199,7 +225,10 @@ def _commands(commands: d.Commands, console: Console) -> None:
 
 def _items(items: d.Items, console: Console) -> None:
     for place, item in enumerate(items.items, start=1):
-        print_paragraph(Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]), console)
+        print_paragraph(
+            Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]),
+            console,
+        )
 
 
 def _definitions(found: d.Definitions, console: Console) -> None:
@@ -209,7 +238,9 @@ def _definitions(found: d.Definitions, console: Console) -> None:
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:
     for one in found.outcomes:
-        name = Text.assemble((one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
+        name = Text.assemble(
+            (one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  "
+        )
         console.print(name + Text(one_line(one.title), style="bold"))
         for each in one.statements:
             print_pair(one_line(each.name).lower(), one_line(each.words), console)

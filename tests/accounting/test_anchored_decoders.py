@@ -48,7 +48,9 @@ class Context:
         row = np.full(len(public), -50.0, dtype=np.float32)
         if self.against:  # of all others, in the public prompt's proportions
             row = public.copy()
-        row[self.seed if self.seed < len(public) else int(random.integers(len(public)))] = -50.0 if self.against else 0
+        row[self.seed if self.seed < len(public) else int(random.integers(len(public)))] = (
+            -50.0 if self.against else 0
+        )
         return row
 
 
@@ -72,11 +74,15 @@ class Decoder:
         part = mechanism.public_part(public)
         assert part.anchor is not None
         support = np.arange(len(public)) if part.support is None else part.support
-        raw = np.array([context.logits(public, prefix)[support] for context in self.contexts], dtype=np.float32)
+        raw = np.array(
+            [context.logits(public, prefix)[support] for context in self.contexts], dtype=np.float32
+        )
         values = raw.reshape(-1, len(support)).copy()
         constants = mechanism.contribution.row_constants(values)
         mechanism.contribution.write(values, constants, part.anchor, values)
-        return support.tolist(), mechanism.aggregator.step(values, mechanism.clip, WIDTH) | {ANCHOR: part.anchor}
+        return support.tolist(), mechanism.aggregator.step(values, mechanism.clip, WIDTH) | {
+            ANCHOR: part.anchor
+        }
 
     def texts(self, prefix: Prefix = (), so_far: float = 0.0) -> Iterator[tuple[Prefix, float]]:
         """Every text, and its log-probability in nats."""
@@ -102,7 +108,10 @@ class Decoder:
         crafted = [Context(seed, True, against) for seed in (0, 1, 99) for against in (False, True)]
         if relation == "add_remove":
             others = [(*self.contexts, one) for one in (*crafted, Context(1000))]
-            others += [self.contexts[:place] + self.contexts[place + 1 :] for place in range(len(self.contexts))]
+            others += [
+                self.contexts[:place] + self.contexts[place + 1 :]
+                for place in range(len(self.contexts))
+            ]
             yield from ((self, replace(self, contexts=other)) for other in others)
             return
         for one in (*crafted, Context(1000)):
@@ -139,7 +148,9 @@ def test_the_anchored_mean_keeps_its_claim_over_all_texts(relation: Relation) ->
         for decoder in decoders(aggregator="mean", divisor=divisor, temperature=temperature):
             accountant = ApproximateAccountant.of(decoder.mechanism, change)
             assert accountant is not None
-            claims = claims or [(accountant.epsilon(TOKENS, each, "optimal").epsilon, each) for each in DELTAS]
+            claims = claims or [
+                (accountant.epsilon(TOKENS, each, "optimal").epsilon, each) for each in DELTAS
+            ]
             for one, other in decoder.neighbours(relation):
                 found = dict(one.texts()), dict(other.texts())
                 assert found[0].keys() == found[1].keys()  # supports are public
@@ -152,7 +163,9 @@ def test_the_anchored_mean_keeps_its_claim_over_all_texts(relation: Relation) ->
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("aggregator", [{"aggregator": "median"}, {"aggregator": "central", "central": 2}])
+@pytest.mark.parametrize(
+    "aggregator", [{"aggregator": "median"}, {"aggregator": "central", "central": 2}]
+)
 def test_every_text_of_anchored_medians_is_within_its_ex_post_cost(
     aggregator: dict[str, Any], relation: Relation
 ) -> None:

@@ -27,7 +27,9 @@ SINGLE, FEW = 1.0, 3e4
 
 def normal_noise(eta: float, steps: int, delta: float) -> float:
     """dp-accounting's epsilon of Gaussian noise with the zCDP of so many draws."""
-    return float(pld.from_gaussian_mechanism(2 / (eta * math.sqrt(steps))).get_epsilon_for_delta(delta))
+    return float(
+        pld.from_gaussian_mechanism(2 / (eta * math.sqrt(steps))).get_epsilon_for_delta(delta)
+    )
 
 
 def in_blocks(problem: Problem, budget: float) -> float:
@@ -37,7 +39,9 @@ def in_blocks(problem: Problem, budget: float) -> float:
 # --- the figures to expect -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("eta", "steps"), [(0.004, 100_000), (0.01, 10_000), (0.001, 10**7), (2e-5, 10**9)])
+@pytest.mark.parametrize(
+    ("eta", "steps"), [(0.004, 100_000), (0.01, 10_000), (0.001, 10**7), (2e-5, 10**9)]
+)
 def test_many_draws_cost_what_normal_noise_does(eta: float, steps: int) -> None:
     found, noise = epsilon_of(eta, steps, AG_NEWS), normal_noise(eta, steps, AG_NEWS)
     assert found.epsilon_lower is not None and found.method == "optimal"
@@ -108,10 +112,14 @@ def test_no_adversary_of_real_t_exceeds_blocks() -> None:
     close = 0.0
     for _ in range(40):
         etas = random.uniform(0.1, 2.0, random.integers(1, 4)).tolist()
-        problem = Problem(tuple((eta, 1) for eta in etas), (), (), float(10 ** random.uniform(-4, -0.7)))
+        problem = Problem(
+            tuple((eta, 1) for eta in etas), (), (), float(10 ** random.uniform(-4, -0.7))
+        )
         if not problem.bound(problem.delta):
             continue
-        at_upper, at_lower = brute_force(np.array([in_blocks(problem, SINGLE), reached(problem) or -1.0]), etas)
+        at_upper, at_lower = brute_force(
+            np.array([in_blocks(problem, SINGLE), reached(problem) or -1.0]), etas
+        )
         assert at_upper <= problem.delta * (1 + 1e-9)
         assert at_lower >= problem.delta * (1 - 1e-3)  # but for t that brute force does not try
         close = max(close, at_upper / problem.delta)
@@ -124,7 +132,10 @@ def test_events_in_front_count() -> None:
         found = in_blocks(problem, SINGLE)
         assert brute_force_joint(found, [0.8, 0.3], laplace, pure) <= 0.02 * (1 + 1e-3)
         assert brute_force_joint((reached(problem) or 0.0) - 0.02, [0.8, 0.3], laplace, pure) > 0.02
-        for fewer in (Problem(problem.segments, (), (pure,), 0.02), Problem(problem.segments, (laplace,), (), 0.02)):
+        for fewer in (
+            Problem(problem.segments, (), (pure,), 0.02),
+            Problem(problem.segments, (laplace,), (), 0.02),
+        ):
             assert in_blocks(fewer, SINGLE) < found
 
 
@@ -141,8 +152,16 @@ def reached_by_answers(eta: float, steps: int, delta: float) -> float:
 
 
 def test_what_is_reached_is_what_randomised_response_has() -> None:
-    for eta, steps, delta in ((0.3, 40, 1e-3), (0.02, 3000, 1e-6), (0.5, 200, 1e-40), (1.5, 6, 0.1)):
-        found, truth = reached(Problem(((eta, steps),), (), (), delta)), reached_by_answers(eta, steps, delta)
+    for eta, steps, delta in (
+        (0.3, 40, 1e-3),
+        (0.02, 3000, 1e-6),
+        (0.5, 200, 1e-40),
+        (1.5, 6, 0.1),
+    ):
+        found, truth = (
+            reached(Problem(((eta, steps),), (), (), delta)),
+            reached_by_answers(eta, steps, delta),
+        )
         assert found is not None and truth * 0.998 < found <= truth * (1 + 1e-9)
 
 
@@ -167,12 +186,15 @@ def test_beyond_all_use_it_says_that_the_figure_is_renyis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eta", "steps"), [(400.0, 10**6), (0.5, 2**31), (3.0, [10**7, 10**7]), ([1e-200, 0.5], [1, 10**8])]
+    ("eta", "steps"),
+    [(400.0, 10**6), (0.5, 2**31), (3.0, [10**7, 10**7]), ([1e-200, 0.5], [1, 10**8])],
 )
 def test_more_nats_than_any_grid_has_are_renyis_figure(eta, steps) -> None:
     """Exponentials of a grid's step overflowed there."""
     ranges = [eta] * len(steps) if isinstance(steps, list) and not isinstance(eta, list) else eta
-    found, by_rdp = (epsilon_of(ranges, steps, 1e-6, method=method) for method in ("optimal", "rdp"))
+    found, by_rdp = (
+        epsilon_of(ranges, steps, 1e-6, method=method) for method in ("optimal", "rdp")
+    )
     assert found == by_rdp and found.epsilon > 1e6 and found.epsilon_lower is None
     assert privacy_profile(400.0, 10**6, 1e-6) is None
 
@@ -218,5 +240,9 @@ def test_how_many_tokens_an_epsilon_affords_is_found_in_a_few_calls() -> None:
     accountant, started = ApproximateAccountant(0.004), time.perf_counter()
     tokens = accountant.affordable_tokens(2.9, AG_NEWS, "optimal")
     assert time.perf_counter() - started < 300
-    assert accountant.epsilon(tokens, AG_NEWS).epsilon <= 2.9 < accountant.epsilon(tokens + 1, AG_NEWS).epsilon
+    assert (
+        accountant.epsilon(tokens, AG_NEWS).epsilon
+        <= 2.9
+        < accountant.epsilon(tokens + 1, AG_NEWS).epsilon
+    )
     assert tokens > 1.1 * accountant.affordable_tokens(2.9, AG_NEWS, "rdp")

@@ -41,19 +41,27 @@ def test_at_the_papers_settings() -> None:
         assert found.epsilon_lower is not None
         assert found.epsilon_lower < found.epsilon <= 1.002 * found.epsilon_lower
         assert (found.delta, found.method) == (AG_NEWS, "optimal")
-        assert epsilon_of(eta, tokens, AG_NEWS, method="rdp").epsilon == pytest.approx(rdp, abs=0.0005)
+        assert epsilon_of(eta, tokens, AG_NEWS, method="rdp").epsilon == pytest.approx(
+            rdp, abs=0.0005
+        )
 
 
 def test_rebalancing_costs_less_jointly_than_added() -> None:
-    alone, joint = (epsilon_of(0.1875, 367, AG_NEWS, method="rdp", laplace=e).epsilon for e in ((), [0.1]))
+    alone, joint = (
+        epsilon_of(0.1875, 367, AG_NEWS, method="rdp", laplace=e).epsilon for e in ((), [0.1])
+    )
     assert joint == pytest.approx(9.906, abs=0.0005)
     assert joint < alone + 0.1 - 0.08
-    alone, joint = (epsilon_of(0.1875, 367, AG_NEWS, laplace=e, grid=32).epsilon for e in ((), [0.1]))
+    alone, joint = (
+        epsilon_of(0.1875, 367, AG_NEWS, laplace=e, grid=32).epsilon for e in ((), [0.1])
+    )
     assert joint < alone + 0.1 - 0.08
 
 
 def test_a_finer_grid_comes_closer() -> None:
-    found = [epsilon_of(0.1875, 50, 1e-6, laplace=[0.3], grid=places) for places in (4, 8, 16, 32, 64)]
+    found = [
+        epsilon_of(0.1875, 50, 1e-6, laplace=[0.3], grid=places) for places in (4, 8, 16, 32, 64)
+    ]
     uppers = [bound.epsilon for bound in found]
     lowers = [bound.epsilon_lower or 0.0 for bound in found]
     assert uppers == sorted(uppers, reverse=True)
@@ -80,7 +88,9 @@ def brute_force(e: Doubles, etas: Sequence[float], trials: int = 61) -> Doubles:
 def brute_force_joint(e: float, etas: Sequence[float], laplace: float, pure: float) -> float:
     """The same after Laplace noise and randomised response, by quadrature over the noise."""
     quantiles = (np.arange(400) + 0.5) / 400
-    noise = np.where(quantiles < 0.5, np.log(2 * quantiles), -np.log(2 - 2 * quantiles))  # Laplace(1) at 0
+    noise = np.where(
+        quantiles < 0.5, np.log(2 * quantiles), -np.log(2 - 2 * quantiles)
+    )  # Laplace(1) at 0
     losses = np.abs(noise - laplace) - np.abs(noise)
     truth = np.exp(pure) / (1 + np.exp(pure))
     each = brute_force(e - losses[:, None] - np.array([pure, -pure]), etas, 31)
@@ -95,7 +105,8 @@ def test_bounds_hold_for_every_real_t() -> None:
         found = epsilon_of(etas, [1] * len(etas), delta, grid=grid)
         step, low = max(etas) / grid, found.epsilon_lower
         at_upper, below, at_lower = brute_force(
-            np.array([found.epsilon, found.epsilon - 3 * step, (low or 0.0) - 0.02 * max(etas)]), etas
+            np.array([found.epsilon, found.epsilon - 3 * step, (low or 0.0) - 0.02 * max(etas)]),
+            etas,
         )
         assert at_upper <= delta
         if grid == 12:
@@ -152,7 +163,9 @@ def test_a_grid_that_ends_early_costs_accuracy_only(monkeypatch: pytest.MonkeyPa
 
 def test_one_segment_in_two_parts() -> None:
     assert epsilon_of([0.4, 0.4], [3, 7], 1e-4, grid=16) == epsilon_of(0.4, 10, 1e-4, grid=16)
-    assert epsilon_of([0.4, 0.2, 0.0], [10, 0, 5], 1e-4, grid=16) == epsilon_of(0.4, 10, 1e-4, grid=16)
+    assert epsilon_of([0.4, 0.2, 0.0], [10, 0, 5], 1e-4, grid=16) == epsilon_of(
+        0.4, 10, 1e-4, grid=16
+    )
 
 
 # --- against a naive recursion that shares no code and no idea with ours ----------------------------------------------
@@ -170,13 +183,17 @@ def naive_profile(eta: float, places: int, inflated: bool) -> Callable[[int, int
     def delta(k: int, j: int) -> float:
         if k == 0:
             return max(0.0, 1 - math.exp(j * h))
-        return max(p[i] * delta(k - 1, j - i) + (1 - p[i]) * delta(k - 1, j - i + m) for i in range(m + 1))
+        return max(
+            p[i] * delta(k - 1, j - i) + (1 - p[i]) * delta(k - 1, j - i + m) for i in range(m + 1)
+        )
 
     return delta
 
 
 def test_naive_recursions_enclose_ours() -> None:
-    for (eta, steps, places), delta in itertools.product([(0.5, 6, 8), (0.1, 12, 5), (2.0, 4, 10)], [1e-2, 1e-5]):
+    for (eta, steps, places), delta in itertools.product(
+        [(0.5, 6, 8), (0.1, 12, 5), (2.0, 4, 10)], [1e-2, 1e-5]
+    ):
         found = epsilon_of(eta, steps, delta, grid=places)
         assert found.epsilon_lower is not None
         h = eta / places
@@ -195,7 +212,9 @@ def test_naive_recursions_enclose_ours() -> None:
 ETA, STEPS, DELTA, PLACES = 0.4, 25, 5e-3, 20
 
 
-def deltas_of(choose: Callable[[int, Doubles], Doubles], epsilon: float, seed: int) -> tuple[float, float]:
+def deltas_of(
+    choose: Callable[[int, Doubles], Doubles], epsilon: float, seed: int
+) -> tuple[float, float]:
     """(delta, standard error) of an adversary who picks t by the draws and the epsilon left."""
     rng = np.random.default_rng(seed)
     left = np.full(400_000, epsilon)
@@ -218,7 +237,9 @@ def greedy() -> Callable[[int, Doubles], Doubles]:
     def best(k: int) -> Doubles:
         after = np.array([delta(k - 1, j) for j in range(span.start - PLACES, span.stop + PLACES)])
         at = np.arange(len(span))[:, None] + PLACES - t
-        return h * (p * after[at] + (1 - p) * after[np.minimum(at + PLACES, len(after) - 1)]).argmax(axis=1)
+        return h * (
+            p * after[at] + (1 - p) * after[np.minimum(at + PLACES, len(after) - 1)]
+        ).argmax(axis=1)
 
     def choose(k: int, left: Doubles) -> Doubles:
         return best(k)[np.clip(np.rint(left / h).astype(int) - span.start, 0, len(span) - 1)]
@@ -256,7 +277,11 @@ def test_the_formula_for_draws_fixed_beforehand_is_no_bound() -> None:
         t = np.linspace(1e-9, ETA - 1e-9, 401)[:, None]
         p = np.expm1(t - ETA) / np.expm1(-ETA)
         losses = STEPS * t - i * ETA
-        return float((choices * p ** (STEPS - i) * (1 - p) ** i * np.maximum(0, 1 - np.exp(e - losses))).sum(1).max())
+        return float(
+            (choices * p ** (STEPS - i) * (1 - p) ** i * np.maximum(0, 1 - np.exp(e - losses)))
+            .sum(1)
+            .max()
+        )
 
     lower = epsilon_of(ETA, STEPS, DELTA).epsilon_lower
     assert lower is not None
@@ -281,7 +306,9 @@ def test_laplace_noise_is_never_rounded_down() -> None:
     for grid in [1, 3, 10]:
         for place in range(grid):
             e = 0.7 * place / grid
-            found = epsilon_of([], [], -math.expm1((e - 0.7) / 2) * (1 - 1e-9), laplace=[0.7], grid=grid)
+            found = epsilon_of(
+                [], [], -math.expm1((e - 0.7) / 2) * (1 - 1e-9), laplace=[0.7], grid=grid
+            )
             assert found.epsilon > e + 1e-6
             assert (found.epsilon_lower or 0.0) <= e * (1 + 1e-9)
 
@@ -300,7 +327,12 @@ def test_noise_on_one_count_is_the_worst_and_any_pure_event_worse() -> None:
         def cost(method: str = method, **events: list[float]) -> float:
             return epsilon_of(0.2, 40, 1e-5, method=method, **events).epsilon  # type: ignore[arg-type]
 
-        split, whole, response, added = cost(laplace=[0.4, 0.4]), cost(laplace=[0.8]), cost(pure=[0.8]), cost() + 0.8
+        split, whole, response, added = (
+            cost(laplace=[0.4, 0.4]),
+            cost(laplace=[0.8]),
+            cost(pure=[0.8]),
+            cost() + 0.8,
+        )
         assert split < whole < response < added
 
 
@@ -329,7 +361,9 @@ def test_renyi_divergences_of_pure_events() -> None:
 
         def renyi(order: float, half: tuple[float, float] = half) -> float:
             p, q = np.log(half)
-            return float(np.logaddexp(order * p + (1 - order) * q, order * q + (1 - order) * p)) / (order - 1)
+            return float(np.logaddexp(order * p + (1 - order) * q, order * q + (1 - order) * p)) / (
+                order - 1
+            )
 
         orders = np.concatenate([np.arange(51, 500) / 50, np.arange(10, 64), [128, 256, 512, 1024]])
         best = min(renyi(a) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders)
@@ -357,7 +391,9 @@ def test_nothing_costs_nothing_and_an_unbounded_range_everything() -> None:
 
 
 def test_settings_beyond_all_use_stay_sound() -> None:
-    for eta, delta in itertools.product([1e-320, 1e-200, 1e-30, 1e30, 1e120], [5e-324, 1e-200, 1e-9, 0.99]):
+    for eta, delta in itertools.product(
+        [1e-320, 1e-200, 1e-30, 1e30, 1e120], [5e-324, 1e-200, 1e-9, 0.99]
+    ):
         found = epsilon_of(eta, 3, delta)
         assert 0 <= (found.epsilon_lower or 0.0) <= found.epsilon <= 3 * eta * (1 + 1e-9) + 5e-324
         assert found.epsilon > 0 or eta < 4 * delta
@@ -392,7 +428,12 @@ BAD = [
 
 def test_refusals_name_the_argument() -> None:
     for method, (name, wrong) in itertools.product(["rdp", "optimal"], BAD):
-        arguments: dict[str, object] = {"eta": 0.1, "steps": 3, "delta": 1e-5, "method": method} | wrong
+        arguments: dict[str, object] = {
+            "eta": 0.1,
+            "steps": 3,
+            "delta": 1e-5,
+            "method": method,
+        } | wrong
         with pytest.raises(ValueError, match=name):
             epsilon_of(**arguments)  # type: ignore[arg-type]
 

@@ -24,7 +24,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 
-from dpaudit.accounting import Parts, RenyiTable, exponential_mechanism_epsilon, joint_epsilon, profiles, zcdp_epsilon
+from dpaudit.accounting import (
+    Parts,
+    RenyiTable,
+    exponential_mechanism_epsilon,
+    joint_epsilon,
+    profiles,
+    zcdp_epsilon,
+)
 from dpaudit.accounting.composition import privacy_profile
 from dpaudit.accounting.renyi import Doubles
 from tests.accounting.test_composition import brute_force_joint
@@ -57,12 +64,16 @@ def test_zcdp_and_other_events_are_dp_accountings() -> None:
         accountant.compose(ComposedDpEvent(events))
         theirs, found = accountant.get_epsilon(DELTA), joint_epsilon(parts, DELTA)
         assert found.method == ("rdp" if parts is gaussians else "optimal")
-        assert theirs * (0.95 if parts is more else 1 - 2e-3) <= found.epsilon <= theirs * (1 + 2e-3)
+        assert (
+            theirs * (0.95 if parts is more else 1 - 2e-3) <= found.epsilon <= theirs * (1 + 2e-3)
+        )
 
 
 def test_a_gaussian_by_its_orders_costs_no_less_than_it_does() -> None:
     for sigma in (0.7, 2.0, 9.0):
-        table = RenyiTable(tuple((order, order / (2 * sigma**2)) for order in (1.1, 1.7, 3.0, 9.0, 33.0, 200.0)))
+        table = RenyiTable(
+            tuple((order, order / (2 * sigma**2)) for order in (1.1, 1.7, 3.0, 9.0, 33.0, 200.0))
+        )
         truth = PLDAccountant()
         truth.compose(GaussianDpEvent(sigma), 2)
         found = joint_epsilon([Parts(renyi=(table,))] * 2, DELTA).epsilon
@@ -75,8 +86,14 @@ def test_epsilons_with_deltas_are_randomised_responses_that_may_fail() -> None:
         for epsilon, _ in stated:
             truth.compose(RandomizedResponseDpEvent(2 / (math.exp(epsilon) + 1), 2))
         left = DELTA - sum(delta for _, delta in stated)
-        found = joint_epsilon([Parts(pure=(epsilon,), delta=delta) for epsilon, delta in stated], DELTA).epsilon
-        assert truth.get_epsilon(left) * (1 - 1e-3) <= found <= sum(epsilon for epsilon, _ in stated) * (1 + 1e-9)
+        found = joint_epsilon(
+            [Parts(pure=(epsilon,), delta=delta) for epsilon, delta in stated], DELTA
+        ).epsilon
+        assert (
+            truth.get_epsilon(left) * (1 - 1e-3)
+            <= found
+            <= sum(epsilon for epsilon, _ in stated) * (1 + 1e-9)
+        )
 
 
 def test_deltas_that_leave_nothing_bound_nothing() -> None:
@@ -103,7 +120,9 @@ def two_points(eta: float, trials: int) -> tuple[Doubles, Doubles]:
     return t, (np.exp(eta) - np.exp(t)) / (np.exp(eta) - 1)
 
 
-@pytest.mark.parametrize(("coarse", "fine"), [(250, 5), pytest.param(1500, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("coarse", "fine"), [(250, 5), pytest.param(1500, 12, marks=pytest.mark.slow)]
+)
 def test_no_adversary_who_interleaves_releases_exceeds_the_bound(
     monkeypatch: pytest.MonkeyPatch, coarse: int, fine: int
 ) -> None:
@@ -113,9 +132,14 @@ def test_no_adversary_who_interleaves_releases_exceeds_the_bound(
     for points, trials, cases in ((64, 9, coarse), (1 << 12, 31, fine)):
         monkeypatch.setattr(profiles, "POINTS", points)
         for _ in range(cases):
-            left = {float(random.uniform(0.05, 2.0)): int(steps) for steps in random.choice([[1, 1], [2, 1], [1, 2]])}
+            left = {
+                float(random.uniform(0.05, 2.0)): int(steps)
+                for steps in random.choice([[1, 1], [2, 1], [1, 2]])
+            }
             delta = float(10 ** random.uniform(-4, -0.7))
-            parts = [Parts(segments=((eta, 1),)) for eta, steps in left.items() for _ in range(steps)]
+            parts = [
+                Parts(segments=((eta, 1),)) for eta, steps in left.items() for _ in range(steps)
+            ]
             found = joint_epsilon(parts, delta).epsilon
             reached = float(interleaved(np.array([found]), left, trials)[0])
             assert reached <= delta * (1 + 1e-9), (left, delta)
@@ -130,7 +154,11 @@ def test_no_adversary_beside_a_gaussian_exceeds_the_bound(cases: int) -> None:
     normal = np.array([NormalDist().inv_cdf((place + 0.5) / 2000) for place in range(2000)])
     close = 0.0
     for _ in range(cases):
-        eta, rho, steps = float(random.uniform(0.2, 1.5)), float(random.uniform(0.005, 0.5)), int(random.integers(1, 3))
+        eta, rho, steps = (
+            float(random.uniform(0.2, 1.5)),
+            float(random.uniform(0.005, 0.5)),
+            int(random.integers(1, 3)),
+        )
         delta = float(10 ** random.uniform(-3, -1))
         table = RenyiTable(tuple((order, rho * order) for order in ORDERS))
         for other in (Parts(rho=rho), Parts(renyi=(table,))):
@@ -148,7 +176,11 @@ def test_no_adversary_beside_a_gaussian_exceeds_the_bound(cases: int) -> None:
 
 def test_whole_releases_in_either_order_stay_within_the_bound() -> None:
     """The epsilon surely reached when one release follows the other, at lengths of real runs."""
-    for first, second in (((0.18, 150), (0.09, 80)), ((0.3, 10), (0.05, 300)), ((1.0, 3), (0.2, 40))):
+    for first, second in (
+        ((0.18, 150), (0.09, 80)),
+        ((0.3, 10), (0.05, 300)),
+        ((1.0, 3), (0.2, 40)),
+    ):
         found = joint_epsilon([Parts(segments=(first,)), Parts(segments=(second,))], DELTA)
         assert found.method == "optimal"
         for way in permutations((first, second)):
@@ -169,8 +201,14 @@ def test_zcdp_in_front_of_draws_costs_less_than_renyi_accounting() -> None:
 def test_noise_and_gaussians_against_privacy_loss_distributions() -> None:
     for sigma, scale, other in ((2.0, 4.0, 2.0), (10.0, 1.0, 10.0), (1.0, 10.0, 1.0)):
         truth = PLDAccountant()
-        truth.compose(ComposedDpEvent([GaussianDpEvent(sigma), LaplaceDpEvent(scale), LaplaceDpEvent(other)]))
-        parts = [Parts(rho=1 / (2 * sigma**2)), Parts(laplace=(1 / scale,)), Parts(laplace=(1 / other,))]
+        truth.compose(
+            ComposedDpEvent([GaussianDpEvent(sigma), LaplaceDpEvent(scale), LaplaceDpEvent(other)])
+        )
+        parts = [
+            Parts(rho=1 / (2 * sigma**2)),
+            Parts(laplace=(1 / scale,)),
+            Parts(laplace=(1 / other,)),
+        ]
         found = joint_epsilon(parts, DELTA)
         assert truth.get_epsilon(DELTA) < found.epsilon < 1.12 * truth.get_epsilon(DELTA)
 
@@ -186,7 +224,9 @@ def test_renyi_divergences_are_converted_as_dp_accounting_does() -> None:
         found = profiles.renyi_profile(rho, [RenyiTable(table)] if table else [], 6.0)
         epsilons = [rho * order for order in ORDERS] if rho else [epsilon for _, epsilon in table]
         closest = rho or min(epsilons)
-        reached = math.tanh(brentq(lambda e, most=closest: e * math.tanh(e / 2) - most, 0, 10, xtol=1e-13) / 2)
+        reached = math.tanh(
+            brentq(lambda e, most=closest: e * math.tanh(e / 2) - most, 0, 10, xtol=1e-13) / 2
+        )
         assert found.deltas[0] == pytest.approx(reached, rel=1e-5) and found.deltas[0] >= reached
         for place in range(0, profiles.POINTS, 500):
             theirs = compute_delta(ORDERS, epsilons, place * found.step)[0]
@@ -207,9 +247,16 @@ def test_losses_beyond_the_grid_are_not_forgotten() -> None:
 def test_parts_that_lose_next_to_nothing_have_no_grid() -> None:
     """Renyi accounting of them alone finds epsilon 0, at less than the asked delta too."""
     noise = Parts(rho=0.2)
-    for little in (Parts(segments=((1e-6, 3),)), Parts(laplace=(1e-9,)), Parts(pure=(1e-9,)), Parts(rho=1e-18)):
+    for little in (
+        Parts(segments=((1e-6, 3),)),
+        Parts(laplace=(1e-9,)),
+        Parts(pure=(1e-9,)),
+        Parts(rho=1e-18),
+    ):
         found = joint_epsilon([noise, little, Parts(segments=((0.3, 20),))], 0.2).epsilon
-        assert found == pytest.approx(joint_epsilon([noise, Parts(segments=((0.3, 20),))], 0.2).epsilon, rel=1e-2)
+        assert found == pytest.approx(
+            joint_epsilon([noise, Parts(segments=((0.3, 20),))], 0.2).epsilon, rel=1e-2
+        )
         assert joint_epsilon([noise, little], 0.2).epsilon == pytest.approx(
             joint_epsilon([noise], 0.2).epsilon, rel=1e-2
         )
@@ -233,7 +280,10 @@ def test_every_adversary_beside_noise_and_stated_guarantees() -> None:
     for _ in range(4):
         eta, laplace, pure, lost = random.uniform(0.1, 1.0, 4).tolist()
         steps, lost = int(random.integers(1, 3)), lost / 1000
-        parts = [Parts(segments=((eta, steps),), laplace=(laplace,)), Parts(pure=(pure,), delta=lost)]
+        parts = [
+            Parts(segments=((eta, steps),), laplace=(laplace,)),
+            Parts(pure=(pure,), delta=lost),
+        ]
         delta = lost + 1e-2
         found = joint_epsilon(parts, delta).epsilon
         assert lost + brute_force_joint(found, [eta] * steps, laplace, pure) <= delta * (1 + 1e-9)
@@ -243,8 +293,12 @@ _EPSILONS = st.floats(0.01, 1.5)
 _PARTS = st.one_of(
     st.builds(lambda eta, steps: Parts(segments=((eta, steps),)), _EPSILONS, st.integers(1, 30)),
     st.builds(lambda rho: Parts(rho=rho), _EPSILONS),
-    st.builds(lambda epsilon, delta: Parts(pure=(epsilon,), delta=delta), _EPSILONS, st.floats(0, 1e-7)),
-    st.builds(lambda epsilon: Parts(renyi=(RenyiTable(((2.0, epsilon), (20.0, 3 * epsilon))),)), _EPSILONS),
+    st.builds(
+        lambda epsilon, delta: Parts(pure=(epsilon,), delta=delta), _EPSILONS, st.floats(0, 1e-7)
+    ),
+    st.builds(
+        lambda epsilon: Parts(renyi=(RenyiTable(((2.0, epsilon), (20.0, 3 * epsilon))),)), _EPSILONS
+    ),
 )
 
 
@@ -258,9 +312,21 @@ def test_one_release_more_costs_more_and_order_nothing(parts: list[Parts], more:
 
 def test_orders_of_a_table_that_say_nothing() -> None:
     table = RenyiTable(((2.0, 0.4), (4.0, 0.9)))
-    assert table.at(np.array([1.5, 2.0, 3.0, 4.0])) == pytest.approx([0.4, 0.4, (0.4 + 2.7) / 2 / 2, 0.9])
+    assert table.at(np.array([1.5, 2.0, 3.0, 4.0])) == pytest.approx(
+        [0.4, 0.4, (0.4 + 2.7) / 2 / 2, 0.9]
+    )
     assert np.isinf(table.at(np.array([4.001]))).all()
-    for wrong in ((), ((1.0, 0.1),), ((2.0, -0.1),), ((2.0, math.inf),), ((3.0, 0.1), (2.0, 0.1)), ((2.0, math.nan),)):
+    for wrong in (
+        (),
+        ((1.0, 0.1),),
+        ((2.0, -0.1),),
+        ((2.0, math.inf),),
+        ((3.0, 0.1), (2.0, 0.1)),
+        ((2.0, math.nan),),
+    ):
         with pytest.raises(ValueError, match="Renyi"):
             RenyiTable(wrong)
-    assert math.isfinite(joint_epsilon([Parts(renyi=(RenyiTable(((1.005, 0.1),)),))], DELTA).epsilon) is False
+    assert (
+        math.isfinite(joint_epsilon([Parts(renyi=(RenyiTable(((1.005, 0.1),)),))], DELTA).epsilon)
+        is False
+    )

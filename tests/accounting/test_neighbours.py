@@ -59,7 +59,9 @@ def of_release(eta: float, steps: int, batches: int, generated: int) -> Profile:
     return allocated(batch_profile(eta, steps), batches, generated, LEAST)
 
 
-def in_parts(rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int, bound: Doubles, seed: int) -> float:
+def in_parts(
+    rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int, bound: Doubles, seed: int
+) -> float:
     """`closest` over so many decoders, a few hundred at a time."""
     rng = np.random.default_rng(seed)
     parts = [min(240, decoders - done) for done in range(0, decoders, 240)]
@@ -68,13 +70,20 @@ def in_parts(rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int
 
 @pytest.mark.parametrize("decoders", SIZES)
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
-def test_no_neighbour_of_a_mean_is_above(steps: int, batches: int, generated: int, decoders: int) -> None:
+def test_no_neighbour_of_a_mean_is_above(
+    steps: int, batches: int, generated: int, decoders: int
+) -> None:
     found = {}
     for eta in (0.3, 1.0, 2.0):
         bound = at_losses(of_release(eta, steps, batches, generated))
         for others in (0, 3):
             found[eta, others] = in_parts(
-                lambda toys, n=others: mean_rows(toys, batches, generated, n), steps, eta, decoders // 6, bound, 1
+                lambda toys, n=others: mean_rows(toys, batches, generated, n),
+                steps,
+                eta,
+                decoders // 6,
+                bound,
+                1,
             )
     print(f"mean, T {steps}, B {batches}, g {generated}: {max(found.values()):.3f}")
     assert max(found.values()) > 0.6
@@ -90,7 +99,9 @@ def test_no_neighbour_is_above_when_the_others_places_are_drawn_too(decoders: in
 
 @pytest.mark.parametrize("decoders", SIZES)
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
-def test_the_worst_pairs_come_close(steps: int, batches: int, generated: int, decoders: int) -> None:
+def test_the_worst_pairs_come_close(
+    steps: int, batches: int, generated: int, decoders: int
+) -> None:
     """Climbing batches that play the recursion's own pairs come near the curve, nearest at g 1."""
     eta, rng = 1.0, np.random.default_rng(3)
     bound, best = at_losses(of_release(eta, steps, batches, generated)), 0.0
@@ -98,13 +109,17 @@ def test_the_worst_pairs_come_close(steps: int, batches: int, generated: int, de
         choices = [rng.uniform(0, 1, (240, 2**draw)) for draw in range(steps)]
         scores = np.zeros(240)
         for climb in range(12):
-            moved = [np.clip(c + rng.normal(size=c.shape) * 0.2 * bool(climb), 0, 1) for c in choices]
+            moved = [
+                np.clip(c + rng.normal(size=c.shape) * 0.2 * bool(climb), 0, 1) for c in choices
+            ]
             exact = hockey_sticks(*worst_pairs(eta, moved, batches, generated))
             assert (exact <= bound + ROUNDING).all()
             score = (exact / bound)[:, bound > 1e-4].max(1)
             better = score > scores
             scores[better] = score[better]
-            choices = [np.where(better[:, None], new, old) for new, old in zip(moved, choices, strict=True)]
+            choices = [
+                np.where(better[:, None], new, old) for new, old in zip(moved, choices, strict=True)
+            ]
         best = max(best, float(scores.max()))
     print(f"two-point pairs, T {steps}, B {batches}, g {generated}: {best:.3f}")
     assert best > (0.97 if generated == 1 else 0.85)
@@ -121,7 +136,9 @@ def test_later_batches_may_depend_on_earlier_texts(decoders: int) -> None:
 def test_rounds_compose_though_later_ones_look_at_earlier_texts(decoders: int) -> None:
     for batches in (2, 3):
         bound = at_losses(profile_of_rounds(of_release(1.5, 1, batches, batches), 2, LEAST))
-        found = in_parts(lambda toys, b=batches: two_rounds(toys, b), 1, 1.5, decoders // 2, bound, 5)
+        found = in_parts(
+            lambda toys, b=batches: two_rounds(toys, b), 1, 1.5, decoders // 2, bound, 5
+        )
         print(f"two rounds, B {batches}: {found:.3f}")
         assert found > 0.6
 
@@ -139,7 +156,14 @@ def test_budgets_are_bounded_by_their_zcdp(rho: float, decoders: int) -> None:
 def test_cells_of_exactly_two_are_bounded(decoders: int) -> None:
     for batches, cells in ((2, 2), (3, 1)):
         bound = at_losses(of_release(1.5, 1, batches, batches))
-        found = in_parts(lambda toys, b=batches, c=cells: cell_rows(toys, b, c, 3), 1, 1.5, decoders // 2, bound, 7)
+        found = in_parts(
+            lambda toys, b=batches, c=cells: cell_rows(toys, b, c, 3),
+            1,
+            1.5,
+            decoders // 2,
+            bound,
+            7,
+        )
         print(f"exactly-2 cells, B {batches}, cells {cells}: {found:.3f}")
         assert found > 0.3
 
@@ -151,7 +175,12 @@ def test_users_and_replaced_records_are_chains(decoders: int) -> None:
         bound = at_losses(curve.profile(0.001, 6000))
         for which, name in enumerate(("user of two", "replace")):
             found = in_parts(
-                lambda toys, b=batches, w=which: chain_rows(toys, b)[w], steps, 0.8, decoders // 4, bound, 8
+                lambda toys, b=batches, w=which: chain_rows(toys, b)[w],
+                steps,
+                0.8,
+                decoders // 4,
+                bound,
+                8,
             )
             print(f"{name}, T {steps}, B {batches}: {found:.3f}")
             assert found > 0.5
@@ -191,8 +220,13 @@ def times_above(weights: Doubles, steps: int, eta: float) -> tuple[float, float]
     toys = Toys(np.random.default_rng(12), 240, steps, eta)
     without = toys.placed(batches, 2)
     hers = toys.records()
-    with_her = [without + hers[:, None] * (np.arange(batches) == j)[:, None, None] for j in range(batches)]
-    mixed = sum(weight * release(toys.texts(logits)) for weight, logits in zip(weights, with_her, strict=True))
+    with_her = [
+        without + hers[:, None] * (np.arange(batches) == j)[:, None, None] for j in range(batches)
+    ]
+    mixed = sum(
+        weight * release(toys.texts(logits))
+        for weight, logits in zip(weights, with_her, strict=True)
+    )
     nobody = release(toys.texts(without))
     whole, one = (of_release(eta, steps, batches, batches), batch_profile(eta, steps))
     return above(np.asarray(mixed), nobody, whole), above(np.asarray(mixed), nobody, one)
@@ -236,7 +270,9 @@ def test_a_key_used_twice_is_above_two_rounds_and_composing_first_covers_it() ->
 def test_other_batches_of_one_key_are_not_amplified() -> None:
     """A record's batches of two numbers hang together, and nothing here says how."""
     one = ApproximateAccountant(0.5)
-    releases = [(ReleaseAccountant(one, one, SecretBatches(((batches, batches),))), 2) for batches in (4, 8)]
+    releases = [
+        (ReleaseAccountant(one, one, SecretBatches(((batches, batches),))), 2) for batches in (4, 8)
+    ]
     found = of_one_key(releases, LEAST)
     assert [parts.profiles for parts in found] == [(), ()]
     assert joint_epsilon(found, 1e-5) == joint_epsilon([one.parts(2), one.parts(2)], 1e-5)
@@ -303,4 +339,7 @@ def test_a_gaussian_of_the_same_rho_is_no_bound() -> None:
     normal = Profile(0.002, cdf(mu / 2 - points / mu) - np.exp(points) * cdf(-mu / 2 - points / mu))
     places, nobody = pairs_of(4, eta=2.0, t=1.0)
     assert above(np.mean(places, axis=0), nobody, allocated(normal, 4, 4, LEAST)) > 1
-    assert above(np.mean(places, axis=0), nobody, allocated(zcdp_profile(rho, LEAST), 4, 4, LEAST)) <= 1
+    assert (
+        above(np.mean(places, axis=0), nobody, allocated(zcdp_profile(rho, LEAST), 4, 4, LEAST))
+        <= 1
+    )

@@ -51,7 +51,9 @@ class Pair:
         under_p = np.asarray(ratios * under_q, dtype=np.float64)
         losses = np.asarray(losses, dtype=np.float64)
         # A rounding more than 1, of what loses least.
-        under_p *= min(1.0, (1 - 2.0**-50) / max(math.fsum(under_p), math.fsum(under_p * np.exp(-losses))))
+        under_p *= min(
+            1.0, (1 - 2.0**-50) / max(math.fsum(under_p), math.fsum(under_p * np.exp(-losses)))
+        )
         return cls(profile.step, losses, under_p, 1 - math.fsum(under_p), 1 + float(first))
 
 
@@ -77,7 +79,9 @@ def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> Non
     """
     batches, draws = 38, 2_000_000
     profile = batch_profile(0.125, 64, 1e-5)
-    claimed = deltas_at(allocated(profile, batches, batches, 1e-5), np.array([e for e, *_ in SAMPLED]))
+    claimed = deltas_at(
+        allocated(profile, batches, batches, 1e-5), np.array([e for e, *_ in SAMPLED])
+    )
     pair, rng = Pair.of(profile), np.random.default_rng(17)
     ratios = np.exp(pair.losses)
     under_q = np.concatenate([[pair.none], pair.masses / ratios])
@@ -93,13 +97,16 @@ def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> Non
     for place, (e, theirs_added, theirs_removed) in enumerate(SAMPLED):
         found = []
         samples = np.maximum(1 - math.exp(e) * added, 0), np.maximum(1 - math.exp(e) / removed, 0)
-        for sample, (theirs, their_error) in zip(samples, (theirs_added, theirs_removed), strict=True):
+        for sample, (theirs, their_error) in zip(
+            samples, (theirs_added, theirs_removed), strict=True
+        ):
             mean, error = float(sample.mean()), float(sample.std()) / math.sqrt(draws)
             found.append((mean, error))
             assert abs(mean - theirs) <= 4 * math.hypot(error, their_error)
         (add, add_error), (remove, remove_error) = found
         sys.stdout.write(
-            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}" + "\n"
+            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}"
+            + "\n"
         )
         assert add <= claimed[place] + 4 * add_error
         assert abs(remove - claimed[place]) <= 4 * remove_error
@@ -140,7 +147,9 @@ def test_another_accountants_bounds_enclose_ours(
                 num_epochs=1,
                 remove_realization=one,
                 add_realization=one,
-                config=them.AllocationSchemeConfig(loss_discretization=grid, tail_truncation=delta * 1e-6),
+                config=them.AllocationSchemeConfig(
+                    loss_discretization=grid, tail_truncation=delta * 1e-6
+                ),
                 bound_type=bound,
             ).get_epsilon_for_delta(delta)
         )

@@ -13,7 +13,9 @@ from dpaudit.accounting.profiles import Profile, deltas_at
 from dpaudit.accounting.renyi import Doubles
 
 VOCABULARY = 3
-LOSSES = np.array([0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.5])
+LOSSES = np.array(
+    [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.5]
+)
 #: Float64 sums of up to 60,000 probabilities.
 ROUNDING = 1e-12
 
@@ -45,7 +47,10 @@ def closest(laws: Laws, bound: Doubles) -> float:
 
 def beside(*laws: Doubles) -> Doubles:
     """Laws [n, a], [n, b], ... of independent outputs -> [n, a b ...]."""
-    return reduce(lambda one, other: (one[..., :, None] * other[..., None, :]).reshape(*one.shape[:-1], -1), laws)
+    return reduce(
+        lambda one, other: (one[..., :, None] * other[..., None, :]).reshape(*one.shape[:-1], -1),
+        laws,
+    )
 
 
 @dataclass
@@ -131,11 +136,15 @@ def mixed_rows(toys: Toys, batches: int, others: int) -> Laws:
 def adaptive_rows(toys: Toys) -> Laws:
     """Two batches: the second's other records, and her part in it, depend on the first's text."""
     texts = VOCABULARY**toys.steps
-    first, second = toys.placed(1, 1)[:, 0], toys.base(texts) + toys.records(texts) * toys.rng.integers(0, 2)
+    first, second = (
+        toys.placed(1, 1)[:, 0],
+        toys.base(texts) + toys.records(texts) * toys.rng.integers(0, 2),
+    )
     one, hers_one = (toys.texts(first + hers) for hers in (0, toys.records()))
     two, hers_two = (toys.texts(second + hers) for hers in (0, toys.records(texts)))
     nobody, early, late = (
-        (law[..., None] * then).reshape(len(law), -1) for law, then in ((one, two), (hers_one, two), (one, hers_two))
+        (law[..., None] * then).reshape(len(law), -1)
+        for law, then in ((one, two), (hers_one, two), (one, hers_two))
     )
     return (early + late) / 2, nobody
 
@@ -148,9 +157,17 @@ def two_rounds(toys: Toys, batches: int) -> Laws:
     one, nobody_one = mean_rows(toys, batches, batches, 1)
     outputs = one.shape[1]
     rest, hers = toys.base(outputs, batches), toys.records(outputs)[:, :, None]
-    flat = [np.reshape(toys.texts(each), (-1, batches, VOCABULARY**toys.steps)) for each in (rest + hers, rest)]
-    two, nobody_two = (each.reshape(toys.decoders, outputs, -1) for each in allocated_laws(*flat, batches))
-    return tuple((law[..., None] * then).reshape(len(law), -1) for law, then in ((one, two), (nobody_one, nobody_two)))  # type: ignore[return-value]
+    flat = [
+        np.reshape(toys.texts(each), (-1, batches, VOCABULARY**toys.steps))
+        for each in (rest + hers, rest)
+    ]
+    two, nobody_two = (
+        each.reshape(toys.decoders, outputs, -1) for each in allocated_laws(*flat, batches)
+    )
+    return tuple(
+        (law[..., None] * then).reshape(len(law), -1)
+        for law, then in ((one, two), (nobody_one, nobody_two))
+    )  # type: ignore[return-value]
 
 
 def cell_rows(toys: Toys, batches: int, cells: int, others: int) -> Laws:
@@ -205,7 +222,10 @@ def worst_pairs(eta: float, choices: Sequence[Doubles], batches: int, generated:
     p = q = np.ones((len(choices[0]), 1))
     for choice in choices:
         draws = two_point(np.full_like(choice, eta), eta * choice)
-        p, q = ((law[..., None] * draw).reshape(len(law), -1) for law, draw in zip((p, q), draws, strict=True))
+        p, q = (
+            (law[..., None] * draw).reshape(len(law), -1)
+            for law, draw in zip((p, q), draws, strict=True)
+        )
     return allocated_laws(*(np.repeat(law[:, None], generated, 1) for law in (p, q)), batches)
 
 

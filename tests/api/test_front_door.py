@@ -15,7 +15,16 @@ import pytest
 import dpaudit
 
 #: No module of the front door may load these before it needs them.
-HEAVY = ("torch", "transformers", "pandas", "datasets", "matplotlib", "dp_accounting", "scipy", "pydantic")
+HEAVY = (
+    "torch",
+    "transformers",
+    "pandas",
+    "datasets",
+    "matplotlib",
+    "dp_accounting",
+    "scipy",
+    "pydantic",
+)
 
 
 def loaded(program: str) -> set[str]:
@@ -207,7 +216,9 @@ def test_no_run_is_named_twice(make_run):
 
 
 def test_compose(make_run):
-    runs = [make_run(aggregator="mean", contexts=True, key=key * 16).path for key in ("5eed", "beef")]
+    runs = [
+        make_run(aggregator="mean", contexts=True, key=key * 16).path for key in ("5eed", "beef")
+    ]
     found = dpaudit.compose(*runs)
     apart = [dpaudit.audit(run).epsilon for run in runs]
     assert max(apart) <= found.result.approximate.figure.epsilon <= sum(apart) + 1e-9
@@ -231,7 +242,9 @@ def test_steps_give_arrays(make_run):
     batch = run.batches[1]
     assert batch.tokens.dtype == np.int32
     assert len(batch.steps) == len(batch.tokens) == len(batch.log_probabilities)
-    for step, token, log_probability in zip(batch.steps, batch.tokens, batch.log_probabilities, strict=True):
+    for step, token, log_probability in zip(
+        batch.steps, batch.tokens, batch.log_probabilities, strict=True
+    ):
         assert step.token == token
         assert step.probabilities.sum() == pytest.approx(1)
         assert np.log(step.probabilities[token]) == pytest.approx(log_probability, abs=1e-5)
@@ -301,14 +314,21 @@ def test_budgets_have_the_levels_that_are_known():
     both = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=1)
     assert 0 < both.epsilon < both.batch_epsilon == both.result.batch_epsilon
     alone = dpaudit.plan_budget(**PLANNED, tokens=64)
-    assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon  # by Renyi accounting
+    assert (
+        alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
+    )  # by Renyi accounting
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
     assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
 
 
 @pytest.mark.parametrize(
     ("changes", "argument"),
-    [({"clip": -1.0}, "clip"), ({"relation": "remove"}, "relation"), ({"tokens": 1.5}, "tokens"), ({}, "epsilon")],
+    [
+        ({"clip": -1.0}, "clip"),
+        ({"relation": "remove"}, "relation"),
+        ({"tokens": 1.5}, "tokens"),
+        ({}, "epsilon"),
+    ],
 )
 def test_unusable_budgets_name_the_argument(changes, argument):
     with pytest.raises(dpaudit.InputError) as raised:

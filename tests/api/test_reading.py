@@ -92,10 +92,18 @@ def test_a_batchs_figures_are_the_audits(run):
             audited.rise,
             audited.fall,
         )
-        assert [found.label, found.contexts, len(found.costs)] == [audited.label, audited.contexts, audited.steps]
-        assert (abs(found.losses.worst[0].loss) if found.losses else None) == audited.leave_one_out_max
+        assert [found.label, found.contexts, len(found.costs)] == [
+            audited.label,
+            audited.contexts,
+            audited.steps,
+        ]
+        assert (
+            abs(found.losses.worst[0].loss) if found.losses else None
+        ) == audited.leave_one_out_max
         assert found.objections == ()
-        assert cost.exact <= math.nextafter(sum(cost.exact for cost in found.costs), math.inf) * (1 + 1e-9)
+        assert cost.exact <= math.nextafter(sum(cost.exact for cost in found.costs), math.inf) * (
+            1 + 1e-9
+        )
         (text,) = look_into_batch(run.path, audited.id).figures["texts"]
         assert (text["end"] == ()) == (text["stop"] == "max-tokens")
 
@@ -123,7 +131,9 @@ def test_costs_can_be_worked_out_from_what_a_step_shows(run):
         def log_sum(values):
             return float(np.logaddexp.reduce(np.array(values) / scale))
 
-        lower, center, upper = ([getattr(token, name) for token in top] for name in ("lower", "center", "upper"))
+        lower, center, upper = (
+            [getattr(token, name) for token in top] for name in ("lower", "center", "upper")
+        )
         x = step.sampled
         up = (x.upper - x.center) / scale + log_sum(center) - log_sum(lower)
         down = (x.center - x.lower) / scale - log_sum(center) + log_sum(upper)
@@ -135,7 +145,9 @@ def test_a_change_of_several_contexts_moves_tokens_further(make_run):
     near, far = step_of(one, 0, 0), step_of(two, 0, 0)
     assert (near.neighbours.contexts, far.neighbours.contexts) == (1, 2)
     assert [t.center for t in near.top(10)] == [t.center for t in far.top(10)]
-    assert sum(t.upper - t.lower for t in far.top(10)) > sum(t.upper - t.lower for t in near.top(10))
+    assert sum(t.upper - t.lower for t in far.top(10)) > sum(
+        t.upper - t.lower for t in near.top(10)
+    )
     assert far.cost.exact > near.cost.exact
 
 
@@ -176,7 +188,10 @@ def test_a_step_says_who_took_part_and_what_is_spent(make_run):
             active.append(shown.budgets.active)
             assert active[-1] == step.active.sum()
             shares = sorted(step.spent[1] / 0.9)
-            assert (shown.budgets.spent, shown.budgets.budget) == ((shares[0], shares[3], shares[-1]), 0.9)
+            assert (shown.budgets.spent, shown.budgets.budget) == (
+                (shares[0], shares[3], shares[-1]),
+                0.9,
+            )
             said = " ".join(printed(look_into_step(run.path, 0, position)).split())
             assert f"{active[-1]} of 6 contexts took part" in said
     assert active[0] == 6 > active[-1]
@@ -205,7 +220,11 @@ def test_objections_of_a_step_are_told_where_they_are(make_run, dpaudit):
     assert code == 0
     assert f"{batch.objections[0].check}, step 1" in out
     assert step_of(run, 1, 0).objections == ()
-    failed = [check.id for check in look_into_run(run.path).figures["audit"].checks if check.status == "fail"]
+    failed = [
+        check.id
+        for check in look_into_run(run.path).figures["audit"].checks
+        if check.status == "fail"
+    ]
     assert failed == [batch.objections[0].check]
 
 
@@ -217,7 +236,9 @@ def test_a_token_that_is_not_in_the_support(make_run):
     run.rewrite(0, lambda draft: draft.edit(0, token=absent))
     step = step_of(run, 0, 0)
     assert (step.sampled, step.cost.exact) == (None, None)
-    assert "not among the 5 allowed tokens" in " ".join(printed(look_into_step(run.path, 0, 0)).split())
+    assert "not among the 5 allowed tokens" in " ".join(
+        printed(look_into_step(run.path, 0, 0)).split()
+    )
     assert batch_of(run, 0).cost.exact is None
 
 
@@ -280,7 +301,8 @@ def test_a_tokens_text_is_cut(make_run):
     tokenizer = json.loads((run / "tokenizer.json").read_text())
     words = tokenizer["model"]["vocab"]
     tokenizer["model"]["vocab"] = {
-        (word + "x" * 300 if word.startswith("w") else word): number for word, number in words.items()
+        (word + "x" * 300 if word.startswith("w") else word): number
+        for word, number in words.items()
     }
     tokenizer["model"]["unk_token"] = "w0" + "x" * 300
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -349,7 +371,10 @@ def test_the_batches_of_an_unfinished_run_are_named(make_run, tmp_path, dpaudit)
         for number in range(0, 24, 2):
             generator.batch(writer, number)
             if number == 4:
-                assert "Name one of 0, 2, 4 with --batch." in dpaudit("inspect", tmp_path / "run", "--batch", 1)[2]
+                assert (
+                    "Name one of 0, 2, 4 with --batch."
+                    in dpaudit("inspect", tmp_path / "run", "--batch", 1)[2]
+                )
     err = dpaudit("inspect", tmp_path / "run", "--batch", 1)[2]
     assert "12 are on disk." in err
     assert "Name one of 0, 2, 4, 6, 8, 10, 12, 14, 16, 18 or one of 2 more with --batch." in err
@@ -396,7 +421,10 @@ def test_only_the_step_that_is_asked_for_is_read(make_run):
     run = make_run(seed=1)
 
     def spoil(entries):
-        return [entry._replace(data=b"\0") if entry.name == "central/c/1/0/0" else entry for entry in entries]
+        return [
+            entry._replace(data=b"\0") if entry.name == "central/c/1/0/0" else entry
+            for entry in entries
+        ]
 
     run.rezip(1, spoil)
     assert step_of(run, 1, 0).cost.exact > 0
@@ -461,7 +489,9 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
         assert code == 0
         assert strict_json(out)["run"] == str(run.path)
         assert "sensitive" in err
-        quiet = dpaudit("inspect", run.path, *options, "--quiet")[2]  # a warning, which --quiet keeps; no next command
+        quiet = dpaudit("inspect", run.path, *options, "--quiet")[
+            2
+        ]  # a warning, which --quiet keeps; no next command
         assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 
@@ -471,7 +501,9 @@ def test_a_batch_of_several_texts_says_where_each_begins_and_why_it_ended(make_r
     assert [said.count(f"begins at step {step}") for step in (0, 3, 4, 7)] == [1, 1, 1, 1]
     assert "tokens were spent" in said and ", after 2 tokens; it begins" in said
     said = " ".join(printed(look_into_run(run.path)).split())
-    assert "tokens_per_batch 9" in said and "max_tokens 4" in said and "Contexts Texts Tokens" in said
+    assert (
+        "tokens_per_batch 9" in said and "max_tokens 4" in said and "Contexts Texts Tokens" in said
+    )
     many = make_run(max_tokens=1, tokens_per_batch=9)
     assert "and 4 more texts; --json has" in printed(look_into_batch(many.path, 0))
 
@@ -482,7 +514,10 @@ def test_a_batch_says_why_it_ended(make_run):
         run = make_run(seed=seed)
         for number in range(2):
             batch = batch_of(run, number)
-            ends[batch.texts[0].stop] = batch, " ".join(printed(look_into_batch(run.path, number)).split())
+            ends[batch.texts[0].stop] = (
+                batch,
+                " ".join(printed(look_into_batch(run.path, number)).split()),
+            )
     batch, said = ends["max-tokens"]
     assert f"maximum length, after {len(batch.costs)} tokens" in said
     batch, said = ends["end-token"]
@@ -501,7 +536,8 @@ def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
     tokenizer = json.loads((run / "tokenizer.json").read_text())
     words = tokenizer["model"]["vocab"]
     tokenizer["model"]["vocab"] = {
-        (f"\x1b[2J\u202e\n[b]{word}" if word.startswith("w") else word): number for word, number in words.items()
+        (f"\x1b[2J\u202e\n[b]{word}" if word.startswith("w") else word): number
+        for word, number in words.items()
     }
     tokenizer["model"]["unk_token"] = "\x1b[2J\u202e\n[b]w0"
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -92,7 +92,9 @@ def run(
 ) -> AuditResult:
     steps = len(tokens.position) if tokens else 0
     figures: Any = dict.fromkeys(("theorem1", "exact", "rise", "fall"), 1.0)
-    batch = BatchResult(id=0, label=None, contexts=4, steps=steps, leave_one_out_max=None, **figures)
+    batch = BatchResult(
+        id=0, label=None, contexts=4, steps=steps, leave_one_out_max=None, **figures
+    )
     mechanism = {"clip": 6.0, "temperature": 1.25, "aggregator": aggregator}
     empirical = Empirical(leave_one_out_max=None, contexts=0, worst=())
     return AuditResult(
@@ -107,7 +109,9 @@ def run(
         tokens=tokens,
         checks=(),
         not_checked=(),
-        run=RunSummary(dpaudit="0.1.0", settings=settings({"mechanism": nested(mechanism), **parts})),
+        run=RunSummary(
+            dpaudit="0.1.0", settings=settings({"mechanism": nested(mechanism), **parts})
+        ),
     )
 
 
@@ -147,7 +151,9 @@ def check(name: str, status: Any, evidence: int = 1, **changes: Any) -> CheckRes
 def test_ex_post_at_the_shortest_of_the_longest_batches() -> None:
     (same,) = compare_runs({"short": SHORT, "long": LONG}).same_length
     assert (same.tokens, same.runs, same.epsilons) == (3, ("short", "long"), (0.6, 0.6))
-    assert rows(compare_runs({"short": SHORT, "long": LONG}), "Ex-post")["ε, batch level, up to 3 tokens"] == [
+    assert rows(compare_runs({"short": SHORT, "long": LONG}), "Ex-post")[
+        "ε, batch level, up to 3 tokens"
+    ] == [
         "0.6000",
         "0.6000",
         "–",
@@ -177,11 +183,19 @@ def test_what_cannot_be_compared_at_one_length_is_left_out() -> None:
 
 
 def test_other_neighbours_are_never_set_side_by_side() -> None:
-    for change in [{"relation": "replace"}, {"unit": "user"}, {"unit": "user", "records_per_user": 2}]:
+    for change in [
+        {"relation": "replace"},
+        {"unit": "user"},
+        {"unit": "user", "records_per_user": 2},
+    ]:
         other = run(ex_post(0.8, **change), curve([0.2, 0.4]))
         comparison = compare_runs({"short": SHORT, "other": other})
         assert comparison.same_length == ()
-        found = [table for title, table in tables(build(comparison)).items() if title.startswith("Ex-post")]
+        found = [
+            table
+            for title, table in tables(build(comparison)).items()
+            if title.startswith("Ex-post")
+        ]
         assert {table.header for table in found} == {("", "1 short", "2 other")}, "no difference"
         assert len({*rows(comparison, "Ex-post")["Neighbours"]}) == 2
         groups = compare_runs({"a": SHORT, "b": SHORT, "c": other, "d": other}).same_length
@@ -191,7 +205,9 @@ def test_other_neighbours_are_never_set_side_by_side() -> None:
 
 
 def test_users_with_different_numbers_of_records_are_never_set_side_by_side() -> None:
-    ten, two = (run(ex_post(0.8, unit="user", records_per_user=most), curve([0.2, 0.4])) for most in (10, 2))
+    ten, two = (
+        run(ex_post(0.8, unit="user", records_per_user=most), curve([0.2, 0.4])) for most in (10, 2)
+    )
     comparison = compare_runs({"ten": ten, "two": two, "also ten": ten})
     assert [same.runs for same in comparison.same_length] == [("ten", "also ten")]
     neighbours = rows(comparison, "Ex-post")["Neighbours"]
@@ -225,7 +241,11 @@ def test_two_figures_of_one_kind_have_a_difference() -> None:
     assert found["ε, release level"] == ["0.6000", "0.8000", "+0.200"]
     assert found["Rise"] == ["0.6000", "0.8000", "+0.200"]
     mean, other = run(mean=approximate()), run(mean=approximate(1.5))
-    assert rows(compare_runs({"a": mean, "b": other}), "Approx")["ε, batch level"] == ["2.000", "1.500", "-0.500"]
+    assert rows(compare_runs({"a": mean, "b": other}), "Approx")["ε, batch level"] == [
+        "2.000",
+        "1.500",
+        "-0.500",
+    ]
 
 
 def test_figures_at_other_deltas_have_no_difference() -> None:
@@ -239,8 +259,12 @@ def test_figures_at_other_deltas_have_no_difference() -> None:
 
 def test_a_figure_has_the_digits_that_its_claim_needs_here_as_in_the_report() -> None:
     found = approximate(13.2).model_copy(update={"batch_rdp": 15.96137})
-    claim = ClaimResult(epsilon=15.9614, delta=DELTA, kind="approximate", relation="add_remove", unit="record")
-    mean = run(mean=found.model_copy(update={"epsilon": 15.96137})).model_copy(update={"claim": claim})
+    claim = ClaimResult(
+        epsilon=15.9614, delta=DELTA, kind="approximate", relation="add_remove", unit="record"
+    )
+    mean = run(mean=found.model_copy(update={"epsilon": 15.96137})).model_copy(
+        update={"claim": claim}
+    )
     comparison = compare_runs({"mean": mean, "median": SHORT})
     for text in (shown(comparison), render_comparison_html(comparison)):
         assert "15.9614" in text and "15.97" not in text
@@ -248,7 +272,9 @@ def test_a_figure_has_the_digits_that_its_claim_needs_here_as_in_the_report() ->
 
 def test_claimed_figures_and_neighbours_stand_beside_recomputed_ones() -> None:
     claim = ClaimResult(epsilon=0.9, delta=0.0, kind="ex-post", relation="replace", unit="record")
-    found = rows(compare_runs({"a": SHORT.model_copy(update={"claim": claim}), "b": LONG}), "Ex-post")
+    found = rows(
+        compare_runs({"a": SHORT.model_copy(update={"claim": claim}), "b": LONG}), "Ex-post"
+    )
     assert found["Claimed ε, release level"] == ["0.9", "–"]
     assert "claimed: replace one record" in found["Neighbours"][0]
 
@@ -265,9 +291,13 @@ def test_settings_that_differ_are_listed() -> None:
 
 
 def test_checks_that_differ_are_listed_where_they_apply() -> None:
-    one = SHORT.model_copy(update={"checks": (check("a.b", "pass"), check("c.d", "fail"), check("e.f", "pass"))})
+    one = SHORT.model_copy(
+        update={"checks": (check("a.b", "pass"), check("c.d", "fail"), check("e.f", "pass"))}
+    )
     inapplicable = check("e.f", "skip", applicable=False)
-    two = SHORT.model_copy(update={"checks": (check("a.b", "pass"), check("c.d", "pass"), inapplicable)})
+    two = SHORT.model_copy(
+        update={"checks": (check("a.b", "pass"), check("c.d", "pass"), inapplicable)}
+    )
     comparison = compare_runs({"one": one, "two": two})
     assert [(each.name, each.values) for each in comparison.checks] == [("c.d", ("fail", "pass"))]
     assert rows(comparison, "Checks")["c.d"] == ["Failed", "Passed"]
@@ -278,7 +308,9 @@ def test_texts_of_each_label_stand_first() -> None:
         SampleText(batch=at, number=0, label=label, text=f"text {at}", characters=6, tokens=2)
         for at, label in enumerate(("b", "b", "a", "b"))
     ]
-    comparison = compare_runs({"one": SHORT.model_copy(update={"samples": tuple(texts)}), "two": LONG})
+    comparison = compare_runs(
+        {"one": SHORT.model_copy(update={"samples": tuple(texts)}), "two": LONG}
+    )
     assert [sample.batch for sample in comparison.runs["one"].samples] == [2, 0, 1]
 
 
@@ -286,7 +318,9 @@ def test_texts_of_each_label_stand_first() -> None:
 
 
 def doubtful(result: AuditResult) -> AuditResult:
-    return result.model_copy(update={"verdict": "fail", "checks": (check("record.complete", "fail"),)})
+    return result.model_copy(
+        update={"verdict": "fail", "checks": (check("record.complete", "fail"),)}
+    )
 
 
 def test_a_run_whose_checks_failed_is_starred() -> None:
@@ -301,10 +335,18 @@ def test_a_run_whose_checks_failed_is_starred() -> None:
 
 
 def test_an_unread_run_has_no_figures_at_all() -> None:
-    unread = run(ex_post(0.5), curve([0.25, 0.5]), approximate(9.0)).model_copy(update={"verdict": "error"})
-    comparison = compare_runs({"unread": unread, "good": run(ex_post(0.5), curve([0.25, 0.5]), approximate(4.0))})
+    unread = run(ex_post(0.5), curve([0.25, 0.5]), approximate(9.0)).model_copy(
+        update={"verdict": "error"}
+    )
+    comparison = compare_runs(
+        {"unread": unread, "good": run(ex_post(0.5), curve([0.25, 0.5]), approximate(4.0))}
+    )
     guarantees = comparison.runs["unread"].guarantees
-    assert (guarantees.ex_post, guarantees.approximate, guarantees.empirical.leave_one_out_max) == (None, None, None)
+    assert (guarantees.ex_post, guarantees.approximate, guarantees.empirical.leave_one_out_max) == (
+        None,
+        None,
+        None,
+    )
     assert comparison.same_length == ()
     for start in ("Ex-post", "Approximate"):
         assert {cells[0] for cells in rows(comparison, start).values()} == {"–"}
@@ -315,7 +357,11 @@ def test_an_unread_run_has_no_figures_at_all() -> None:
 
 def test_a_caveat_that_runs_share_is_said_once() -> None:
     runs = [
-        SHORT.model_copy(update={"caveats": tuple(Message(code="caveat.declared", words=each) for each in caveats)})
+        SHORT.model_copy(
+            update={
+                "caveats": tuple(Message(code="caveat.declared", words=each) for each in caveats)
+            }
+        )
         for caveats in (("Of all.", "Of two."), ("Of all.", "Of one."), ("Of two.", "Of all."))
     ]
     comparison = compare_runs({str(number): result for number, result in enumerate(runs)})
@@ -346,7 +392,10 @@ def test_json_is_strict_and_complete() -> None:
 
 def test_several_rounds_have_both_levels(make_run: Callable[..., Any]) -> None:
     kind = {"aggregator": "mean", "sizes": (4, 4), "secret": True, "rounds": 3}
-    found = {name: audit_run(make_run(**kind, **more).path) for name, more in (("a", {}), ("b", {"stopped": 2}))}
+    found = {
+        name: audit_run(make_run(**kind, **more).path)
+        for name, more in (("a", {}), ("b", {"stopped": 2}))
+    }
     comparison = compare_runs(found)
     for name, result in found.items():
         due = result.guarantees.approximate

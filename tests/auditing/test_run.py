@@ -29,7 +29,9 @@ SLACK = 1e-9
 
 def log_probabilities(values, tau):
     """log softmax of the component-wise median of [n, V]; the median of nothing is 0 everywhere."""
-    median = np.median(values.astype(np.float64), axis=0) if len(values) else np.zeros(values.shape[1])
+    median = (
+        np.median(values.astype(np.float64), axis=0) if len(values) else np.zeros(values.shape[1])
+    )
     scaled = median / tau
     largest = scaled.max()
     return scaled - largest - math.log(np.exp(scaled - largest).sum())
@@ -53,7 +55,9 @@ def newcomers(values, x, random):
 
 
 def add(kind, seed):
-    return lambda values, x: np.vstack([values, newcomers(values, x, np.random.default_rng(seed))[kind]])
+    return lambda values, x: np.vstack(
+        [values, newcomers(values, x, np.random.default_rng(seed))[kind]]
+    )
 
 
 def remove(index):
@@ -78,7 +82,11 @@ def neighbours(relation, contexts, seed):
 @st.composite
 def sequences(draw):
     """A short sequence of honest contexts: [n, V] a step. Rounded logits make ties likely."""
-    contexts, size, length = draw(st.integers(0, 6)), draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    contexts, size, length = (
+        draw(st.integers(0, 6)),
+        draw(st.integers(2, 4)),
+        draw(st.integers(1, 3)),
+    )
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     logits = random.normal(0, draw(st.sampled_from([0.3, 3.0, 30.0])), (length, contexts, size))
     if draw(st.booleans()):
@@ -122,7 +130,11 @@ def record_of(values):
 
 def bound(values, x, relation):
     mechanism = median(1.0)
-    return ExPostAccountant(mechanism, ContextChange(relation)).charge(0, mechanism.reduced(record_of(values), x)).exact
+    return (
+        ExPostAccountant(mechanism, ContextChange(relation))
+        .charge(0, mechanism.reduced(record_of(values), x))
+        .exact
+    )
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
@@ -140,7 +152,10 @@ def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run):
         result = run.audit()
         for batch in result.batches:
             draft = run.draft(batch.id)
-            steps, tokens = [step.contexts for step in draft.steps], [step.token for step in draft.steps]
+            steps, tokens = (
+                [step.contexts for step in draft.steps],
+                [step.token for step in draft.steps],
+            )
             for neighbour in neighbours("add_remove", batch.contexts, seed):
                 assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
 
@@ -172,13 +187,17 @@ def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run,
 
 
 def test_replace_never_costs_less_than_add_remove(make_run):
-    for aggregator, rule in itertools.product(["median", "mean"], ["hashed-records", "hashed-slots", "hashed-cells"]):
+    for aggregator, rule in itertools.product(
+        ["median", "mean"], ["hashed-records", "hashed-slots", "hashed-cells"]
+    ):
         run = make_run(aggregator=aggregator, rule=rule, sizes=(4, 4), width=3)
         figures = []
         for relation in ("add_remove", "replace"):
             guarantees = audit_run(run.path, Question(relation=relation)).guarantees
             figures.append(
-                guarantees.ex_post.batch_epsilon if aggregator == "median" else guarantees.approximate.epsilon
+                guarantees.ex_post.batch_epsilon
+                if aggregator == "median"
+                else guarantees.approximate.epsilon
             )
         assert figures[0] < figures[1] < math.inf
 
@@ -217,7 +236,9 @@ def test_curve_covers_the_steps(make_run):
     assert curve.position == tuple(range(1, max(lengths) + 1))
     assert curve.batches == tuple(sum(length >= p for length in lengths) for p in curve.position)
     total = math.fsum(mean * count for mean, count in zip(curve.mean, curve.batches, strict=True))
-    assert total >= math.fsum(batch.exact for batch in result.batches) - SLACK  # rises and falls add up apart
+    assert (
+        total >= math.fsum(batch.exact for batch in result.batches) - SLACK
+    )  # rises and falls add up apart
     ex_post = result.guarantees.ex_post
     assert (curve.theorem1[-1], curve.exact[-1]) == (ex_post.theorem1, ex_post.exact)
     assert list(curve.exact) == sorted(curve.exact)
@@ -249,7 +270,9 @@ def test_the_approximate_figure_is_the_upper_end(make_run, failed):
     run = make_run(aggregator="mean", divisor=64.0, max_tokens=40)
     found = run.audit().guarantees.approximate
     eta = 2 * CLIP / (64.0 * 1.25) * (1 + 2.0**-26)
-    assert found.epsilon == pytest.approx(exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12)
+    assert found.epsilon == pytest.approx(
+        exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12
+    )
     assert found.batch_lower < found.batch_epsilon < found.batch_rdp
     between = (found.batch_lower + found.epsilon) / 2
     assert failed(audit_run(run.path, Question(epsilon=between))) == {"claim.epsilon"}
@@ -270,7 +293,9 @@ def test_a_claim_per_user_says_how_many_records_that_is(make_run):
 
 def test_progress_is_told_of_every_batch(make_run):
     seen = []
-    audit_run(make_run(sizes=(1, 2, 3)).path, progress=lambda done, total: seen.append((done, total)))
+    audit_run(
+        make_run(sizes=(1, 2, 3)).path, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -297,7 +322,11 @@ def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run):
     for aggregator in ["median", "mean"]:
         for epsilon, said in ((120.0, True), (9.9, False)):
             result = audit_run(make_run(aggregator=aggregator).path, Question(epsilon=epsilon))
-            found = [each.values["digits"] for each in result.caveats if each.code == "empty-bound.factor"]
+            found = [
+                each.values["digits"]
+                for each in result.caveats
+                if each.code == "empty-bound.factor"
+            ]
             assert found == [53] * said
 
 

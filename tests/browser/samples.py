@@ -20,7 +20,12 @@ from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, 
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
 #: 100 kB each: without a space to break at, from right to left, and of signs that are several code points each.
-LONG = ("x" * 100_000, "مرحبا بالعالم " * 4_000, "👩‍👩‍👧🇦🇶" * 3_000, "<script>alert(1)</script>" * 4_000)
+LONG = (
+    "x" * 100_000,
+    "مرحبا بالعالم " * 4_000,
+    "👩‍👩‍👧🇦🇶" * 3_000,
+    "<script>alert(1)</script>" * 4_000,
+)
 
 
 @cache
@@ -43,7 +48,9 @@ def hostile(folder: Path) -> AuditResult:
     released = changed(folder / "bbc-hostile", [{"text": text, "label": text} for text in texts])
     labels = zip(run.batches, LONG, strict=False)
     batches = tuple(batch.model_copy(update={"label": text}) for batch, text in labels)
-    return run.model_copy(update={"samples": released.samples, "batches": (*batches, *run.batches[len(LONG) :])})
+    return run.model_copy(
+        update={"samples": released.samples, "batches": (*batches, *run.batches[len(LONG) :])}
+    )
 
 
 def changed(copy: Path, changes: Sequence[dict[str, str]]) -> AuditResult:
@@ -59,7 +66,9 @@ def changed(copy: Path, changes: Sequence[dict[str, str]]) -> AuditResult:
 
 def comparison() -> str:
     """Runs of both aggregators, one with a hostile name."""
-    return render_comparison_html(compare_runs({"bbc": clean(), HOSTILE: mean_run(), LONG[0]: median_run(7)}))
+    return render_comparison_html(
+        compare_runs({"bbc": clean(), HOSTILE: mean_run(), LONG[0]: median_run(7)})
+    )
 
 
 def pages(folder: Path) -> Mapping[str, Callable[[], str]]:

@@ -78,11 +78,16 @@ def test_steps_beside_a_wrong_one_are_looked_at_one_by_one(
     assert check["values"]["place"] == Place(batch=0, step=2).model_dump()
 
 
-def test_steps_before_one_that_cannot_be_decoded_count(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_before_one_that_cannot_be_decoded_count(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run(**KINDS["mean"])
 
     def break_off(entries: list[Any]) -> list[Any]:
-        return [each._replace(data=each.data[:-9]) if each.name == "aggregate/c/4/0" else each for each in entries]
+        return [
+            each._replace(data=each.data[:-9]) if each.name == "aggregate/c/4/0" else each
+            for each in entries
+        ]
 
     run.rezip(0, break_off)
     result = found(run.path)
@@ -99,7 +104,10 @@ def test_steps_are_together_where_nothing_hangs_on_the_step_before(make_run: Any
     ):
         reader = RunReader(make_run(**kind).path)
         with reader.batch(0) as opened:
-            assert all(isinstance(view, StepView) for view in BatchView(RunView(reader, None), opened).blocks())
+            assert all(
+                isinstance(view, StepView)
+                for view in BatchView(RunView(reader, None), opened).blocks()
+            )
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -111,8 +119,12 @@ def test_sums_of_steps_are_those_of_each_alone(alike: bool) -> None:
         values = np.exp(random.normal(0, 9, (3, sum(lengths))))
         for row, sums in zip(values, spans.sums(values), strict=True):
             assert sums.tolist() == [float(row[span].copy().sum()) for span in spans.slices]
-        assert spans.largest(values).tolist() == [[row[span].max() for span in spans.slices] for row in values]
-        assert spans.smallest(values).tolist() == [[row[span].min() for span in spans.slices] for row in values]
+        assert spans.largest(values).tolist() == [
+            [row[span].max() for span in spans.slices] for row in values
+        ]
+        assert spans.smallest(values).tolist() == [
+            [row[span].min() for span in spans.slices] for row in values
+        ]
         assert np.array_equal(spans.spread(spans.starts), np.repeat(spans.starts, lengths))
         totals = np.concatenate([np.cumsum(values[0, span]) for span in spans.slices])
         assert np.array_equal(spans.totals(values[0]), totals)

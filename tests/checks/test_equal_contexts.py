@@ -22,7 +22,9 @@ def steps(contexts: int, width: int, count: int, seed: int = 1) -> list[np.ndarr
 
 def view(contexts: np.ndarray | None) -> Any:
     """A step whose record has these contributions."""
-    return SimpleNamespace(contexts=contexts, spans=Spans([0 if contexts is None else contexts.shape[1]]))
+    return SimpleNamespace(
+        contexts=contexts, spans=Spans([0 if contexts is None else contexts.shape[1]])
+    )
 
 
 def found(rows: list[np.ndarray]) -> list[list[int]]:
@@ -90,5 +92,7 @@ def test_no_number_that_was_declared_lets_a_caveat_out(make_run, monkeypatch):
     (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
     assert found.values == {"contexts": 2, "batch": Place(batch=1)}
     assert public_form(result) == public_form(clean)
-    (declared,) = [caveat for caveat in public_form(result).caveats if caveat.code == "caveat.users-declared"]
+    (declared,) = [
+        caveat for caveat in public_form(result).caveats if caveat.code == "caveat.users-declared"
+    ]
     assert declared.values == {"most": 2}

@@ -13,7 +13,14 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.reproducing import commands
 from dpaudit.results import Finding
-from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
+from dpaudit.results.replay import (
+    Attacked,
+    LeftOut,
+    PublicParts,
+    PublicReplay,
+    Replay,
+    ReplayedStep,
+)
 from dpaudit.runs import aggregate_digest
 from tests.checks.test_faults import CLEAN
 
@@ -23,7 +30,13 @@ REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
 
 
 def test_a_pass_needs_every_check_up_to_the_level(make_run):
-    for evidence, verdict in [(0, "pass"), (1, "pass"), (2, "pass"), (3, "not_verified"), (4, "not_verified")]:
+    for evidence, verdict in [
+        (0, "pass"),
+        (1, "pass"),
+        (2, "pass"),
+        (3, "not_verified"),
+        (4, "not_verified"),
+    ]:
         result = audit_run(make_run().path, evidence=evidence)
         assert (result.verdict, result.evidence) == (verdict, evidence)
         assert result.not_checked == REPLAYED
@@ -48,7 +61,10 @@ def test_a_skip_says_what_would_run_the_check(make_run):
 
 def test_nothing_of_ours_is_to_be_run_where_we_cannot_load_the_generator(make_run, dpaudit):
     """Neither a command that could only be refused, nor a pass at a level that nobody replayed."""
-    for edits, again in (({"prompt.template": "another"}, False), ({"recorded": {"generator": "other 1.0"}}, True)):
+    for edits, again in (
+        ({"prompt.template": "another"}, False),
+        ({"recorded": {"generator": "other 1.0"}}, True),
+    ):
         for settings in (
             {},
             {"aggregator": "mean", "contexts": False},
@@ -60,8 +76,12 @@ def test_nothing_of_ours_is_to_be_run_where_we_cannot_load_the_generator(make_ru
             result = audit_run(run.path, evidence=4)
             assert result.verdict == "not_verified" and set(REPLAYED) <= set(result.not_checked)
             for check in result.checks:
-                assert "dpaudit report" not in check.detail and "--model" not in check.detail, check.id
-                assert check.id not in REPLAYED or "cannot load this run's generator" in check.detail
+                assert "dpaudit report" not in check.detail and "--model" not in check.detail, (
+                    check.id
+                )
+                assert (
+                    check.id not in REPLAYED or "cannot load this run's generator" in check.detail
+                )
             assert not any("--data" in command for command in commands(result))
         for option in ("--data", "--model"):
             code, _, err = dpaudit("report", run.path, option, "none.txt")
@@ -115,7 +135,9 @@ def test_slots_show_the_records_of_smallest_digest(make_run):
     lines = (run / "assignment").read_text().splitlines(keepends=True)
     shown = next(index for index, line in enumerate(lines) if line.split("\t")[1] == "0")
     digest = lines[shown].split("\t")[0]
-    (run / "assignment").write_text("".join([*lines[:shown], f"{digest}\t-\t-\n", *lines[shown + 1 :]]))
+    (run / "assignment").write_text(
+        "".join([*lines[:shown], f"{digest}\t-\t-\n", *lines[shown + 1 :]])
+    )
     run.rehash()
     (check,) = (check for check in run.audit().checks if check.id == "partition.stable")
     assert (check.status, check.code) == ("fail", "misplaced")
@@ -153,11 +175,18 @@ def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
     A weight shows nowhere either.
     """
     for kind in MEANS:
-        shown, hidden = (make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False))
+        shown, hidden = (
+            make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False)
+        )
         check = check_of(shown, "mechanism.divisor")
         assert (check.status, check.evidence, shown.verdict) == ("pass", 1, "pass")
         check = check_of(hidden, "mechanism.divisor")
-        assert (check.status, check.evidence, check.applicable, hidden.verdict) == ("skip", 1, True, "not_verified")
+        assert (check.status, check.evidence, check.applicable, hidden.verdict) == (
+            "skip",
+            1,
+            True,
+            "not_verified",
+        )
         assert (check.code, check.values["seen"]) == ("unrecorded-contexts", 0)
         assert [note.code for note in check.notes] == ["replay.command"]
 
@@ -217,7 +246,12 @@ def test_a_replay_shows_what_the_record_leaves_open(make_run):
     coarse = dataclasses.replace(STEP, difference=0.5)
     wrong = dataclasses.replace(STEP, difference=2.0)
     run = make_run(aggregator="mean", contexts=False)
-    for steps, status in (((STEP,), "pass"), ((STEP, wrong), "skip"), ((coarse,), "skip"), ((), "skip")):
+    for steps, status in (
+        ((STEP,), "pass"),
+        ((STEP, wrong), "skip"),
+        ((coarse,), "skip"),
+        ((), "skip"),
+    ):
         result = audit_run(run.path, replay=replayed(*steps), evidence=3)
         check = check_of(result, "mechanism.divisor")
         assert (check.status, result.verdict == "pass") == (status, status == "pass")
@@ -231,14 +265,21 @@ def test_the_model_alone_shows_what_is_public(make_run):
     """Of all steps. Where rounding may hide something, it shows nothing."""
     for sizes in ((4,), (4, 4)):
         run = make_run(top_k=5, sizes=sizes)
-        for difference, wrong, status in ((0.0, 0, "pass"), (0.5, 0, "skip"), (0.0, 1, "fail"), (0.5, 1, "fail")):
+        for difference, wrong, status in (
+            (0.0, 0, "pass"),
+            (0.5, 0, "skip"),
+            (0.0, 1, "fail"),
+            (0.5, 1, "fail"),
+        ):
             first = Finding(code="replay.other-support", values={"tokens": 2}) if wrong else None
             found = PublicReplay(None, PublicParts(6, wrong, first, difference, 1.0))
             result = audit_run(run.path, replay=found)
             check = check_of(result, "mechanism.support-public")
             assert (check.status, check.evidence) == (status, 3)
             assert (result.verdict == "fail") == (status == "fail")
-            code = {"pass": "recomputed", "skip": "rounding-hides", "fail": "not-the-models"}[status]
+            code = {"pass": "recomputed", "skip": "rounding-hides", "fail": "not-the-models"}[
+                status
+            ]
             assert (check.code, check.values["recomputed"]) == (code, 6)
 
 
@@ -258,12 +299,22 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
         )
         result = run.audit()
         check = check_of(result, "mechanism.support-public")
-        assert (check.status, result.verdict) == (status, "fail" if status == "fail" else "not_verified")
+        assert (check.status, result.verdict) == (
+            status,
+            "fail" if status == "fail" else "not_verified",
+        )
     assert check.evidence == 1 and "mechanism.support-public" in result.not_checked
     assert check.code == "uncompared"
-    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [2, result.run.steps, 0]
+    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [
+        2,
+        result.run.steps,
+        0,
+    ]
     assert [note.code for note in check.notes] == ["mechanism.shown-by-model"]
-    assert check.made_with.startswith("--model") and "mechanism.support-public" in result.guarantee.values["checks"]
+    assert (
+        check.made_with.startswith("--model")
+        and "mechanism.support-public" in result.guarantee.values["checks"]
+    )
     # Some texts part later: that a support is public is seen after a token, and open after more.
     run = make_run(top_k=2, sizes=(4, 5, 4), seed=1)
     result = run.audit()
@@ -271,7 +322,10 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
     assert (check.status, check.evidence, result.verdict) == ("skip", 3, "pass"), check.measured
     assert "caveat.public-parts" in {caveat.code for caveat in result.caveats}
     result = audit_run(run.path, evidence=3)
-    assert result.verdict == "not_verified" and "mechanism.support-public" in result.guarantee.values["checks"]
+    assert (
+        result.verdict == "not_verified"
+        and "mechanism.support-public" in result.guarantee.values["checks"]
+    )
     result = make_run(top_k=5, sizes=(4, 5), max_tokens=1).audit()
     check = check_of(result, "mechanism.support-public")
     assert (check.status, check.evidence, check.code) == ("pass", 1, "agree")
@@ -288,7 +342,11 @@ def test_a_support_must_have_another_to_agree_with(make_run):
 
 def test_coarse_rounding_shows_nothing_but_equality(make_run):
     """In bfloat16 elsewhere than where a run was made, a replay could not tell a forged record."""
-    for difference, tolerance, status in [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]:
+    for difference, tolerance, status in [
+        (0.0, 9.0, "pass"),
+        (0.1, 9.0, "skip"),
+        (1e-3, 9.0, "pass"),
+    ]:
         step = dataclasses.replace(STEP, difference=difference, tolerance=tolerance)
         result = audit_run(make_run().path, replay=replayed(step), evidence=3)
         (check,) = (check for check in result.checks if check.id == "replay.logits")
@@ -312,13 +370,17 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
     assert (check.status, check.applicable) == ("skip", True)
 
 
-def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
+def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(
+    make_run,
+):
     """An ex-post claim is about one output.
 
     Figures for all outputs together cannot refute it.
     """
     for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
-        attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None)
+        attack = Attacked(
+            LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None
+        )
         result = audit_run(make_run(aggregator=aggregator).path, replay=replayed(attack=attack))
         assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
 
@@ -327,7 +389,9 @@ def test_a_maximum_over_some_batches_is_not_judged(make_run):
     run = make_run()
     run.drop(1)
     run.rehash()
-    assert {check.id: check.status for check in run.audit().checks}["composition.all-batches"] == "skip"
+    assert {check.id: check.status for check in run.audit().checks}[
+        "composition.all-batches"
+    ] == "skip"
 
 
 def test_who_a_user_is_stays_the_runs_word(make_run):
@@ -348,13 +412,27 @@ def test_who_a_user_is_stays_the_runs_word(make_run):
 
 def test_only_a_replay_shows_where_rounds_sent_the_records_of_slots(make_run):
     """Their batches have as many contexts under any key, and among any number of batches."""
-    made = {"aggregator": "mean", "secret": True, "rounds": 3, "sizes": (4, 4), "rule": "hashed-slots"}
+    made = {
+        "aggregator": "mean",
+        "secret": True,
+        "rounds": 3,
+        "sizes": (4, 4),
+        "rule": "hashed-slots",
+    }
     for settings in ({}, {"batching.key": OTHER_KEY}, {"batching.batches_per_label": 2000}):
         run = make_run(**made)
         run.edit_manifest(settings)
         run.rehash()
         result = audit_run(run.path)
-        open_ = {check.id: check.evidence for check in result.checks if check.id in result.not_checked}
-        assert result.verdict == "pass" and open_["partition.stable"] == open_["amplification.records"] == 3
+        open_ = {
+            check.id: check.evidence for check in result.checks if check.id in result.not_checked
+        }
+        assert (
+            result.verdict == "pass"
+            and open_["partition.stable"] == open_["amplification.records"] == 3
+        )
         replayed = {check.id: check for check in audit_run(run.path, replay=CLEAN).checks}
-        assert replayed["partition.stable"].evidence == 3 and replayed["partition.stable"].status == "pass"
+        assert (
+            replayed["partition.stable"].evidence == 3
+            and replayed["partition.stable"].status == "pass"
+        )

@@ -23,13 +23,19 @@ from dpaudit.runs import BatchHeader, Step, aggregate_digest
     ],
 )
 def test_honest_runs_pass_at_any_temperature(make_run, temperature, kind):
-    result = make_run(temperature=temperature, **({"sizes": (1, 2, 4, 5)} | kind)).audit_with_model()
-    assert result.verdict == "pass", [(check.id, check.measured) for check in result.checks if check.status == "fail"]
+    result = make_run(
+        temperature=temperature, **({"sizes": (1, 2, 4, 5)} | kind)
+    ).audit_with_model()
+    assert result.verdict == "pass", [
+        (check.id, check.measured) for check in result.checks if check.status == "fail"
+    ]
 
 
 @pytest.mark.parametrize("ratio", [1e6, 1e7, 3e8, 1e9, 1e12, 1e200])
 @pytest.mark.parametrize(("contexts", "tied"), [(8, 2), (9, 3), (20, 7)])
-def test_fixed_columns_that_tie_for_the_first_place_have_their_probability(make_run, ratio, contexts, tied):
+def test_fixed_columns_that_tie_for_the_first_place_have_their_probability(
+    make_run, ratio, contexts, tied
+):
     """Contexts agree on some tokens at the clip.
 
     Their score is far above the possible error of its logarithm.

@@ -41,7 +41,9 @@ What recomputing with the model and the data may find, in a run whose record alo
 
 def planted():
     """The tests' registry of faults, loaded by its file's path, as tests are no package."""
-    spec = importlib.util.spec_from_file_location("planted_faults", Path(__file__).with_name("test_faults.py"))
+    spec = importlib.util.spec_from_file_location(
+        "planted_faults", Path(__file__).with_name("test_faults.py")
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
@@ -58,7 +60,10 @@ def table(faults: dict[str, Iterable[str]]) -> str:
     for name, fails in faults.items():
         rows[tuple(sorted(fails, key=order.index))].append(name.replace("_", " "))
     in_order = sorted(rows, key=lambda checks: [order.index(check) for check in checks])
-    lines = [f"| {', '.join(f'`{check}`' for check in checks)} | {named(rows[checks])} |" for checks in in_order]
+    lines = [
+        f"| {', '.join(f'`{check}`' for check in checks)} | {named(rows[checks])} |"
+        for checks in in_order
+    ]
     return "\n".join(["", "| checks that fail | faults |", "|---|---|", *lines, ""])
 
 
@@ -75,7 +80,9 @@ def page() -> str:
 
 
 # In the order of kinds of runs: two workers then seldom audit the same kind without a fault.
-@pytest.mark.parametrize("name", sorted(FAULTS.FAULTS, key=lambda name: repr(FAULTS.FAULTS[name].kind)))
+@pytest.mark.parametrize(
+    "name", sorted(FAULTS.FAULTS, key=lambda name: repr(FAULTS.FAULTS[name].kind))
+)
 def test_fault_fails_exactly_its_checks(make_run, name):
     FAULTS.failing(make_run, name)
 
@@ -88,5 +95,7 @@ def test_finding_of_a_replay_fails_exactly_its_checks(make_run, name):
 def test_page_lists_exactly_these_faults():
     if os.environ.get(UPDATE):
         PAGE.write_text(page(), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == page(), f"run {UPDATE}=1 pytest {Path(__file__).name} -k page"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        f"run {UPDATE}=1 pytest {Path(__file__).name} -k page"
+    )
     assert len(FAULTS.FAULTS) >= FEWEST

@@ -30,7 +30,16 @@ from dpaudit.checks.neighbors import Losses, removals_stay_within_bounds
 from dpaudit.claims import ZcdpClaim
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.results import Finding, Place, Quantity
-from dpaudit.results.replay import Attacked, Difference, LeftOut, PublicParts, Replay, ReplayedStep, Rerun, SharedText
+from dpaudit.results.replay import (
+    Attacked,
+    Difference,
+    LeftOut,
+    PublicParts,
+    Replay,
+    ReplayedStep,
+    Rerun,
+    SharedText,
+)
 from dpaudit.runs import (
     DecodingRules,
     KeyedHash,
@@ -57,7 +66,9 @@ def exchange_in_support(draft: Any, position: int) -> None:
     rest = [i for i in step.support.tolist() if i != step.token][1:]
     support = np.array(sorted([*rest, free, step.token]), dtype=np.int32)
     if np.searchsorted(support, step.token) != np.searchsorted(step.support, step.token):
-        support = np.array(sorted([*step.support[step.support != step.token][:-1], free, step.token]))
+        support = np.array(
+            sorted([*step.support[step.support != step.token][:-1], free, step.token])
+        )
     draft.edit(position, support=support.astype(np.int32))
 
 
@@ -90,7 +101,9 @@ def altered(name: str, place: Any, value: Any) -> Callable[[Any], None]:
 
 
 def manifest(**change: Any) -> Callable[[Any], None]:
-    return lambda run: run.edit_manifest({name.replace("__", "."): value for name, value in change.items()})
+    return lambda run: run.edit_manifest(
+        {name.replace("__", "."): value for name, value in change.items()}
+    )
 
 
 def scaled_claim(factor: float) -> Callable[[Any], None]:
@@ -205,7 +218,10 @@ settled("model_changed_after_the_commitment", model__name="another")
 settled("software_changed_after_the_commitment", software={"dpaudit": "9.9"})
 settled("run_dated_back_after_the_commitment", created="2024-01-01T00:00:00+00:00")
 settled("claim_said_to_be_stated_beforehand", claim_stated="beforehand")
-settled("stop_sequence_declared_after_the_commitment", decoding__sequences=[[11], [1, 11], [2, 3], [9, 9, 9, 9]])
+settled(
+    "stop_sequence_declared_after_the_commitment",
+    decoding__sequences=[[11], [1, 11], [2, 3], [9, 9, 9, 9]],
+)
 settled("prompt_changed_after_the_commitment", prompt__text="Write of {example}")
 settled("nonce_drawn_again", nonce="5eed" * 16)
 
@@ -264,7 +280,11 @@ def token_drawn_again_after_the_end(run):
         step, mechanism = draft.steps[-1], run.spec.mechanism
         aggregate = mechanism.aggregate(dict(step.arrays))
         token = next(token for token in np.argsort(aggregate)[::-1].tolist() if token != step.token)
-        draft.edit(-1, token=token, log_probability=log_probability(aggregate, token, mechanism.temperature))
+        draft.edit(
+            -1,
+            token=token,
+            log_probability=log_probability(aggregate, token, mechanism.temperature),
+        )
 
     run.rewrite(0, redraw)
     run.edit_manifest({"claim.epsilon": 99.0})
@@ -288,7 +308,9 @@ def claim_raised_after_the_end(run):
 @fault("integrity.redrawn")
 def batch_drawn_again(run):
     run.rehash()
-    list_digests(run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip"))
+    list_digests(
+        run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip")
+    )
 
 
 @fault("integrity.redrawn")
@@ -302,7 +324,9 @@ def batch_drawn_again_and_not_said_in_run_json(run):
     """Of another batch than run.json names."""
     run.edit_manifest({"redrawn": [0]})
     run.rehash()
-    list_digests(run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip"))
+    list_digests(
+        run.path, ("0" * 64, "steps/00000001.zip"), entry_of(run.path, "steps/00000001.zip")
+    )
 
 
 @fault("integrity.format", "integrity.hashes")
@@ -369,10 +393,19 @@ def foreign_file_with_a_digest(run):
     (run / "seed_texts.txt").write_text("what the prompts were made of")
 
 
-@fault("integrity.complete", "sampling.independence", text=False, sizes=(4, 4), max_tokens=12, vocabulary=200)
+@fault(
+    "integrity.complete",
+    "sampling.independence",
+    text=False,
+    sizes=(4, 4),
+    max_tokens=12,
+    vocabulary=200,
+)
 def batch_copied(run):
     draft = run.draft(0)
-    run.rewrite(1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "texts", draft.texts))
+    run.rewrite(
+        1, lambda copy: setattr(copy, "steps", draft.steps) or setattr(copy, "texts", draft.texts)
+    )
 
 
 @fault("integrity.hashes")
@@ -421,7 +454,9 @@ CELLS = {"rule": "hashed-cells", "sizes": (4, 4)}
 
 def placed(change: Callable[[list[list[str]], int], None]) -> Callable[[Any], None]:
     """Change the line of a record of batch 0; `change` gets all lines and that one's place."""
-    return assigned(lambda lines: change(lines, next(i for i, line in enumerate(lines) if line[1] == "0")))
+    return assigned(
+        lambda lines: change(lines, next(i for i, line in enumerate(lines) if line[1] == "0"))
+    )
 
 
 def moved(batch: str | None = None, slot: str | None = None) -> Callable[[Any], None]:
@@ -456,7 +491,11 @@ plain("digest_repeated", placed(lambda lines, i: lines.insert(i, lines[i])), "pa
 @fault("partition.disjoint")
 def record_listed_twice(run):
     """One of no batch, so that contexts still add up; number and digest of the records follow."""
-    assigned(lambda lines: lines.insert(*next((i, line) for i, line in enumerate(lines) if line[1] == "-")))(run)
+    assigned(
+        lambda lines: lines.insert(
+            *next((i, line) for i, line in enumerate(lines) if line[1] == "-")
+        )
+    )(run)
     digests = [line.split("\t")[0] for line in (run / "assignment").read_text().splitlines()]
     run.edit_manifest({"data.records": len(digests), "data.digest": data_digest(iter(digests))})
 
@@ -491,14 +530,18 @@ def records_of_two_batches_swapped(run):
     assigned(change)(run)
 
 
-def of_cell(change: Callable[[list[list[str]], list[list[str]]], None], cell: int) -> Callable[[Any], None]:
+def of_cell(
+    change: Callable[[list[list[str]], list[list[str]]], None], cell: int
+) -> Callable[[Any], None]:
     """Change the lines of a cell of batch 0; their digest and number follow.
 
     `change` gets all lines and the cell's.
     """
 
     def plant(run):
-        assigned(lambda lines: change(lines, [line for line in lines if line[1:] == ["0", str(cell)]]))(run)
+        assigned(
+            lambda lines: change(lines, [line for line in lines if line[1:] == ["0", str(cell)]])
+        )(run)
         digests = [line.split("\t")[0] for line in (run / "assignment").read_text().splitlines()]
         run.edit_manifest({"data.records": len(digests), "data.digest": data_digest(iter(digests))})
 
@@ -512,7 +555,9 @@ def joined_by(cell: int) -> Callable[[Any], None]:
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
         digests = (keyed.digest("a", f"another record {number}") for number in itertools.count())
         newcomer = next(filter(run.spec.goes(0, cell), digests))
-        of_cell(lambda lines, _: lines.append([newcomer, "0", str(cell)]) or lines.sort(), cell)(run)
+        of_cell(lambda lines, _: lines.append([newcomer, "0", str(cell)]) or lines.sort(), cell)(
+            run
+        )
 
     return plant
 
@@ -530,11 +575,21 @@ def more_contexts(draft):
 
 # A batch's contexts are those of the cells of two: one of three or of one is none, and no other record makes it one.
 plain("cell_of_three_shown", joined_by(0), "partition.disjoint", **CELLS)
-plain("cell_of_one_shown", of_cell(lambda lines, cell: lines.remove(cell[0]), 0), "partition.disjoint", **CELLS)
+plain(
+    "cell_of_one_shown",
+    of_cell(lambda lines, cell: lines.remove(cell[0]), 0),
+    "partition.disjoint",
+    **CELLS,
+)
 plain("cell_of_two_not_shown", joined_by(5), "partition.disjoint", **CELLS)
 plain("mean_over_more_contexts_than_cells", lambda run: run.rewrite(0, more_contexts), "partition.disjoint",
       "mechanism.divisor", rule="hashed-cells", sizes=(5, 3), **MEAN)  # fmt: skip
-plain("record_in_another_cell", of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5), "partition.stable", **CELLS)
+plain(
+    "record_in_another_cell",
+    of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5),
+    "partition.stable",
+    **CELLS,
+)
 plain("record_of_a_cell_left_out", of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
       "partition.stable", **CELLS)  # fmt: skip
 plain("record_left_out_to_make_a_context", of_cell(lambda _, cell: cell[2].__setitem__(slice(1, 3), "--"), 4),
@@ -542,10 +597,19 @@ plain("record_left_out_to_make_a_context", of_cell(lambda _, cell: cell[2].__set
 plain("record_without_a_cell", moved(slot="-"), *BOTH, **CELLS)
 plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 5), *BOTH, **CELLS)
 plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
-plain("cells_of_another_size", manifest(batching__examples_per_context=3), "partition.disjoint", **CELLS)
+plain(
+    "cells_of_another_size",
+    manifest(batching__examples_per_context=3),
+    "partition.disjoint",
+    **CELLS,
+)
 
 
-plain("batching_from_private_counts", manifest(chosen_from__batching="private"), "partition.public-parameters")
+plain(
+    "batching_from_private_counts",
+    manifest(chosen_from__batching="private"),
+    "partition.public-parameters",
+)
 plain("other_data_digest", manifest(data__digest="5e" * 32), "partition.disjoint")
 plain("other_number_of_records", manifest(data__records=999), "partition.disjoint")
 plain("other_number_of_slots", manifest(batching__slots=1000), *BOTH, **SLOTS)
@@ -562,24 +626,58 @@ def costly_batch_dropped_with_the_declared_number(run):
 
 plain("nan_in_central", altered("central", (0, 3), np.nan), "record.range", **EVEN)
 plain("infinity_in_central", altered("central", (3, 3), np.inf), "record.range", **EVEN)
-plain("below_the_clip", altered("central", (0, 3), np.nextafter(np.float32(-CLIP), -np.inf)), "record.range", **EVEN)
+plain(
+    "below_the_clip",
+    altered("central", (0, 3), np.nextafter(np.float32(-CLIP), -np.inf)),
+    "record.range",
+    **EVEN,
+)
 plain("beyond_the_clip", altered("central", (3, 3), CLIP + 1e-5), "record.range", **EVEN)
 plain("unsorted_central", altered("central", (0, slice(None)), CLIP), "record.range", **EVEN)
-plain("nan_in_the_middle", altered("central", (1, 3), np.nan), "record.range", "record.aggregate", "claim.epsilon")
+plain(
+    "nan_in_the_middle",
+    altered("central", (1, 3), np.nan),
+    "record.range",
+    "record.aggregate",
+    "claim.epsilon",
+)
 plain("nan_in_aggregate", altered("aggregate", 3, np.nan), "record.range", "record.aggregate",
       "mechanism.divisor", **MEAN)  # fmt: skip
 
 GRID = {"grid": 0.125}
-plain("beyond_the_clip_on_a_grid", altered("central", (3, 3), CLIP + 0.125), "record.range", **EVEN, **GRID)
-plain("unsorted_central_on_a_grid", altered("central", (0, slice(None)), CLIP), "record.range", **EVEN, **GRID)
-plain("grid_declared_of_means_that_have_none", manifest(mechanism__grid=0.125), "integrity.format", **MEAN)
+plain(
+    "beyond_the_clip_on_a_grid",
+    altered("central", (3, 3), CLIP + 0.125),
+    "record.range",
+    **EVEN,
+    **GRID,
+)
+plain(
+    "unsorted_central_on_a_grid",
+    altered("central", (0, slice(None)), CLIP),
+    "record.range",
+    **EVEN,
+    **GRID,
+)
+plain(
+    "grid_declared_of_means_that_have_none",
+    manifest(mechanism__grid=0.125),
+    "integrity.format",
+    **MEAN,
+)
 plain("mean_one_step_off_on_a_grid", altered("aggregate", 3, 0.125 / 4), "record.aggregate", "mechanism.divisor",
       **MEAN, **GRID)  # fmt: skip
 plain("mean_larger_than_contexts_allow_on_a_grid", altered("aggregate", 3, 6.125), "record.range", "record.aggregate",
       "mechanism.divisor", **MEAN, **GRID)  # fmt: skip
 plain("grid_that_the_record_is_not_on", manifest(mechanism__grid=0.25), "record.range", "record.aggregate",
       "mechanism.clip", "claim.epsilon", contexts=True, **GRID)  # fmt: skip
-plain("grid_of_another_record", manifest(mechanism__grid=2.0**-6), "integrity.format", "claim.epsilon", **GRID)
+plain(
+    "grid_of_another_record",
+    manifest(mechanism__grid=2.0**-6),
+    "integrity.format",
+    "claim.epsilon",
+    **GRID,
+)
 
 
 @fault("record.range")
@@ -599,8 +697,14 @@ def aggregate_larger_than_contexts_allow(run):
 @fault("record.range", "mechanism.support-public", top_k=5, text=False)
 def unsorted_support(run):
     def change(draft):
-        turned = {name: draft.array(0, name)[..., ::-1].copy() for name in ("central", "sides", "support")}
-        draft.edit(0, **turned, aggregate_digest=aggregate_digest((turned["central"][1] + turned["central"][2]) / 2))
+        turned = {
+            name: draft.array(0, name)[..., ::-1].copy() for name in ("central", "sides", "support")
+        }
+        draft.edit(
+            0,
+            **turned,
+            aggregate_digest=aggregate_digest((turned["central"][1] + turned["central"][2]) / 2),
+        )
 
     run.rewrite(0, change)
 
@@ -610,20 +714,48 @@ plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", "
 
 # --- record.aggregate ------------------------------------------------------------------------------------------------
 
-plain("aggregate_altered", altered("aggregate", 3, 0.125), "record.aggregate", "mechanism.divisor", **MEAN)
+plain(
+    "aggregate_altered",
+    altered("aggregate", 3, 0.125),
+    "record.aggregate",
+    "mechanism.divisor",
+    **MEAN,
+)
 plain("edited_tensor", altered("central", (1, 3), 0.125), "record.aggregate", "claim.epsilon")
-plain("edited_context", altered("contexts", (0, 3), 0.125), "record.aggregate", "record.sides", contexts=True)
+plain(
+    "edited_context",
+    altered("contexts", (0, 3), 0.125),
+    "record.aggregate",
+    "record.sides",
+    contexts=True,
+)
 plain("context_of_a_mean_not_a_number", altered("contexts", (0, 3), np.nan),
       "record.range", "mechanism.divisor", "mechanism.clip", **MEAN)  # fmt: skip
 plain("context_not_a_number", altered("contexts", (0, 3), np.nan),
       "record.range", "record.aggregate", "record.sides", "mechanism.clip", contexts=True)  # fmt: skip
 plain("smaller_clip_declared", manifest(mechanism__clip=5.0), "record.range", "record.aggregate", "mechanism.clip",
       contexts=True, sizes=(4, 8))  # fmt: skip
-plain("context_and_central_disagree", altered("central", (0, 3), -CLIP), "record.aggregate", contexts=True)
+plain(
+    "context_and_central_disagree",
+    altered("central", (0, 3), -CLIP),
+    "record.aggregate",
+    contexts=True,
+)
 plain("higher_temperature_declared", manifest(mechanism__temperature=2.0), "record.aggregate")
-plain("lower_temperature_declared", manifest(mechanism__temperature=1.0), "record.aggregate", "claim.epsilon")
+plain(
+    "lower_temperature_declared",
+    manifest(mechanism__temperature=1.0),
+    "record.aggregate",
+    "claim.epsilon",
+)
 plain("divisor_not_the_declared_one", manifest(mechanism__divisor=4.5), "mechanism.divisor", **MEAN)
-plain("divisor_larger_than_it_was", manifest(mechanism__divisor=4.5), "mechanism.divisor", sizes=(5, 5), **MEAN)
+plain(
+    "divisor_larger_than_it_was",
+    manifest(mechanism__divisor=4.5),
+    "mechanism.divisor",
+    sizes=(5, 5),
+    **MEAN,
+)
 
 
 @fault("record.aggregate")
@@ -633,18 +765,27 @@ def digest_of_another_vector(run):
 
 @fault("record.aggregate", **EVEN)
 def sampled_from_the_lower_middle_value(run):
-    run.rewrite(0, lambda draft: draft.edit(0, aggregate_digest=aggregate_digest(draft.array(0, "central")[1])))
+    run.rewrite(
+        0,
+        lambda draft: draft.edit(
+            0, aggregate_digest=aggregate_digest(draft.array(0, "central")[1])
+        ),
+    )
 
 
 @fault("record.aggregate")
 def log_probability_slightly_off(run):
-    run.rewrite(0, lambda draft: draft.edit(0, log_probability=draft.steps[0].log_probability - 1e-7))
+    run.rewrite(
+        0, lambda draft: draft.edit(0, log_probability=draft.steps[0].log_probability - 1e-7)
+    )
 
 
 @fault("record.range", "mechanism.divisor", aggregator="mean", sizes=(0, 2))
 def mean_of_no_contexts_is_not_zero(run):
     ones = np.ones(12)
-    run.rewrite(0, lambda draft: draft.edit(0, aggregate=ones, aggregate_digest=aggregate_digest(ones)))
+    run.rewrite(
+        0, lambda draft: draft.edit(0, aggregate=ones, aggregate_digest=aggregate_digest(ones))
+    )
 
 
 # --- record.sides ----------------------------------------------------------------------------------------------------
@@ -652,7 +793,9 @@ def mean_of_no_contexts_is_not_zero(run):
 
 def bits(draft: Any) -> Any:
     """bool [n, S]: which contexts are marked as below which medians, in the first step."""
-    return np.unpackbits(draft.array(0, "sides"), axis=0, count=draft.header.contexts).view(np.bool_)
+    return np.unpackbits(draft.array(0, "sides"), axis=0, count=draft.header.contexts).view(
+        np.bool_
+    )
 
 
 def flipped(context: int, column: int) -> Callable[[Any], None]:
@@ -668,7 +811,9 @@ def other_holder(wanted: Callable[[Any], Any]) -> Callable[[Any], None]:
 
     def change(draft):
         candidates = np.flatnonzero(wanted(bits(draft)[:, 3]))
-        draft.alter(0, "holder", 3, next(int(i) for i in candidates if i != draft.array(0, "holder")[3]))
+        draft.alter(
+            0, "holder", 3, next(int(i) for i in candidates if i != draft.array(0, "holder")[3])
+        )
 
     return lambda run: run.rewrite(0, change)
 
@@ -680,7 +825,12 @@ def wrong_padding(run):
         central = draft.array(0, "central")
         padding = len(central) // 2 - draft.header.contexts // 2
         column = int(np.argmax(central[padding]))
-        draft.alter(0, "central", (padding - 1, column), (central[padding - 1, column] + central[padding, column]) / 2)
+        draft.alter(
+            0,
+            "central",
+            (padding - 1, column),
+            (central[padding - 1, column] + central[padding, column]) / 2,
+        )
 
     run.rewrite(0, change)
 
@@ -731,14 +881,25 @@ def token_outside_the_public_support(run):
 # Rules that a run declares afterwards: its supports do not keep them.
 TOP, RULES = {"top_k": 5}, "mechanism.support-rules"
 plain("end_before_the_least_length", manifest(decoding__least_tokens=2), RULES, **TOP, seed=1)
-plain("end_before_the_least_length_not_drawn", manifest(decoding__least_tokens=2), RULES, **TOP, seed=5)
+plain(
+    "end_before_the_least_length_not_drawn",
+    manifest(decoding__least_tokens=2),
+    RULES,
+    **TOP,
+    seed=5,
+)
 plain("banned_word", manifest(decoding__banned_words=["w5"]), RULES, **TOP)
 plain("banned_word_of_two_tokens", manifest(decoding__banned_words=["w0 w4"]), RULES, **TOP)
 plain("pair_of_tokens_of_the_public_prompt", manifest(decoding__no_repeated_ngram=2, prompt__public=[[1, 7, 8, 1]]),
       RULES, **TOP)  # fmt: skip
 plain("pair_of_tokens_of_the_text", manifest(decoding__no_repeated_ngram=2, prompt__public=[[]]), RULES,
       **TOP, max_tokens=12)  # fmt: skip
-plain("rule_without_a_support", manifest(decoding__least_tokens=2), "integrity.format", "claim.epsilon")
+plain(
+    "rule_without_a_support",
+    manifest(decoding__least_tokens=2),
+    "integrity.format",
+    "claim.epsilon",
+)
 
 
 @fault("mechanism.support-rules", text=False, **TOP, seed=2)
@@ -856,7 +1017,11 @@ def test_the_run_with_several_texts_is_what_the_faults_take_it_for(make_run) -> 
     for kind in ({}, MEAN):
         drafts = [make_run(**TEXTS, **kind).draft(batch) for batch in (0, 1)]
         assert all(len(draft.texts) > 2 and draft.texts[-1].stop == "budget" for draft in drafts)
-        assert {text.stop for draft in drafts for text in draft.texts} == {"end-token", "max-tokens", "budget"}
+        assert {text.stop for draft in drafts for text in draft.texts} == {
+            "end-token",
+            "max-tokens",
+            "budget",
+        }
 
 
 @fault("release.stopping", text=False)
@@ -949,7 +1114,11 @@ def support_of_a_later_text_from_private_logits(run):
     run.rewrite(0, lambda draft: exchange_in_support(draft, draft.texts[0].length))
 
 
-plain("test_seed_declared", manifest(sampling={"generator": "test-seed", "seed": 1}), "mechanism.randomness")
+plain(
+    "test_seed_declared",
+    manifest(sampling={"generator": "test-seed", "seed": 1}),
+    "mechanism.randomness",
+)
 
 # --- clusters --------------------------------------------------------------------------------------------------------
 
@@ -969,7 +1138,9 @@ def undeclared(*fields: str) -> Callable[[Any], None]:
 
 def headed(**change: Any) -> Callable[[Any], None]:
     """Change batch 0's header."""
-    return lambda run: run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, **change)))
+    return lambda run: run.rewrite(
+        0, lambda draft: setattr(draft, "header", replace(draft.header, **change))
+    )
 
 
 plain("counts_of_too_little_noise", manifest(clustering__counts__scale=4.0), "rebalancing.noise", "claim.epsilon",
@@ -985,7 +1156,12 @@ plain("batches_from_counts_without_noise",
       "partition.public-parameters", "claim.epsilon", **PUBLIC)  # fmt: skip
 plain("clusters_of_different_sizes_without_a_rule", undeclared("batching.records_per_batch", "batching.most_batches"),
       "partition.public-parameters", **REBALANCED)  # fmt: skip
-plain("counts_listed_without_noise", grouped(noisy_counts=[[7, 9], [3, 1]]), "rebalancing.noise", **PUBLIC)
+plain(
+    "counts_listed_without_noise",
+    grouped(noisy_counts=[[7, 9], [3, 1]]),
+    "rebalancing.noise",
+    **PUBLIC,
+)
 plain("noise_of_the_other_relation", manifest(privacy__relation="replace", claim__relation="replace",
       claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
 plain("noise_of_a_smaller_user", manifest(privacy__unit="user", privacy__records_per_user=3,
@@ -1036,9 +1212,21 @@ plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-m
       **NOISED)  # fmt: skip
 plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clustering.method": "k-means"})
       or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon", **PUBLIC)  # fmt: skip
-plain("noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED)
-plain("noised_centers_without_a_bound", undeclared("clustering.epsilon"), "rebalancing.noise", **NOISED)
-plain("noised_centers_of_smaller_epsilon", manifest(clustering__epsilon=1e-9), "rebalancing.noise", **NOISED)
+plain(
+    "noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED
+)
+plain(
+    "noised_centers_without_a_bound",
+    undeclared("clustering.epsilon"),
+    "rebalancing.noise",
+    **NOISED,
+)
+plain(
+    "noised_centers_of_smaller_epsilon",
+    manifest(clustering__epsilon=1e-9),
+    "rebalancing.noise",
+    **NOISED,
+)
 plain("noised_centers_of_an_epsilon_a_little_low",
       lambda run: run.edit_manifest({"clustering.epsilon": 0.95 * RunReader(run.path).manifest.clustering.epsilon}),
       "rebalancing.noise", **NOISED)  # fmt: skip
@@ -1063,12 +1251,32 @@ def mean_without_clusters(run: Any) -> None:
     assert manifest["claim"]["epsilon"] > accounts.approximate
 
 
-plain("claim_without_rebalancing", without_clusters, "claim.epsilon", "composition.total", **REBALANCED)
+plain(
+    "claim_without_rebalancing",
+    without_clusters,
+    "claim.epsilon",
+    "composition.total",
+    **REBALANCED,
+)
 plain("claim_without_centers", without_clusters, "claim.epsilon", "composition.total", **NOISED)
 plain("mean_claim_without_rebalancing", mean_without_clusters, "claim.epsilon", "composition.total",
       **REBALANCED, **MEAN)  # fmt: skip
-plain("mean_claim_without_centers", mean_without_clusters, "claim.epsilon", "composition.total", **NOISED, **MEAN)
-plain("rho_without_rebalancing", claimed_rho(rho_of), "claim.rho", "composition.total", **REBALANCED, **MEAN)
+plain(
+    "mean_claim_without_centers",
+    mean_without_clusters,
+    "claim.epsilon",
+    "composition.total",
+    **NOISED,
+    **MEAN,
+)
+plain(
+    "rho_without_rebalancing",
+    claimed_rho(rho_of),
+    "claim.rho",
+    "composition.total",
+    **REBALANCED,
+    **MEAN,
+)
 plain("rho_of_centers_that_have_a_delta", claimed_rho(99.0), "claim.rho", **NOISED, **MEAN)
 plain("batch_of_another_cluster", headed(cluster=1), "release.selection", **REBALANCED)
 plain("batch_without_its_cluster", headed(cluster=None), "release.selection", **REBALANCED)
@@ -1085,11 +1293,16 @@ def record_in_another_clusters_batch(run):
 
     Among the eight batches of cluster 2, that batch has another number.
     """
-    keyed, places = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)), run.spec.places
+    keyed, places = (
+        KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)),
+        run.spec.places,
+    )
     hashing = keyed.of_round(0)
 
     def change(lines):
-        line = next(line for line in lines if line[1] == "0" and hashing.batch(line[0], places[1].count))
+        line = next(
+            line for line in lines if line[1] == "0" and hashing.batch(line[0], places[1].count)
+        )
         line[1] = "1"
 
     assigned(change)(run)
@@ -1098,13 +1311,35 @@ def record_in_another_clusters_batch(run):
 plain("clusters_of_another_method", grouped(method="k-means"), "integrity.format", **PUBLIC)
 plain("clusters_of_a_run_without_any", grouped(kept=[[0], [0]]), "integrity.format")
 plain("clusters_of_too_few_labels", grouped(kept=[[0, 2]]), "integrity.format", **REBALANCED)
-plain("clusters_that_keep_too_many", grouped(kept=[[0, 1, 2], [1, 3]]), "integrity.format", **REBALANCED)
-plain("clusters_that_keep_one_twice", grouped(kept=[[0, 2], [3, 3]]), "integrity.format", **REBALANCED)
-plain("clusters_that_keep_what_is_none", grouped(kept=[[0, 2], [1, 4]]), "integrity.format", **REBALANCED)
+plain(
+    "clusters_that_keep_too_many",
+    grouped(kept=[[0, 1, 2], [1, 3]]),
+    "integrity.format",
+    **REBALANCED,
+)
+plain(
+    "clusters_that_keep_one_twice", grouped(kept=[[0, 2], [3, 3]]), "integrity.format", **REBALANCED
+)
+plain(
+    "clusters_that_keep_what_is_none",
+    grouped(kept=[[0, 2], [1, 4]]),
+    "integrity.format",
+    **REBALANCED,
+)
 plain("clusters_of_no_batches", grouped(batches=[[4, 0], [6, 6]]), "integrity.format", **REBALANCED)
-plain("clusters_of_too_many_batches", grouped(batches=[[4, 8], [6, 51]]), "integrity.format", **REBALANCED)
+plain(
+    "clusters_of_too_many_batches",
+    grouped(batches=[[4, 8], [6, 51]]),
+    "integrity.format",
+    **REBALANCED,
+)
 plain("clusters_without_noisy_counts", grouped(noisy_counts=[]), "integrity.format", **REBALANCED)
-plain("clusters_of_uneven_counts", grouped(noisy_counts=[[1, 2, 3], [1, 2, 3, 4]]), "integrity.format", **REBALANCED)
+plain(
+    "clusters_of_uneven_counts",
+    grouped(noisy_counts=[[1, 2, 3], [1, 2, 3, 4]]),
+    "integrity.format",
+    **REBALANCED,
+)
 plain("clusters_of_other_centers", grouped(centers="AAAA" * 4), "integrity.format", **REBALANCED)
 plain("clusters_without_centers", grouped(centers=""), "integrity.format", **REBALANCED)
 plain("clusters_of_half_a_center", grouped(centers="AAAA"), "integrity.format", **REBALANCED)
@@ -1120,7 +1355,12 @@ plain("rho_a_hair_too_low", claimed_rho(lambda run: rho_of(run) * (1 - 1e-9)), "
 plain("rho_of_a_median", claimed_rho(99.0), "claim.kind", "claim.rho")
 plain("rho_for_a_replaced_record", lambda run: claimed_rho(rho_of)(run) or run.edit_manifest(
           {"claim.relation": "replace"}), "claim.rho", **MEAN)  # fmt: skip
-plain("mean_replace_under_an_add_remove_claim", manifest(claim__relation="replace"), "claim.epsilon", **MEAN)
+plain(
+    "mean_replace_under_an_add_remove_claim",
+    manifest(claim__relation="replace"),
+    "claim.epsilon",
+    **MEAN,
+)
 plain("slots_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", "mechanism.unit", **SLOTS)
 plain("cells_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", **CELLS)
 plain("cells_claimed_for_a_replaced_context", lambda run: run.edit_manifest({"claim.relation": "replace"}),
@@ -1157,7 +1397,11 @@ def key_of_a_round_in_a_setting(run):
     run.edit_manifest({"prompt.template": f"pt-{hashing.of_round(2).key.hex()[:24]}"})
 
 
-plain("path_in_a_public_setting", manifest(prompt__template="/home/jane/prompts/pt"), "disclosure.sensitive")
+plain(
+    "path_in_a_public_setting",
+    manifest(prompt__template="/home/jane/prompts/pt"),
+    "disclosure.sensitive",
+)
 plain("path_as_the_end_of_a_text", manifest(prompt__end="/home/jane/src"), "disclosure.sensitive",
       text=False)  # fmt: skip
 plain("end_mark_that_ends_no_text", manifest(prompt__end="w7"), "release.stopping")
@@ -1166,14 +1410,18 @@ plain("end_mark_that_ends_no_text", manifest(prompt__end="w7"), "release.stoppin
 @fault("disclosure.sensitive")
 def digest_of_a_record_as_a_stop_sequence(run):
     digest = bytes.fromhex(next(RunReader(run.path).assignment()).digest)
-    run.edit_manifest({"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, list(digest)]})
+    run.edit_manifest(
+        {"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, list(digest)]}
+    )
 
 
 @fault("disclosure.sensitive")
 def digest_of_a_record_as_numbers(run):
     digest = next(RunReader(run.path).assignment()).digest
     numbers = [int(digest[at : at + 4], 16) for at in range(0, 16, 4)]
-    run.edit_manifest({"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, numbers]})
+    run.edit_manifest(
+        {"decoding.sequences": [*RunReader(run.path).manifest.decoding.sequences, numbers]}
+    )
 
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
@@ -1192,7 +1440,13 @@ plain("mean_ex_post_of_a_huge_group", lambda run: run.edit_manifest(
            "privacy.records_per_user": 1 << 20}),
       "claim.epsilon", **MEAN)  # fmt: skip
 plain("user_without_a_bound", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon")
-plain("user_claimed_as_a_record", manifest(claim__unit="user"), "claim.epsilon", records_per_user=2, width=3)
+plain(
+    "user_claimed_as_a_record",
+    manifest(claim__unit="user"),
+    "claim.epsilon",
+    records_per_user=2,
+    width=3,
+)
 plain("user_beyond_the_recorded_width", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon",
       records_per_user=4, width=2)  # fmt: skip
 
@@ -1215,7 +1469,9 @@ def become(**fields: Any) -> Callable[[Any], None]:
     return plant
 
 
-plain("greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30)
+plain(
+    "greedy_decoding", become(greedy=True), "sampling.distribution", sizes=(8,) * 8, max_tokens=30
+)
 plain("greedy_decoding_of_means", become(greedy=True), "sampling.distribution",
       sizes=(8,) * 8, max_tokens=30, divisor=7.5, **MEAN)  # fmt: skip
 DRAWS: dict[str, Any] = {"sizes": (4,) * 8, "max_tokens": 32, "vocabulary": 200, "drawn": "honest"}
@@ -1256,10 +1512,26 @@ for name, kind in {
     plain(f"row_that_no_model_scored_{name}", become(unscored=1), "record.rows", **kind)
 plain("public_row_that_no_model_scored", become(unscored_public=True), "record.rows",
       contexts=True, contribution="differences", **MEAN)  # fmt: skip
-SEEN = {"generator": "other 1.0", "batches": {"tried": 9, "moved": 1}, "rows": {"logit": 0.0, "support": 0}}
-plain("recorded_rows_that_move", manifest(recorded=SEEN | {"rows": {"logit": 0.25, "support": 0}}), "neighbors.rows")
-plain("recorded_support_that_moves", manifest(recorded=SEEN | {"rows": {"logit": 0.0, "support": 3}}), "neighbors.rows")
-plain("recorded_batches_that_move", manifest(recorded=SEEN | {"batches": {"tried": 9, "moved": 2}}), "partition.stable")
+SEEN = {
+    "generator": "other 1.0",
+    "batches": {"tried": 9, "moved": 1},
+    "rows": {"logit": 0.0, "support": 0},
+}
+plain(
+    "recorded_rows_that_move",
+    manifest(recorded=SEEN | {"rows": {"logit": 0.25, "support": 0}}),
+    "neighbors.rows",
+)
+plain(
+    "recorded_support_that_moves",
+    manifest(recorded=SEEN | {"rows": {"logit": 0.0, "support": 3}}),
+    "neighbors.rows",
+)
+plain(
+    "recorded_batches_that_move",
+    manifest(recorded=SEEN | {"batches": {"tried": 9, "moved": 2}}),
+    "partition.stable",
+)
 plain("presence_penalty_after_the_aggregation", become(drawn="penalised"), "sampling.distribution",
       **DRAWS | {"vocabulary": 24, "max_tokens": 60})  # fmt: skip
 plain("divided_by_the_number_of_contexts", become(divide_by="contexts"), "mechanism.divisor",
@@ -1280,7 +1552,11 @@ def summed(change: Callable[[Any], Any], *steps: int) -> Callable[[Any], None]:
             for position in steps or range(len(draft.steps)):
                 step = draft.steps[position]
                 arrays = {**step.arrays, "aggregate": np.clip(change(step.contexts), -most, most)}
-                index = step.token if step.support is None else int(np.searchsorted(step.support, step.token))
+                index = (
+                    step.token
+                    if step.support is None
+                    else int(np.searchsorted(step.support, step.token))
+                )
                 aggregate = mechanism.aggregate(arrays)
                 draft.edit(
                     position,
@@ -1302,17 +1578,31 @@ plain("one_step_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / l
 plain("all_steps_but_one_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / len(rows), 0, 2),
       "mechanism.divisor", sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
 plain("one_context_weighted_ten_times", weighted, "mechanism.divisor", **FOUR)
-plain("one_context_weighted_ten_times_over_a_support", weighted, "mechanism.divisor", top_k=5, **FOUR)
+plain(
+    "one_context_weighted_ten_times_over_a_support", weighted, "mechanism.divisor", top_k=5, **FOUR
+)
 plain("one_difference_weighted_ten_times", weighted, "mechanism.divisor",
       contribution="differences", top_k=5, **FOUR)  # fmt: skip
-plain("clipped_after_the_sum", summed(lambda rows: 3 * rows.sum(axis=0) / 4), "mechanism.divisor", **FOUR)
-plain("one_context_left_out_of_the_sum", summed(lambda rows: rows[1:].sum(axis=0) / 4), "mechanism.divisor", **FOUR)
+plain(
+    "clipped_after_the_sum",
+    summed(lambda rows: 3 * rows.sum(axis=0) / 4),
+    "mechanism.divisor",
+    **FOUR,
+)
+plain(
+    "one_context_left_out_of_the_sum",
+    summed(lambda rows: rows[1:].sum(axis=0) / 4),
+    "mechanism.divisor",
+    **FOUR,
+)
 plain("filled_slots_alone", filled, "mechanism.divisor", rule="hashed-slots", **FOUR)
 plain("filled_slots_alone_of_differences", filled, "mechanism.divisor",
       contribution="differences", top_k=5, rule="hashed-slots", **FOUR)  # fmt: skip
 plain("loudest_context_for_the_mean", summed(lambda rows: rows[rows.sum(axis=1).argmax()]), "mechanism.divisor",
       **FOUR)  # fmt: skip
-plain("median_for_the_mean", summed(lambda rows: np.median(rows, axis=0)), "mechanism.divisor", **FOUR)
+plain(
+    "median_for_the_mean", summed(lambda rows: np.median(rows, axis=0)), "mechanism.divisor", **FOUR
+)
 BUDGETS: dict[str, Any] = {"sizes": (6, 7), "budget": 0.9, "max_tokens": 12, "divisor": 4.0, **MEAN}
 for name, spent, check in (
     ("budget_sums_that_start_anew", "reset_midway", "budget.sums"),
@@ -1328,14 +1618,22 @@ TESTED: dict[str, Any] = {
 }  # fmt: skip
 for name, tested, check in (
     ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
-    ("thresholds_that_outlive_their_private_token", "kept after a private token", "sampling.threshold"),
+    (
+        "thresholds_that_outlive_their_private_token",
+        "kept after a private token",
+        "sampling.threshold",
+    ),
     ("more_private_tokens_than_declared", "as many as it likes", "sampling.threshold"),
     ("tests_with_half_the_noise", "half the noise", "sampling.noise"),
     ("thresholds_with_half_the_noise", "thresholds of half the noise", "sampling.noise"),
     ("thresholds_without_noise", "thresholds without noise", "sampling.noise"),
     ("tests_by_the_noise_of_a_seed", "noise of a seed", "sampling.seeds"),
     ("tests_that_share_their_noise", "one noise for two tests", "sampling.noise"),
-    ("tests_that_say_what_they_would_without_noise", "drawn again until it agrees", "sampling.noise"),
+    (
+        "tests_that_say_what_they_would_without_noise",
+        "drawn again until it agrees",
+        "sampling.noise",
+    ),
     ("thresholds_that_batches_share", "thresholds of every batch", "sampling.noise"),
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
@@ -1360,7 +1658,12 @@ for name, noised in (
     ("noise_that_batches_share_after_a_token", "shared_after_a_token"),
 ):
     plain(name, become(noised=noised), "sampling.noise", "sampling.independence", **NOISY)
-plain("noise_that_is_drawn_until_the_token_pleases", become(noised="redrawn"), "sampling.distribution", **NOISY)
+plain(
+    "noise_that_is_drawn_until_the_token_pleases",
+    become(noised="redrawn"),
+    "sampling.distribution",
+    **NOISY,
+)
 plain("noise_of_a_seed", become(noised="of_a_seed"), "sampling.seeds", **NOISY)
 for name, chosen in (
     ("subsets_of_a_fixed_size", "fixed_size"),
@@ -1386,7 +1689,12 @@ plain(
     "claim.epsilon",
     **NOISY,
 )
-plain("a_token_that_noise_does_not_make_the_highest", become(drawn="honest"), "record.aggregate", **NOISY)
+plain(
+    "a_token_that_noise_does_not_make_the_highest",
+    become(drawn="honest"),
+    "record.aggregate",
+    **NOISY,
+)
 plain(
     "a_noisy_maximum_of_contexts_that_come_and_go_in_pairs",
     manifest(claim__relation="replace"),
@@ -1394,7 +1702,13 @@ plain(
     **NOISY,
 )
 plain("rho_below_the_budget", claimed_rho(0.9 * (1 - 1e-9)), "claim.rho", **BUDGETS)
-plain("a_budget_of_more_than_the_claim", manifest(mechanism__budget=1.0), "claim.epsilon", "budget.activity", **BUDGETS)
+plain(
+    "a_budget_of_more_than_the_claim",
+    manifest(mechanism__budget=1.0),
+    "claim.epsilon",
+    "budget.activity",
+    **BUDGETS,
+)
 USERS = BUDGETS | {"users": 4, "unit": "user", "records_per_user": 256}
 EARLIER = BUDGETS | {"before": 0.3}
 plain("contexts_of_a_user_with_a_budget_each", become(whole=True), "budget.shares", **USERS)
@@ -1408,7 +1722,11 @@ for name, field, value, kind in (
 ):
     plain(
         name,
-        assigned(lambda lines, at=field, text=value: [line.__setitem__(at, text) for line in lines if line[at:]]),
+        assigned(
+            lambda lines, at=field, text=value: [
+                line.__setitem__(at, text) for line in lines if line[at:]
+            ]
+        ),
         "budget.shares",
         **kind,
     )
@@ -1423,8 +1741,18 @@ plain(
     before=0.3,
     **USERS,
 )
-plain("more_records_of_a_user_than_are_declared", manifest(privacy__records_per_user=200), "budget.shares", **USERS)
-plain("a_claim_per_record_where_users_share_budgets", manifest(claim__unit="record"), "claim.epsilon", **USERS)
+plain(
+    "more_records_of_a_user_than_are_declared",
+    manifest(privacy__records_per_user=200),
+    "budget.shares",
+    **USERS,
+)
+plain(
+    "a_claim_per_record_where_users_share_budgets",
+    manifest(claim__unit="record"),
+    "claim.epsilon",
+    **USERS,
+)
 plain("users_named_where_none_share_budgets",
       assigned(lambda lines: [line.extend(["ab" * 32, "0.0"]) for line in lines]),
       "integrity.format", "partition.disjoint", **BUDGETS)  # fmt: skip
@@ -1435,9 +1763,18 @@ plain("a_budget_of_less_than_was_spent", manifest(mechanism__budget=0.5), "budge
 
 
 plain(
-    "contexts_that_take_part_without_paying", summed(lambda rows: rows.sum(axis=0) / 4), "mechanism.divisor", **BUDGETS
+    "contexts_that_take_part_without_paying",
+    summed(lambda rows: rows.sum(axis=0) / 4),
+    "mechanism.divisor",
+    **BUDGETS,
 )
-plain("contexts_that_miss_the_clip", become(below_clip=0.5), "mechanism.clip", contexts=True, dtype="float64")
+plain(
+    "contexts_that_miss_the_clip",
+    become(below_clip=0.5),
+    "mechanism.clip",
+    contexts=True,
+    dtype="float64",
+)
 
 
 @fault("mechanism.support-public", sizes=(4, 5, 4), top_k=5)
@@ -1471,14 +1808,22 @@ def reanchored(change: Callable[[Any], Any], batch: int = 2) -> Callable[[Any], 
 
 plain("anchor_of_its_own", reanchored(lambda anchor: anchor[::-1]), "mechanism.support-public", "mechanism.clip",
       **ANCHORED)  # fmt: skip
-plain("anchors_that_saw_the_records", become(private_anchor=True), "mechanism.support-public", **ANCHORED, **MEAN)
+plain(
+    "anchors_that_saw_the_records",
+    become(private_anchor=True),
+    "mechanism.support-public",
+    **ANCHORED,
+    **MEAN,
+)
 plain("anchor_of_raw_logits", reanchored(lambda anchor: anchor + 1, batch=1), "record.range", "mechanism.clip",
       "mechanism.support-public", **ANCHORED)  # fmt: skip
 plain("anchor_that_is_no_number", altered("anchor", 3, np.nan), "record.range", "record.aggregate", "mechanism.clip",
       "mechanism.support-public", "claim.epsilon", **ANCHORED)  # fmt: skip
 plain("difference_beyond_the_clip", altered("contexts", (0, 3), CLIP + 1), "record.range", "record.aggregate",
       "mechanism.clip", **ANCHORED)  # fmt: skip
-plain("differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED)
+plain(
+    "differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED
+)
 plain("differences_divided_by_their_number", become(divide_by="contexts"), "mechanism.divisor",
       **{**ANCHORED, "sizes": (8, 6, 8)}, divisor=4.0, **MEAN)  # fmt: skip
 
@@ -1488,7 +1833,9 @@ def support_of_fewer_tokens(run):
     def change(draft):
         step = draft.steps[0]
         kept = np.delete(np.arange(5), int(step.support[0] == step.token))
-        arrays = {name: np.ascontiguousarray(array[..., kept]) for name, array in step.arrays.items()}
+        arrays = {
+            name: np.ascontiguousarray(array[..., kept]) for name, array in step.arrays.items()
+        }
         aggregate = run.spec.mechanism.aggregate(arrays)
         index = int(np.searchsorted(step.support[kept], step.token))
         draft.edit(
@@ -1505,7 +1852,13 @@ def support_of_fewer_tokens(run):
 # --- committed seed --------------------------------------------------------------------------------------------------
 
 
-SEEDED: dict[str, Any] = {"committed": "seeded", "text": False, "sizes": (4, 4), "max_tokens": 12, "vocabulary": 200}
+SEEDED: dict[str, Any] = {
+    "committed": "seeded",
+    "text": False,
+    "sizes": (4, 4),
+    "max_tokens": 12,
+    "vocabulary": 200,
+}
 #: How the tokens of a run that commits to a seed may come about instead (tests/conftest.py), by the fault's name.
 INSTEAD = {
     "one_token_chosen_under_a_seed": "seeded_but_one",
@@ -1524,7 +1877,12 @@ INSTEAD = {
 }
 for name, how in INSTEAD.items():
     plain(name, become(committed=how), "sampling.committed-seed", **SEEDED)
-plain("parities_of_means", become(committed="parity_of_a_record"), "sampling.committed-seed", **SEEDED | MEAN)
+plain(
+    "parities_of_means",
+    become(committed="parity_of_a_record"),
+    "sampling.committed-seed",
+    **SEEDED | MEAN,
+)
 plain("stream_from_the_start_of_each_text", become(committed="from the start of each text"), "sampling.committed-seed",
       "sampling.independence", **SEEDED | {"tokens_per_batch": 30})  # fmt: skip
 plain("one_stream_of_a_seed_for_all_batches", become(committed="one stream for all batches"), "sampling.committed-seed",
@@ -1532,15 +1890,28 @@ plain("one_stream_of_a_seed_for_all_batches", become(committed="one stream for a
 plain("hashes_of_another_seed", manifest(sampling__seed_hashes=["ab" * 32, "cd" * 32]), "sampling.committed-seed",
       **SEEDED)  # fmt: skip
 # The numbers are bound to the commitment: whatever is changed and committed to again has others.
-plain("settings_changed_and_committed_to_again", manifest(model__name="another"), "sampling.committed-seed", **SEEDED)
-plain("run_committed_to_again_until_it_suits", manifest(nonce="ab" * 32), "sampling.committed-seed", **SEEDED)
+plain(
+    "settings_changed_and_committed_to_again",
+    manifest(model__name="another"),
+    "sampling.committed-seed",
+    **SEEDED,
+)
+plain(
+    "run_committed_to_again_until_it_suits",
+    manifest(nonce="ab" * 32),
+    "sampling.committed-seed",
+    **SEEDED,
+)
 
 
 @fault("sampling.committed-seed", **SEEDED)
 def contents_of_two_batches_exchanged(run):
     first, second = run.draft(0), run.draft(1)
     for batch, other in ((0, second), (1, first)):
-        run.rewrite(batch, lambda draft, other=other: vars(draft).update(steps=other.steps, texts=other.texts))
+        run.rewrite(
+            batch,
+            lambda draft, other=other: vars(draft).update(steps=other.steps, texts=other.texts),
+        )
 
 
 @fault("sampling.committed-seed", **SEEDED)
@@ -1628,7 +1999,13 @@ def canary_that_is_out_and_was_aggregated(run):
             aggregate = values.sum(axis=0) / run.spec.divisor
             likely = log_probability(aggregate, step.token, run.spec.mechanism.temperature)
             digest = aggregate_digest(aggregate)
-            draft.edit(position, contexts=values, aggregate=aggregate, aggregate_digest=digest, log_probability=likely)
+            draft.edit(
+                position,
+                contexts=values,
+                aggregate=aggregate,
+                aggregate_digest=digest,
+                log_probability=likely,
+            )
 
     run.rewrite(first_canary(run, included=False), include)
 
@@ -1655,7 +2032,12 @@ plain("worst_of_six_drafts_by_a_record", become(drafts=6, least_likely=True), "c
 
 SECRET = {"secret": True, "sizes": (4, 5, 4, 5)}
 #: Counts decide, and three batches of a cluster are there at least, by a public number.
-LEAST = {"secret": True, "clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2), "least_batches": 3}
+LEAST = {
+    "secret": True,
+    "clusters": "public-centers-rebalanced",
+    "sizes": (3, 4, 5, 2),
+    "least_batches": 3,
+}
 FINE = {"secret": True, "sizes": (4, 5, 4, 5), "divisor": 96.0, "max_tokens": 12}
 
 
@@ -1666,7 +2048,9 @@ def unkept(name: str, value: Any) -> Callable[[Any], None]:
 
 def claimed(epsilon: Callable[[Any], float], level: str = "epsilon") -> Callable[[Any], None]:
     """A claim of a figure of its own, rounded up as figures are that are stated."""
-    return lambda run: run.edit_manifest({f"claim.{level}": math.ceil(epsilon(run.spec) * 1e4) / 1e4})
+    return lambda run: run.edit_manifest(
+        {f"claim.{level}": math.ceil(epsilon(run.spec) * 1e4) / 1e4}
+    )
 
 
 def of_groups(batches: int, generated: int) -> Callable[[Any], float]:
@@ -1679,16 +2063,39 @@ def of_groups(batches: int, generated: int) -> Callable[[Any], float]:
     return figure
 
 
-plain("key_given_in_the_config", unkept(".secret", False), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
-plain("batches_drawn_nobody_says_how", unkept("", None), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
-plain("key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain(
+    "key_given_in_the_config",
+    unkept(".secret", False),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "batches_drawn_nobody_says_how",
+    unkept("", None),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN
+)
 plain("key_that_numpys_seed_gives", become(key=np.random.RandomState(42).bytes(32).hex()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("key_that_was_typed", become(key=b"nobody will ever guess this key.".hex()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
 plain("key_that_is_the_digest_of_a_year", become(key=hashlib.sha256(b"2026").hexdigest()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
-plain("key_of_one_byte_repeated", become(key="a5" * 32), "claim.epsilon", "amplification.key", **SECRET, **MEAN)
+plain(
+    "key_of_one_byte_repeated",
+    become(key="a5" * 32),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
 plain("key_of_bytes_that_count", become(key=bytes(range(32)).hex()), "claim.epsilon", "amplification.key",
       **SECRET, **MEAN)  # fmt: skip
 plain("key_that_is_blake2b_of_a_seed", become(key=hashlib.blake2b(b"1234", digest_size=32).hexdigest()),
@@ -1733,7 +2140,12 @@ plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilo
       **SECRET, **MEAN)  # fmt: skip
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
       "amplification.groups", **REBALANCED, **MEAN)  # fmt: skip
-plain("clusters_of_fewer_batches_than_the_least", grouped(batches=[[2, 8], [6, 6]]), "integrity.format", **LEAST)
+plain(
+    "clusters_of_fewer_batches_than_the_least",
+    grouped(batches=[[2, 8], [6, 6]]),
+    "integrity.format",
+    **LEAST,
+)
 plain("epsilon_of_a_batch_too_low", lambda run: run.edit_manifest(
           {"claim.batch_epsilon": run.batch_level * (1 - 1e-9)}),
       "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
@@ -1776,7 +2188,9 @@ def noisy_counts_put_into_the_secret_batches(run):
     (batches, generated), *_ = spec.release.secret.groups
     together = replace(spec.release.one, laplace=spec.release.batch.laplace)
     profiles = together.profiles(spec.decoding.most_tokens, DELTA)
-    figure = min(epsilon_of_profile(allocated(each, batches, generated, DELTA), DELTA) for each in profiles)
+    figure = min(
+        epsilon_of_profile(allocated(each, batches, generated, DELTA), DELTA) for each in profiles
+    )
     claimed(lambda _: figure)(run)
 
 
@@ -1801,14 +2215,18 @@ def added_records_alone_claimed(run):
     ratios, most = _ratios(profile), 8.0
     total = _Sum.of(ratios, batches, generated, most, 1 << 17)
     at = np.exp(np.linspace(0.0, most, 4096).astype(np.longdouble))
-    added = Profile(most / 4095, np.minimum.accumulate((at * total._put(1 / at)).astype(np.float64)))
+    added = Profile(
+        most / 4095, np.minimum.accumulate((at * total._put(1 / at)).astype(np.float64))
+    )
     run.edit_manifest({"claim.epsilon": epsilon_of_profile(added, DELTA)})
 
 
 ROUNDS = {"secret": True, "rounds": 3, "sizes": (4, 4, 4, 4)}
 
 
-plain("rho_of_one_round", claimed_rho(rho_of), "claim.rho", "amplification.rounds", **ROUNDS, **MEAN)
+plain(
+    "rho_of_one_round", claimed_rho(rho_of), "claim.rho", "amplification.rounds", **ROUNDS, **MEAN
+)
 
 
 def of_rounds(rounds: int) -> Callable[[Any], float]:
@@ -1816,7 +2234,9 @@ def of_rounds(rounds: int) -> Callable[[Any], float]:
 
     def figure(spec: Any) -> float:
         secret = replace(spec.release.secret, rounds=rounds)
-        accountant = replace(spec.release, batch=replace(spec.release.batch, rounds=rounds), secret=secret)
+        accountant = replace(
+            spec.release, batch=replace(spec.release.batch, rounds=rounds), secret=secret
+        )
         return accountant.epsilon(spec.decoding.most_tokens, DELTA)
 
     return figure
@@ -1832,10 +2252,15 @@ def record_of_another_group_in_every_round(run):
     Nobody can see the group of a record whose batches are all left out.
     """
     batching = RunReader(run.path).manifest.batching
-    keys = [KeyedHash(bytes.fromhex(batching.key)).of_round(number) for number in range(batching.rounds)]
+    keys = [
+        KeyedHash(bytes.fromhex(batching.key)).of_round(number) for number in range(batching.rounds)
+    ]
 
     def is_shown(digest: str) -> bool:
-        return any(key.batch(digest, batching.batches_per_label) < batching.generate_per_label for key in keys)
+        return any(
+            key.batch(digest, batching.batches_per_label) < batching.generate_per_label
+            for key in keys
+        )
 
     def move(lines: list[list[str]]) -> None:
         line = next(line for line in lines if is_shown(line[0]))
@@ -1867,12 +2292,21 @@ def record_twice_in_a_round(run):
     def drop(lines):
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key)).of_round(1)
         lines.remove(next(line for line in lines if keyed.batch(line[0], 10) < 2))
-        run.edit_manifest({"data.records": len(lines), "data.digest": data_digest(line[0] for line in lines)})
+        run.edit_manifest(
+            {"data.records": len(lines), "data.digest": data_digest(line[0] for line in lines)}
+        )
 
     assigned(drop)(run)
 
 
-plain("a_single_round_claimed", claimed(of_rounds(1)), "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN)
+plain(
+    "a_single_round_claimed",
+    claimed(of_rounds(1)),
+    "claim.epsilon",
+    "amplification.rounds",
+    **ROUNDS,
+    **MEAN,
+)
 plain("a_single_round_claimed_of_a_batch", claimed(
           lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon,
           "batch_epsilon"),
@@ -1903,7 +2337,13 @@ def lose_a_round(run: Any, declared: bool) -> None:
         run.edit_manifest({"batching.rounds": 2, "batching.batches": 8})
 
 
-plain("round_that_is_missing", lambda run: lose_a_round(run, declared=False), "integrity.complete", **ROUNDS, **MEAN)
+plain(
+    "round_that_is_missing",
+    lambda run: lose_a_round(run, declared=False),
+    "integrity.complete",
+    **ROUNDS,
+    **MEAN,
+)
 
 
 @fault("integrity.commitment", **ROUNDS, **MEAN)
@@ -1937,7 +2377,9 @@ BEYOND_BOUND = Finding(
 )
 #: On the eight counts of a clustered run, by its scale.
 SOME_NOISE = 70
-ATTACKED = Attacked(LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst=None)
+ATTACKED = Attacked(
+    LowerBound(1e-4, 0.95, 0.5, 0.7, ((0.5, 0.01, 0.001),)), trials=20, beyond=0, worst=None
+)
 CLEAN = Replay(
     assignment=None,
     noise=None,
@@ -2007,8 +2449,14 @@ def failing_replay(make_run, name: str) -> tuple[Any, Path]:
     """A clean run's audit with a replay, which fails exactly its finding's checks, and the path."""
     found, kind, fails = FINDINGS[name]
     path = make_run(**kind).path
-    assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass", name
-    result = audit_run(path, reruns=[found]) if isinstance(found, Rerun) else audit_run(path, replay=found)
+    assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass", (
+        name
+    )
+    result = (
+        audit_run(path, reruns=[found])
+        if isinstance(found, Rerun)
+        else audit_run(path, replay=found)
+    )
     assert {check.id for check in result.checks if check.status in ("fail", "error")} == fails, name
     assert result.verdict == "fail", name
     return result, path
@@ -2038,7 +2486,9 @@ def test_a_bound_that_is_no_number_is_exceeded_and_an_infinite_one_holds_nothing
         (math.inf, ("skip", "no-cost")),
         (2.0, ("pass", "within")),
     ):
-        costs = SimpleNamespace(ex_post=object(), batch_cost=lambda _, bound=bound: Cost(bound, bound, bound))
+        costs = SimpleNamespace(
+            ex_post=object(), batch_cost=lambda _, bound=bound: Cost(bound, bound, bound)
+        )
         found = removals_stay_within_bounds(Seen({Costs: costs, Losses: losses}))
         assert (found.status, found.code) == expected
 
@@ -2119,14 +2569,21 @@ def failing(make_run, name: str) -> tuple[Any, Path]:
         run.rehash()
     result = run.audit()
     failed = [check for check in result.checks if check.status in ("fail", "error")]
-    assert {check.id for check in failed} == planted.fails, (name, [(c.id, c.measured, c.detail) for c in failed])
-    assert result.verdict == ("error" if planted.fails & {"integrity.format", "integrity.complete"} else "fail"), name
+    assert {check.id for check in failed} == planted.fails, (
+        name,
+        [(c.id, c.measured, c.detail) for c in failed],
+    )
+    assert result.verdict == (
+        "error" if planted.fails & {"integrity.format", "integrity.complete"} else "fail"
+    ), name
     assert all(check.measured and check.expected and check.detail for check in failed), name
     return result, run.path
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.99, 0.99999, 1.00001])
-def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(make_run, failed, monkeypatch, factor):
+def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(
+    make_run, failed, monkeypatch, factor
+):
     def scaled(median, arrays, change, clip):
         lower, center, upper = box(median, arrays, change, clip)
         return center + (lower - center) * factor, center, center + (upper - center) * factor
@@ -2135,7 +2592,9 @@ def test_bounds_that_are_too_narrow_or_too_wide_fail_the_neighbours(make_run, fa
     monkeypatch.setattr(Median, "box", scaled)
     run = make_run(sizes=(2, 3), dtype="float64")
     assert "neighbors.addition" in failed(run.audit())
-    monkeypatch.setattr("dpaudit.accounting.ex_post._costs", lambda _, tokens, *__: (np.zeros(len(tokens)),) * 3)
+    monkeypatch.setattr(
+        "dpaudit.accounting.ex_post._costs", lambda _, tokens, *__: (np.zeros(len(tokens)),) * 3
+    )
     assert "neighbors.removal" in failed(run.audit())
 
 
@@ -2144,7 +2603,9 @@ def test_every_check_can_fail_alone():
     findings = [fails for _, _, fails in FINDINGS.values()]
     for check_id in registered().keys() - OF_THE_ACCOUNTING:
         alone = {check_id} in faults + findings
-        assert alone or (check_id in NEVER_ALONE and any(check_id in fails for fails in faults)), check_id
+        assert alone or (check_id in NEVER_ALONE and any(check_id in fails for fails in faults)), (
+            check_id
+        )
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

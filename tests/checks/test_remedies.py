@@ -21,7 +21,13 @@ CHANGES = re.compile(
     re.IGNORECASE,
 )
 #: What makes such a remedy sound, in its own words.
-SOUND = ("each by itself", "each by what it says itself", "user's alone", "records alone", "would void the claim")
+SOUND = (
+    "each by itself",
+    "each by what it says itself",
+    "user's alone",
+    "records alone",
+    "would void the claim",
+)
 #: Others that match, and why they are sound.
 ELSE = {
     "Keep every context's sum from a batch's first token": "of a generator's code, not of data",
@@ -47,11 +53,23 @@ def messages() -> Iterator[tuple[str, str]]:
         holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, holders) and node.body
                 and isinstance(node.body[0], ast.Expr)}  # fmt: skip
-        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        parts = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                said = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs | parts:
+                said = "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "{}"
+                    for part in node.values
+                )
+            elif (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in docs | parts
+            ):
                 said = node.value
             else:
                 continue
@@ -60,10 +78,13 @@ def messages() -> Iterator[tuple[str, str]]:
 
 def test_remedies_that_change_data_look_at_one_row_or_one_user_alone() -> None:
     touching = {place: said for place, said in messages() if CHANGES.search(said)}
-    assert sum(any(words in said for words in SOUND) for said in touching.values()) >= 5, "the pattern finds none"
+    assert sum(any(words in said for words in SOUND) for said in touching.values()) >= 5, (
+        "the pattern finds none"
+    )
     unsound = {
         place: said
         for place, said in touching.items()
-        if not any(words in said for words in SOUND) and not any(said.strip().startswith(known) for known in ELSE)
+        if not any(words in said for words in SOUND)
+        and not any(said.strip().startswith(known) for known in ELSE)
     }
     assert unsound == {}

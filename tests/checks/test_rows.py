@@ -56,7 +56,8 @@ def test_rows_that_are_empty_at_every_step_are_counted():
         for _ in range(4):
             uniform.look(view(contribution, rows(), public))
         assert uniform.result() == Finding(
-            code="record.unscored-contexts", values={"place": Place(batch=7), "unscored": 1, "contexts": 3}
+            code="record.unscored-contexts",
+            values={"place": Place(batch=7), "unscored": 1, "contexts": 3},
         ), contribution
         uniform.look(view(contribution, rows(empty=0), public))
         assert uniform.result() is None, "a model may know nothing of one word"
@@ -66,7 +67,9 @@ def test_an_empty_public_row_is_told():
     for contribution in ("differences", "raw-differences"):
         uniform = UniformRows(7, 3)
         uniform.look(view(contribution, rows(empty=0), np.zeros(40, dtype=np.float32)))
-        assert uniform.result() == Finding(code="record.unscored-public", values={"place": Place(batch=7)})
+        assert uniform.result() == Finding(
+            code="record.unscored-public", values={"place": Place(batch=7)}
+        )
         uniform.look(view(contribution, rows(empty=0), np.arange(40, dtype=np.float32) / 40))
         assert uniform.result() is None
 

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.alternatives import FAMILIES, GREEDY, Family
 from dpaudit.checks.draws import NO_TOKENS, DrawnSteps
-from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, Detectable, RunSampling, SamplingTest
+from dpaudit.checks.sampling import (
+    BINS,
+    FALSE_ALARMS,
+    MIXED,
+    THRESHOLD,
+    Detectable,
+    RunSampling,
+    SamplingTest,
+)
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -57,7 +65,9 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
 
 
 def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnSteps:
-    step = DrawnSteps.alone(row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS)
+    step = DrawnSteps.alone(
+        row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS
+    )
     assert step is not None
     return step
 
@@ -104,7 +114,8 @@ def test_honest_runs_pass(runs: int) -> None:
     """
     for size in (2, 30, 2000):
         alarmed = sum(
-            bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms()) for seed in range(runs)
+            bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms())
+            for seed in range(runs)
         )
         assert alarmed <= 1
         assert FALSE_ALARMS * 660 < 0.1
@@ -115,7 +126,10 @@ def test_the_stated_power_is_the_power(runs: int, most: int) -> None:
     """Of runs at the smallest temperature error that is said to be detected, 99 of 100 alarm."""
     low = run_of(sampled(at(TEMPERATURE), steps=120, size=300, seed=0)).detectable.lower
     assert low is not None
-    missed = sum(not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms() for seed in range(runs))
+    missed = sum(
+        not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms()
+        for seed in range(runs)
+    )
     assert missed <= most
 
 
@@ -129,9 +143,15 @@ def test_ties_and_a_token_at_the_floor() -> None:
     assert THRESHOLD > 12
 
 
-def chances(family: Family, place: int, values: NDArray[np.float64], before: list[int]) -> NDArray[np.float64]:
+def chances(
+    family: Family, place: int, values: NDArray[np.float64], before: list[int]
+) -> NDArray[np.float64]:
     """An alternative's whole distribution, by its definition."""
-    setting, name, here = float(family.settings[place]), type(family).__name__, softmax(values, TEMPERATURE)
+    setting, name, here = (
+        float(family.settings[place]),
+        type(family).__name__,
+        softmax(values, TEMPERATURE),
+    )
     order = np.argsort(-here, kind="stable")
     if name == "Temperatures":
         return softmax(values, setting * TEMPERATURE)
@@ -153,7 +173,11 @@ def chances(family: Family, place: int, values: NDArray[np.float64], before: lis
     elif name == "MinP":
         kept = here >= setting * here.max() * (1 - 1e-12)
     else:
-        size = int(setting) if name == "TopK" else int(np.searchsorted(np.cumsum(here[order]), setting)) + 1
+        size = (
+            int(setting)
+            if name == "TopK"
+            else int(np.searchsorted(np.cumsum(here[order]), setting)) + 1
+        )
         kept = np.zeros(len(here), dtype=bool)
         kept[order[:size]] = True
     return np.where(kept, here, 0.0) / here[kept].sum()
@@ -176,7 +200,13 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
         if size > 2:
             values[:4] = row[:4] = 9.0  # equal ones among the most probable
         here = softmax(values, TEMPERATURE)
-        tokens = [0, *before, *random.choice(size, 5, p=here).tolist(), int(values.argmax()), int(values.argmin())]
+        tokens = [
+            0,
+            *before,
+            *random.choice(size, 5, p=here).tolist(),
+            int(values.argmax()),
+            int(values.argmin()),
+        ]
         found = [family.ratios(drawn(row, token, before)) for token in tokens]
         for place in range(len(family.settings)):
             other = chances(family, place, values, before)
@@ -185,10 +215,17 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
                 moments = np.where(other > 0, other * ratio, 0.0)
                 square = np.where(other > 0, other * ratio**2, 0.0).sum()
             for token, ratios in zip(tokens, found, strict=True):
-                np.testing.assert_allclose(ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed)
-                np.testing.assert_allclose(ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed)
                 np.testing.assert_allclose(
-                    ratios.variance[place, 0], square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+                    ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed
+                )
+                np.testing.assert_allclose(
+                    ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed
+                )
+                np.testing.assert_allclose(
+                    ratios.variance[place, 0],
+                    square - moments.sum() ** 2,
+                    rtol=1e-6,
+                    atol=10 * allowed,
                 )
 
 
@@ -198,7 +235,9 @@ def test_no_ratio_expects_more_than_one(size: int) -> None:
     for row in aggregates(4, size, seed=8):
         here = softmax(row, TEMPERATURE)
         ratios = [
-            np.concatenate([family.ratios(drawn(row, token, [0, 1, 1])).found[:, 0] for family in FAMILIES])
+            np.concatenate(
+                [family.ratios(drawn(row, token, [0, 1, 1])).found[:, 0] for family in FAMILIES]
+            )
             for token in range(size)
         ]
         assert (here @ np.exp(ratios) <= 1 + 1e-9).all()
@@ -272,7 +311,9 @@ def test_what_is_shown_of_single_batches_holds_for_the_least_of_them() -> None:
     long, short = (sampled(at(TEMPERATURE), steps=steps, size=300, seed=1) for steps in (200, 2))
     both = run_of(long, short)
     assert both.detectable.top_k is not None
-    assert both.detectable_in_each == Detectable(lower=None, higher=None, top_k=None, tenth_greedy=False)
+    assert both.detectable_in_each == Detectable(
+        lower=None, higher=None, top_k=None, tenth_greedy=False
+    )
     assert run_of(long).detectable_in_each is None
 
 

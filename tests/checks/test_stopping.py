@@ -74,7 +74,9 @@ def ends(reason: str) -> Finding:
     return Finding(code=f"release.ends-{reason}")
 
 
-sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2).map(tuple)
+sequences = st.lists(
+    st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2
+).map(tuple)
 
 
 @given(st.data())
@@ -101,14 +103,24 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
             "other-end",
             {"text": text(0), "tokens": 3, "stated": ends("end-token"), "found": ends("none")},
         ),
-        ([0, 0, 0, 0, 9, 0], [(5, "end-token"), (1, "budget")], "too-long", {"tokens": 5, "most": 4}),
+        (
+            [0, 0, 0, 0, 9, 0],
+            [(5, "end-token"), (1, "budget")],
+            "too-long",
+            {"tokens": 5, "most": 4},
+        ),
         (
             [0, 9, 0, 0, 0, 9],
             [(2, "budget"), (4, "end-token")],
             "other-end",
             {"text": text(0), "stated": ends("budget")},
         ),
-        ([0, 9, 0, 0, 0, 9], [(2, "end-token"), (4, "budget")], "other-end", {"tokens": 4, "found": ends("end-token")}),
+        (
+            [0, 9, 0, 0, 0, 9],
+            [(2, "end-token"), (4, "budget")],
+            "other-end",
+            {"tokens": 4, "found": ends("end-token")},
+        ),
         (
             [0, 9, 0, 0, 0, 0],
             [(2, "end-token"), (4, "budget")],
@@ -129,14 +141,21 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
         ),
     ],
 )
-def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]) -> None:
+def test_what_is_wrong_is_told(
+    tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]
+) -> None:
     decoding = Decoding(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
     found = list(stop_problems(samples(tokens, texts), decoding))
-    assert any(each.code == f"release.{code}" and values.items() <= each.values.items() for each in found)
+    assert any(
+        each.code == f"release.{code}" and values.items() <= each.values.items() for each in found
+    )
 
 
 def test_a_batch_of_one_text_has_one() -> None:
     found = stop_problems(
-        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Decoding(max_tokens=4, sequences=((9,),))
+        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]),
+        Decoding(max_tokens=4, sequences=((9,),)),
     )
-    assert list(found) == [Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})]
+    assert list(found) == [
+        Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})
+    ]

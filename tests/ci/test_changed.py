@@ -54,7 +54,9 @@ def merged(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-b", "main")
-    commit(folder, dpaudit__checks__one="1", dpaudit__engines__ray="1", dpaudit__accounting__old="1")
+    commit(
+        folder, dpaudit__checks__one="1", dpaudit__engines__ray="1", dpaudit__accounting__old="1"
+    )
     git(folder, "checkout", "-b", "branch")
     commit(folder, dpaudit__engines__ray="2")
     commit(folder, dpaudit__checks__one="2")
@@ -178,5 +180,8 @@ def test_options_leave_out_what_does_not_run(
     groups, options = capsys.readouterr().out.splitlines()
     assert groups == "browser"
     assert set(options.split()) == {
-        f"--ignore={test}" for name, group in CHANGED.GROUPS.items() if name != "browser" for test in group.tests
+        f"--ignore={test}"
+        for name, group in CHANGED.GROUPS.items()
+        if name != "browser"
+        for test in group.tests
     }

@@ -35,7 +35,9 @@ from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
@@ -51,9 +53,13 @@ CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
 LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
 RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
-OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
+OTHERS = (
+    "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
+)
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
-ACCOUNTS = "half a minute of accounting; tests/generation/experiments/test_presets.py runs it row by row"
+ACCOUNTS = (
+    "half a minute of accounting; tests/generation/experiments/test_presets.py runs it row by row"
+)
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
 CI = "sets environments up; .ci/run does it, and tests/packaging"
@@ -124,10 +130,13 @@ def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
     """Language and text of a document's blocks."""
     found = BLOCK.finditer(document.read_text(encoding="utf-8"))
     texts = [
-        (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)) for match in found
+        (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE))
+        for match in found
     ]
     return [
-        (language, text) for language, text in texts if language in languages and text not in RUN_BY_CI | RUN_BY_HAND
+        (language, text)
+        for language, text in texts
+        if language in languages and text not in RUN_BY_CI | RUN_BY_HAND
     ]
 
 
@@ -148,7 +157,9 @@ class Ran:
     @property
     def is_as_shown(self) -> bool:
         printed = (self.output, self.output + self.notes, self.notes + self.output)
-        return any(doctest.OutputChecker().check_output(self.shown, text, ALIKE) for text in printed)
+        return any(
+            doctest.OutputChecker().check_output(self.shown, text, ALIKE) for text in printed
+        )
 
     @property
     def anew(self) -> str:
@@ -165,7 +176,11 @@ def session(block: str) -> list[tuple[str, str]]:
             found.append((line.removeprefix(PROMPT), ""))
         else:
             command, shown = found[-1]
-            found[-1] = (f"{command}\n{line}", shown) if command.endswith("\\") else (command, f"{shown}{line}\n")
+            found[-1] = (
+                (f"{command}\n{line}", shown)
+                if command.endswith("\\")
+                else (command, f"{shown}{line}\n")
+            )
     return found
 
 
@@ -174,7 +189,9 @@ def run(block: str, workplace: Path, environment: dict[str, str]) -> list[Ran]:
     commands = session(block)
     end = f"status=$?; printf '%s\\n' '{MARK}'; printf '%s\\n' '{MARK}' >&2; (exit $status)"
     script = "\n".join(f"{command}\n{end}" for command, _ in commands)
-    done = subprocess.run(["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True
+    )
     outputs = done.stdout.split(f"{MARK}\n")[:-1], done.stderr.split(f"{MARK}\n")[:-1]
     return [Ran(*command, *printed) for command, *printed in zip(commands, *outputs, strict=True)]
 
@@ -189,14 +206,23 @@ def workplace(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def environment(warm_dpaudit: Path) -> dict[str, str]:
     """That of the blocks. Its first `dpaudit` is the warm one, which takes `-c PROGRAM` too."""
-    path = os.pathsep.join([str(warm_dpaudit.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join(
+        [str(warm_dpaudit.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name
+)
 def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     if program := "\n".join(text for _, text in blocks(document, "python")):
-        subprocess.run(["dpaudit", "-c", program], cwd=workplace(tmp_path / "python"), env=environment, check=True)
+        subprocess.run(
+            ["dpaudit", "-c", program],
+            cwd=workplace(tmp_path / "python"),
+            env=environment,
+            check=True,
+        )
     folder = workplace(tmp_path / "shell")
     for language, block in blocks(document, "bash", "console"):
         if language == "bash":
@@ -205,7 +231,9 @@ def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[s
             outcomes = run(block, folder, environment)
             if os.environ.get(UPDATE):
                 anew = "".join(ran.anew for ran in outcomes)
-                document.write_text(document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8")
+                document.write_text(
+                    document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8"
+                )
             for ran in outcomes:
                 shown = f"$ {ran.command}\nis shown to print\n{ran.shown}\nand prints\n{ran.output}{ran.notes}"
                 assert ran.is_as_shown or os.environ.get(UPDATE), shown
@@ -220,12 +248,16 @@ def test_unrun_blocks_are_listed_with_their_reasons() -> None:
 
 def test_blocks_are_of_languages_that_are_looked_at() -> None:
     for document in DOCUMENTS:
-        languages = set(re.findall(r"^ *```(\w+)$", document.read_text(encoding="utf-8"), re.MULTILINE))
+        languages = set(
+            re.findall(r"^ *```(\w+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+        )
         assert languages <= {"bash", "console", "python", "text", "yaml"}, document.name
 
 
 def test_yaml_blocks_are_accepted() -> None:
-    found = [(document.name, text) for document in DOCUMENTS for _, text in blocks(document, "yaml")]
+    found = [
+        (document.name, text) for document in DOCUMENTS for _, text in blocks(document, "yaml")
+    ]
     assert {name for name, _ in found} == set(YAML)
     for name, text in found:
         assert YAML[name](yaml.safe_load(text))
@@ -241,7 +273,10 @@ def test_yaml_is_the_same_to_every_reader() -> None:
     written += [(path, path.read_text(encoding="utf-8")) for path in files]
     for path in DOCUMENTS:
         for _, block in blocks(path, "bash", "console"):
-            written += [(path, text) for text in re.findall(r"\.yaml <<'END'\n(.*?)^END$", block, re.M | re.S)]
+            written += [
+                (path, text)
+                for text in re.findall(r"\.yaml <<'END'\n(.*?)^END$", block, re.M | re.S)
+            ]
     assert {"releasing.md", "bbc-median.yaml", "release.md"} <= {path.name for path, _ in written}
     for path, text in written:
         assert yaml.safe_load(text) == strict_yaml.parse(text.encode(), path, "YAML", ""), path
@@ -272,17 +307,25 @@ def test_ci_runs_what_the_readme_promises() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
+        for target in re.findall(
+            r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")
+        ):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
 def test_places_in_the_documents_that_code_names_are_there() -> None:
-    code = itertools.chain.from_iterable((ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports"))
+    code = itertools.chain.from_iterable(
+        (ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports")
+    )
     named = {
-        place for path in code for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
+        place
+        for path in code
+        for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
     }
     assert len(named) > 5
     for page, anchor in named:
         headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
-        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        anchors = {
+            re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
         assert anchor in {"", *anchors}, f"docs/{page}#{anchor}"

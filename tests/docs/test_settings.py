@@ -72,5 +72,7 @@ def test_epsilons_of_the_page(change: ContextChange, delta: float, epsilon: floa
         (256_000, 6, 1.5, 86),
     ],
 )
-def test_weights_of_the_floor(vocabulary: int, clip: float, temperature: float, weight: float) -> None:
+def test_weights_of_the_floor(
+    vocabulary: int, clip: float, temperature: float, weight: float
+) -> None:
     assert abs(vocabulary * np.exp(-2 * clip / temperature) / weight - 1) < 0.05

@@ -37,7 +37,14 @@ ROOT = Path(__file__).parents[2]
 #: A server shows it for any address, so its links start at the site's root.
 NOT_FOUND = "404.html"
 #: Elements that a browser loads without being asked. Links that a reader clicks may lead out of the site.
-LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "object": "data",
+}
 FIELDS: dict[str, type[BaseModel]] = {
     "config": Config,
     "manifest": Manifest,
@@ -99,7 +106,11 @@ def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     while waiting:
         annotation = waiting.pop()
         waiting += getattr(annotation, "__args__", ())
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation not in seen:
+        if (
+            isinstance(annotation, type)
+            and issubclass(annotation, BaseModel)
+            and annotation not in seen
+        ):
             seen.add(annotation)
             yield annotation
             waiting += [field.annotation for field in annotation.model_fields.values()]
@@ -112,7 +123,11 @@ def public_names(module: ModuleType) -> set[str]:
     """
     names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
     things = {name: getattr(module, name) for name in names}
-    own = {name: thing for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
+    own = {
+        name: thing
+        for name, thing in things.items()
+        if inspect.isclass(thing) or inspect.isfunction(thing)
+    }
     return {name for name, thing in own.items() if thing.__module__.startswith(module.__name__)}
 
 
@@ -123,18 +138,24 @@ def assert_links_lead_somewhere(folder: Path, pages: dict[str, Html]) -> None:
             if address.scheme or name == NOT_FOUND:
                 continue
             target = (
-                os.path.normpath(os.path.join(os.path.dirname(name), unquote(address.path))) if address.path else name
+                os.path.normpath(os.path.join(os.path.dirname(name), unquote(address.path)))
+                if address.path
+                else name
             )
             assert (folder / target).is_file(), f"{name} links to {link}"
             if address.fragment and target in pages:
-                assert unquote(address.fragment) in pages[target].ids | {"__skip"}, f"{name} links to {link}"
+                assert unquote(address.fragment) in pages[target].ids | {"__skip"}, (
+                    f"{name} links to {link}"
+                )
 
 
 def assert_nothing_is_remote(folder: Path, pages: dict[str, Html]) -> None:
     for name, page in pages.items():
         assert not {load for load in page.loads if re.match(r"(?:https?:)?//", load)}, name
     for style in folder.rglob("*.css"):
-        assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style
+        assert not re.search(
+            r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")
+        ), style
 
 
 def test_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
@@ -145,14 +166,23 @@ def test_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
     assert set(registered()) <= pages["reference/checks.html"].ids
     commands = pages["reference/commands.html"]
     assert {f"{PROGRAM}-{name}" for name in cli.commands} <= commands.ids
-    options = {name for command in cli.commands.values() for option in command.params for name in option.opts}
+    options = {
+        name
+        for command in cli.commands.values()
+        for option in command.params
+        for name in option.opts
+    }
     shown = " ".join(commands.text)
-    assert not {name for name in options if name.startswith("--") and not re.search(rf"{name}\b", shown)}
+    assert not {
+        name for name in options if name.startswith("--") and not re.search(rf"{name}\b", shown)
+    }
     assert "Sentinel" not in shown
     anchors = set().union(*(pages[f"reference/{name}.html"].ids for name in FIELDS))
     for model in FIELDS.values():
         for part in models_of(model):
-            fields = {f"{part.__module__}.{part.__qualname__}({name})" for name in part.model_fields}
+            fields = {
+                f"{part.__module__}.{part.__qualname__}({name})" for name in part.model_fields
+            }
             assert fields <= anchors, part
     for module in API:
         page = pages[f"reference/{module.__name__.removeprefix('dpaudit.')}.html"]

@@ -20,11 +20,21 @@ def test_links_lead_to_the_same_thing_in_the_site() -> None:
         ("README.md", "index.md", "LICENSE", "source/LICENSE.md"),
         ("docs/claims.md", "claims.md", "../README.md", "index.md"),
         ("docs/claims.md", "claims.md", "../examples", "source/examples/index.md"),
-        ("docs/claims.md", "claims.md", "../examples/foreign_run.py", "source/examples/foreign_run.py.md"),
+        (
+            "docs/claims.md",
+            "claims.md",
+            "../examples/foreign_run.py",
+            "source/examples/foreign_run.py.md",
+        ),
         ("docs/claims.md", "claims.md", "budgets.md", "budgets.md"),
         ("docs/claims.md", "claims.md", "no-such-page.md", "no-such-page.md"),
         ("docs/claims.md", "claims.md", "../../outside.md", "../../outside.md"),
-        ("docs/claims.md", "claims.md", "https://example.org/docs/claims.md", "https://example.org/docs/claims.md"),
+        (
+            "docs/claims.md",
+            "claims.md",
+            "https://example.org/docs/claims.md",
+            "https://example.org/docs/claims.md",
+        ),
         ("docs/claims.md", "claims.md", "#anchor", "#anchor"),
         ("docs/reference/config.md", "reference/config.md", "../start.md", "../start.md"),
     ):
@@ -79,10 +89,14 @@ class Other:
 '''
 
 
-def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_have_kind_default_and_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "site_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
-    module = griffe.load("site_models", search_paths=[tmp_path], extensions=griffe.load_extensions(Fields))
+    module = griffe.load(
+        "site_models", search_paths=[tmp_path], extensions=griffe.load_extensions(Fields)
+    )
 
     def sections(name: str) -> list[griffe.DocstringSection]:
         docstring = module[name].docstring
@@ -93,7 +107,10 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
     text, fields = sections("Inner")
     assert text.value == "A part."
     assert fields.title == "Fields:"
-    assert [(field.name, str(field.annotation), field.default, field.description) for field in fields.value] == [
+    assert [
+        (field.name, str(field.annotation), field.default, field.description)
+        for field in fields.value
+    ] == [
         ("first", "int ≥ 1, ≤ 12,000 | None", "None", "two of `a|b`."),
         ("second", "Literal['a', 'b']", "'a'", "two of `a|b`."),
         ("third", "tuple[float > 0, ...]", None, ""),
@@ -112,14 +129,22 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
 def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
     row = "| `claim.epsilon`, `claim.kind` | a fault |"
     links = "[`claim.epsilon`](reference/checks.md#claim.epsilon), [`claim.kind`](reference/checks.md#claim.kind)"
-    assert with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
+    assert (
+        with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
+    )
     for page in DOCS.glob("*.md"):
-        (tmp_path / page.name).write_text(page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8")
-    (tmp_path / "faults.md").write_text(f"{row}\n| `claim.kind` | second; third; fourth; 5 more |\n", encoding="utf-8")
+        (tmp_path / page.name).write_text(
+            page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8"
+        )
+    (tmp_path / "faults.md").write_text(
+        f"{row}\n| `claim.kind` | second; third; fourth; 5 more |\n", encoding="utf-8"
+    )
     page = catalogue(tmp_path)
     only = "[a fault](../faults.md#fails-claim-epsilon-claim-kind)"
     assert f"- **Shown on**: runs with a planted fault: {only}\n" in page
-    first = "; ".join(f"[{name}](../faults.md#fails-claim-kind)" for name in ("second", "third", "fourth"))
+    first = "; ".join(
+        f"[{name}](../faults.md#fails-claim-kind)" for name in ("second", "third", "fourth")
+    )
     assert f"{first} and 6 more\n" in page
     assert "### claim.kind {: #claim.kind }" in page
     assert "(../mathematics.md#the-sampling-test)" in page

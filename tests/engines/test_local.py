@@ -182,7 +182,9 @@ def test_tasks_are_taken_when_they_can_soon_run(workers: ModuleType, tmp_path: P
             assert len(taken) <= done + 10
 
 
-def test_a_killed_worker_is_replaced_and_its_task_run_again(workers: ModuleType, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_its_task_run_again(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     found = list(LocalEngine(2).map(partial(workers.Killed, tmp_path, 1), range(8)))
     assert [n for n, _ in found] == list(range(8))
     assert len(processes(tmp_path)) in (2, 3)  # the other may have been free for the rest
@@ -214,7 +216,10 @@ def test_what_a_worker_raises_is_raised_here(workers: ModuleType, tmp_path: Path
 
 
 def test_workers_share_the_cores_and_are_silent(
-    workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    workers: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = list(LocalEngine(cores() + 1).map(partial(workers.Threads, tmp_path), range(4)))
@@ -222,7 +227,9 @@ def test_workers_share_the_cores_and_are_silent(
     assert capfd.readouterr().out == ""
 
 
-def test_no_worker_outlives_a_generator_that_is_closed_early(workers: ModuleType, tmp_path: Path) -> None:
+def test_no_worker_outlives_a_generator_that_is_closed_early(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     with closing(LocalEngine(2).map(partial(workers.Square, tmp_path), range(1000))) as results:
         next(results)
         assert processes(tmp_path)
@@ -239,7 +246,9 @@ list(LocalEngine(2).map(functools.partial(engine_test_workers.Slow, {folder!r}),
 """
 
 
-def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp_path: Path) -> None:
+def test_no_worker_outlives_the_process_that_started_it(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     """Not even in the middle of a task; and a script needs no `if __name__ == "__main__"`."""
     callers = {}
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -247,7 +256,9 @@ def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp
         folder.mkdir()
         script = folder / "script.py"
         script.write_text(SLOW.format(folder=str(folder), modules=str(tmp_path)))
-        callers[sent, folder] = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+        callers[sent, folder] = subprocess.Popen(
+            [sys.executable, str(script)], stderr=subprocess.DEVNULL
+        )
     deadline = time.monotonic() + 60
     for (sent, folder), caller in callers.items():
         while len(processes(folder)) < 2 and time.monotonic() < deadline:

@@ -107,7 +107,12 @@ def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]
             "data": {"path": str(data_file), "labels": list(LABELS)},
             "model": {"name": str(tiny_folder), "device": "cpu"},
             "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
-            "batching": {"rule": "hashed", "batches_per_label": 2, "generate_per_label": 2, "key": KEY},
+            "batching": {
+                "rule": "hashed",
+                "batches_per_label": 2,
+                "generate_per_label": 2,
+                "key": KEY,
+            },
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
             "decoding": {"max_tokens": 5},
             "sampling": {"generator": "test-seed", "seed": 7},
@@ -129,7 +134,9 @@ def make_config(settings: Callable[..., dict[str, Any]]) -> Callable[..., Config
 
 
 @pytest.fixture(scope="session")
-def generated(tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]) -> Callable[..., Path]:
+def generated(
+    tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]
+) -> Callable[..., Path]:
     """Finished runs, made once per config: read them, never change them.
 
     Arguments as for `make_config`.
@@ -151,7 +158,11 @@ def own_run(tmp_path: Path, generated: Callable[..., Path]) -> Callable[..., Pat
     """The same, in a copy that the test may change."""
 
     def make(**sections: dict[str, Any]) -> Path:
-        return Path(shutil.copytree(generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"))
+        return Path(
+            shutil.copytree(
+                generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+            )
+        )
 
     return make
 

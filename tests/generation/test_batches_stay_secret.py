@@ -64,9 +64,13 @@ def telling(runs: list[tuple[int, dict[str, str]]]) -> dict[str, float]:
     for batch, fields in runs:
         for name in fields:
             by_field[name].append((batch, fields[name]))
-    absent = {name: [(batch, "") for batch, fields in runs if name not in fields] for name in by_field}
+    absent = {
+        name: [(batch, "") for batch, fields in runs if name not in fields] for name in by_field
+    }
     found = {name: independence([*seen, *absent[name]]) for name, seen in by_field.items()}
-    return dict(sorted(((name, p) for name, p in found.items() if p is not None), key=lambda each: each[1]))
+    return dict(
+        sorted(((name, p) for name, p in found.items() if p is not None), key=lambda each: each[1])
+    )
 
 
 def independence(seen: list[tuple[int, str]]) -> float | None:
@@ -119,8 +123,12 @@ def test_no_field_of_a_release_tells_a_records_batch(
         planted.append((batch, {"contexts": str(result.batches[0].contexts)}))
     found = telling(runs)
     with capsys.disabled():
-        sys.stdout.write(f"{len(runs[0][1])} fields, {len(found)} vary; closest: {list(found.items())[:5]}\n")
-    assert next(iter(telling(planted).values())) < RARELY, "the search is too weak to see what it must see"
+        sys.stdout.write(
+            f"{len(runs[0][1])} fields, {len(found)} vary; closest: {list(found.items())[:5]}\n"
+        )
+    assert next(iter(telling(planted).values())) < RARELY, (
+        "the search is too weak to see what it must see"
+    )
     assert next(iter(found.values())) * len(found) > RARELY, list(found.items())[:5]
 
 

@@ -70,7 +70,11 @@ def test_a_cell_is_a_context_where_it_holds_exactly_k() -> None:
                 place = 2 * LABELS.index(record.label) + number, keyed.of_round(0).slot(digest, 3)
                 cells.setdefault(place, set()).add(record)
         for batch in parts.batches:
-            wanted = {frozenset(cell) for (b, _), cell in cells.items() if b == batch.id and len(cell) == examples}
+            wanted = {
+                frozenset(cell)
+                for (b, _), cell in cells.items()
+                if b == batch.id and len(cell) == examples
+            }
             assert {frozenset(context) for context in batch.contexts} == wanted
             assert len(batch.contexts) == len(wanted)
         placed = {(a.batch, a.slot): a for a in parts.assignment if a.batch is not None}
@@ -84,7 +88,9 @@ def moves(before: Partition, after: Partition) -> tuple[tuple[int, int], ...]:
     found = []
     for old, new in zip(before.batches, after.batches, strict=True):
         gone, come = set(old.contexts) - set(new.contexts), set(new.contexts) - set(old.contexts)
-        assert [c for c in old.contexts if c not in gone] == [c for c in new.contexts if c not in come]
+        assert [c for c in old.contexts if c not in gone] == [
+            c for c in new.contexts if c not in come
+        ]
         found.append((len(gone), len(come)))
     return tuple(found)
 
@@ -106,7 +112,9 @@ def exchanged(records: frozenset[Record]) -> Iterator[frozenset[Record]]:
 
 @given(data_sets, rules)
 @hypothesis.settings(max_examples=150)
-def test_a_record_changes_no_more_contexts_than_declared(records: frozenset[Record], batching: Batching) -> None:
+def test_a_record_changes_no_more_contexts_than_declared(
+    records: frozenset[Record], batching: Batching
+) -> None:
     here = partition(batching, NONE, records)
     for record in POOL:
         there = partition(batching, NONE, records ^ {record})
@@ -149,14 +157,21 @@ def test_within_one_cell_an_exchange_replaces_a_context() -> None:
     assert sorted(found) == [(0, 0), (0, 0), (0, 0), (1, 1)]
 
 
-@given(data_sets, st.lists(st.sampled_from(POOL), min_size=2, max_size=6, unique=True), rules, st.integers(1, 3))
+@given(
+    data_sets,
+    st.lists(st.sampled_from(POOL), min_size=2, max_size=6, unique=True),
+    rules,
+    st.integers(1, 3),
+)
 @hypothesis.settings(max_examples=1000)
 def test_a_user_changes_no_more_contexts_than_declared(
     others: frozenset[Record], owned: Sequence[Record], batching: Batching, each: int
 ) -> None:
     """Users of up to `each` records, some of which other users may have too."""
     one, other = frozenset(owned[:each]), frozenset(owned[each : 2 * each])
-    alone, here, there = (partition(batching, NONE, rows) for rows in (others, others | one, others | other))
+    alone, here, there = (
+        partition(batching, NONE, rows) for rows in (others, others | one, others | other)
+    )
     assert sum(map(sum, moves(alone, here))) <= most_of("user", "add_remove", each) == each
     assert sum(map(sum, moves(here, there))) <= most_of("user", "replace", each) == 2 * each
 
@@ -200,15 +215,25 @@ class Texts:
     def cost(self, parts: Partition, change: ContextChange) -> tuple[float, float]:
         """Rise and fall of the run."""
         accountant = ExPostAccountant(self.mechanism, change)
-        for batch, token, arrays in self.steps(parts, max(2, self.mechanism.aggregator.width_for(change))):
+        for batch, token, arrays in self.steps(
+            parts, max(2, self.mechanism.aggregator.width_for(change))
+        ):
             accountant.charge(batch, self.mechanism.reduced(arrays, token))
         return accountant.cost.rise, accountant.cost.fall
 
 
-@given(data_sets, rules, st.lists(st.tuples(*[st.integers(0, TOKENS - 1)] * 2), min_size=4, max_size=4), st.data())
+@given(
+    data_sets,
+    rules,
+    st.lists(st.tuples(*[st.integers(0, TOKENS - 1)] * 2), min_size=4, max_size=4),
+    st.data(),
+)
 @hypothesis.settings(max_examples=40)
 def test_actual_log_ratios_lie_within_the_exact_cost(
-    records: frozenset[Record], batching: Batching, tokens: Sequence[tuple[int, int]], data: st.DataObject
+    records: frozenset[Record],
+    batching: Batching,
+    tokens: Sequence[tuple[int, int]],
+    data: st.DataObject,
 ) -> None:
     here = partition(batching, NONE, records)
     neighbours: dict[Relation, list[frozenset[Record]]] = {
@@ -220,7 +245,9 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
         texts = Texts(mechanism, tokens)
         own = texts.log_probability(here)
         for relation, others in neighbours.items():
-            rise, fall = texts.cost(here, ContextChange("add_remove", most_of("record", relation, 1)))
+            rise, fall = texts.cost(
+                here, ContextChange("add_remove", most_of("record", relation, 1))
+            )
             for other in others:
                 ratio = texts.log_probability(partition(batching, NONE, other)) - own
                 assert -fall - 1e-6 <= ratio <= rise + 1e-6
@@ -245,7 +272,10 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 #: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of three.
-CELLS: dict[str, dict[str, Any]] = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 3, "key": "1049" * 16}}
+CELLS: dict[str, dict[str, Any]] = {
+    "prompt": {"examples_per_context": 2},
+    "batching": {"cells": 3, "key": "1049" * 16},
+}
 SINGLES, PAIRS = 0, 1
 
 
@@ -280,11 +310,15 @@ def test_a_run_that_shows_another_cell_is_caught(
     The latter nobody sees without the data.
     """
 
-    def faulty(batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any) -> Partition:
+    def faulty(
+        batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any
+    ) -> Partition:
         parts = partition(batching, clusters, records, centers)
         shown = cell(parts, records, batch, held)[:2]
         batches = list(parts.batches)
-        batches[batch] = replace(batches[batch], contexts=(*batches[batch].contexts[instead:], shown))
+        batches[batch] = replace(
+            batches[batch], contexts=(*batches[batch].contexts[instead:], shown)
+        )
         return replace(parts, batches=tuple(batches))
 
     config = make_config(**CELLS, decoding={"max_tokens": 2, "test_seed": None})
@@ -292,7 +326,9 @@ def test_a_run_that_shows_another_cell_is_caught(
     monkeypatch.setattr("dpaudit.generation.algorithm.partition", faulty)
     generate(config, run)
     monkeypatch.undo()
-    assert (audit_run(honest).verdict == "pass") and (audit_run(run).verdict == "pass") == without_data
+    assert (audit_run(honest).verdict == "pass") and (
+        audit_run(run).verdict == "pass"
+    ) == without_data
     failing = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failing == (set() if without_data else {"partition.disjoint"})
     found = replay_run(run, str(data_file), steps=100, left_out=0, trials=0)
@@ -302,16 +338,27 @@ def test_a_run_that_shows_another_cell_is_caught(
     assert audit_run(honest, evidence=4, replay=found).verdict == "pass"
 
 
-def test_how_many_records_are_shown_is_in_no_public_report(tmp_path: Path, make_config: Callable[..., Config]) -> None:
-    result = audit_run(generate(make_config(**CELLS, decoding={"max_tokens": 1, "test_seed": None}), tmp_path / "run"))
-    forms = [next(c for c in each.checks if c.id == "partition.disjoint") for each in (result, public_form(result))]
+def test_how_many_records_are_shown_is_in_no_public_report(
+    tmp_path: Path, make_config: Callable[..., Config]
+) -> None:
+    result = audit_run(
+        generate(
+            make_config(**CELLS, decoding={"max_tokens": 1, "test_seed": None}), tmp_path / "run"
+        )
+    )
+    forms = [
+        next(c for c in each.checks if c.id == "partition.disjoint")
+        for each in (result, public_form(result))
+    ]
     assert forms[0].values == {"records": 10, "shown": 4, "generated": 10}
     assert not forms[1].values and "4 of the" not in forms[1].measured
     assert public_form(result).run.settings.batching.cells == 3
 
 
 @pytest.mark.parametrize(("examples", "shown"), [(2, 0.368), (3, 0.271), (4, 0.224)])
-def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(examples: int, shown: float) -> None:
+def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(
+    examples: int, shown: float
+) -> None:
     """As docs/mathematics.md says: (k - 1)^(k - 1) e^(1 - k) / (k - 1)! of them."""
     records = [Record("a", str(number)) for number in range(20_000)]
     found = []

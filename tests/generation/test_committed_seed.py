@@ -158,7 +158,12 @@ def test_two_parties_commit_before_either_knows_the_seed(
         code, out, err = dpaudit("generate", config, "--out", "run")
         commitment = RunReader(tmp_path / "run").manifest.commitment
         assert code == 2 and not RunReader(tmp_path / "run").batches
-        assert "auditor.seed" in err and "not there yet" in err and err.count(str(commitment)) == 2 and HASHES[1] in err
+        assert (
+            "auditor.seed" in err
+            and "not there yet" in err
+            and err.count(str(commitment)) == 2
+            and HASHES[1] in err
+        )
     auditor.write_text(PARTS[0].hex() + "\n")  # not what was promised
     auditor.chmod(0o600)
     assert dpaudit("generate", config, "--out", "run")[0] == 2
@@ -197,7 +202,9 @@ def test_no_secret_is_in_the_run_the_reports_or_what_is_printed(
     assert len(written) > 20
     key = bytes(a ^ b for a, b in zip(*PARTS, strict=True))
     secrets = [
-        form for secret in (*PARTS, key) for form in (secret, secret.hex().encode(), secret.hex().upper().encode())
+        form
+        for secret in (*PARTS, key)
+        for form in (secret, secret.hex().encode(), secret.hex().upper().encode())
     ]
     for content in (printed.encode(), *(path.read_bytes() for path in written)):
         assert not any(secret in content for secret in secrets)
@@ -216,11 +223,15 @@ def test_a_seed_for_a_run_without_one_is_refused(
     files: list[Path], generated: Callable[..., Path], dpaudit: Dpaudit
 ) -> None:
     for command in ("verify", "report"):
-        code, _, err = dpaudit(command, generated(decoding={"test_seed": None}), "--seed-file", files[0])
+        code, _, err = dpaudit(
+            command, generated(decoding={"test_seed": None}), "--seed-file", files[0]
+        )
         assert code == 2 and "to no seed" in err and "Leave out --seed-file" in err
 
 
-def test_a_part_in_the_run_directory_is_refused(files: list[Path], tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_part_in_the_run_directory_is_refused(
+    files: list[Path], tmp_path: Path, make_config: MakeConfig
+) -> None:
     with pytest.raises(InputError, match="inside the run"):
         generate(make_config(sampling=sampling(files)), tmp_path)
 
@@ -264,7 +275,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other generator": ({"generator": "dice"}, "sampling.generator"),
     "the seed itself": ({"generator": "committed-seed", "seed": PARTS[0].hex()}, "sampling.seed"),
-    "missing": ({"generator": "committed-seed", "seed_files": ["nowhere.seed"]}, "sampling.seed_files"),
+    "missing": (
+        {"generator": "committed-seed", "seed_files": ["nowhere.seed"]},
+        "sampling.seed_files",
+    ),
 }
 
 
@@ -284,7 +298,9 @@ def test_rejects_two_seeds(tmp_path: Path, files: list[Path], settings: Settings
         load_config(path)
 
 
-def test_the_command_makes_a_part_and_tells_its_hash_alone(tmp_path: Path, dpaudit: Dpaudit) -> None:
+def test_the_command_makes_a_part_and_tells_its_hash_alone(
+    tmp_path: Path, dpaudit: Dpaudit
+) -> None:
     code, out, err = dpaudit("key", "--seed", "--out", "mine.seed", "--json")
     made = json.loads(out)
     assert code == 0 and made["hash"] == read_seed([tmp_path / "mine.seed"]).hashes[0]

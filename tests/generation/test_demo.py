@@ -18,9 +18,16 @@ MANY_BATCHES = 112
 
 def test_the_demos_runs_differ_in_the_aggregator_and_the_sizes_of_batches_alone() -> None:
     configs = demo_configs()
-    assert [config.mechanism.aggregator.name for config in configs.values()] == list(configs) == ["mean", "central"]
+    assert (
+        [config.mechanism.aggregator.name for config in configs.values()]
+        == list(configs)
+        == ["mean", "central"]
+    )
     # A delta belongs to the mean's kind of guarantee alone.
-    mean, central = (config.model_dump(exclude={"privacy": {"delta"}, "batching": True}) for config in configs.values())
+    mean, central = (
+        config.model_dump(exclude={"privacy": {"delta"}, "batching": True})
+        for config in configs.values()
+    )
     for fields in (mean, central):
         fields["mechanism"].pop("aggregator")
         fields["mechanism"]["contribution"].pop("clip")
@@ -31,7 +38,9 @@ def test_the_demos_runs_differ_in_the_aggregator_and_the_sizes_of_batches_alone(
 @pytest.mark.parametrize("quick", [False, True])
 def test_the_demo_can_pass_its_audit_and_leaves_no_text_empty(quick: bool) -> None:
     for config in demo_configs(quick=quick).values():
-        assert config.batching.generate_per_label >= 2, "supports and anchors are held against another batch's"
+        assert config.batching.generate_per_label >= 2, (
+            "supports and anchors are held against another batch's"
+        )
         assert config.decoding.least_tokens > 0
         examples = config.prompt.public_examples
         assert isinstance(examples, dict) and set(examples) == set(config.data.groups)
@@ -39,8 +48,14 @@ def test_the_demo_can_pass_its_audit_and_leaves_no_text_empty(quick: bool) -> No
 
 
 def test_quick_demo_differs_in_labels_and_length_alone() -> None:
-    for config, quick in zip(demo_configs().values(), demo_configs(quick=True).values(), strict=True):
-        sizes = {"data": {"labels", "other_labels"}, "prompt": {"public_examples"}, "decoding": {"max_tokens"}}
+    for config, quick in zip(
+        demo_configs().values(), demo_configs(quick=True).values(), strict=True
+    ):
+        sizes = {
+            "data": {"labels", "other_labels"},
+            "prompt": {"public_examples"},
+            "decoding": {"max_tokens"},
+        }
         assert quick.model_dump(exclude=sizes) == config.model_dump(exclude=sizes)
 
 
@@ -48,8 +63,12 @@ def test_the_demos_mean_claims_at_most_epsilon_1_for_readers_of_24_texts_or_more
     config = demo_configs()["mean"]
     batching, change = config.batching, ContextChange(config.privacy.relation)
     one = ApproximateAccountant.of(config.mechanism, change)
-    assert config.privacy.delta == 1e-5 and one is not None and batching.batches_per_label is not None
-    secret = SecretBatches(((batching.batches_per_label, batching.generate_per_label),), batching.rounds)
+    assert (
+        config.privacy.delta == 1e-5 and one is not None and batching.batches_per_label is not None
+    )
+    secret = SecretBatches(
+        ((batching.batches_per_label, batching.generate_per_label),), batching.rounds
+    )
     accountant = ReleaseAccountant(replace(one, rounds=batching.rounds), one, secret)
     assert len(config.data.groups) * batching.generate_per_label * batching.rounds >= 24
     assert accountant.epsilon(config.decoding.most_tokens, 1e-5) <= 1
@@ -75,9 +94,13 @@ def test_demo_generates_audits_and_compares(
     assert code == 0, err
     said = json.loads(out)
     assert said["verdicts"] == {"mean": "pass", "central": "pass"}
-    assert all((tmp_path / file).exists() for file in (said["comparison"], *said["reports"].values()))
+    assert all(
+        (tmp_path / file).exists() for file in (said["comparison"], *said["reports"].values())
+    )
     for name in configs:
-        assert [len(sample.tokens) for sample in RunReader(tmp_path / "demo" / name).samples()] == [8]
+        assert [len(sample.tokens) for sample in RunReader(tmp_path / "demo" / name).samples()] == [
+            8
+        ]
 
 
 @pytest.mark.model

@@ -41,7 +41,9 @@ def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_p
         "categories": frame.astype({"label": "category"}),
         "dataset": datasets.Dataset.from_list(frame.to_dict("records"), features=classes),
     }
-    runs = {name: dpaudit.generate(config, records, tmp_path / name) for name, records in given.items()}
+    runs = {
+        name: dpaudit.generate(config, records, tmp_path / name) for name, records in given.items()
+    }
     runs["config"] = dpaudit.generate(settings(), out=tmp_path / "config")
     assert len({digest(run) for run in runs.values()}) == 1
     assert len({tuple(text.tokens for text in run.texts) for run in runs.values()}) == 1

@@ -60,7 +60,9 @@ COPIES: dict[str, Texts] = {
     "half in the template": {"template": f"Write a text like this: {HALF}\n{{example}}\n"},
     "halves around the placeholder": {"template": f"{RECORD[:80]}{{example}}{RECORD[80:150]}"},
     "banned words, word by word": {"banned": RECORD.split()},
-    "banned words, sorted": {"banned": sorted({word.strip(".,").lower() for word in RECORD.split()})},
+    "banned words, sorted": {
+        "banned": sorted({word.strip(".,").lower() for word in RECORD.split()})
+    },
     "labels": {"labels": RECORD.split()},
     "stop sequences": {"stops": ["\n", *(f" {word}" for word in RECORD.split())]},
     "mark of the end": {"end": RECORD[:90]},
@@ -90,7 +92,9 @@ def test_short_records_and_records_of_wide_characters_are_found() -> None:
 def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
     phrase = "according to a spokesman for the group"
     records = [*RECORDS, f"{some_text(50)} {phrase} {some_text(51)}"]
-    (found,) = PublicTexts(examples=[f"{some_text(52)} {phrase} {some_text(53)}"]).shared_with(records)
+    (found,) = PublicTexts(examples=[f"{some_text(52)} {phrase} {some_text(53)}"]).shared_with(
+        records
+    )
     assert (found.records, found.copied) == (1, 0) and 30 <= found.letters < 50
     for texts in (
         {"examples": [some_text(seed) for seed in range(60, 80)]},
@@ -99,7 +103,9 @@ def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
         {"examples": ["amber"], "labels": ["amber and pine"], "banned": ["pine"]},
         {},
     ):
-        assert PublicTexts(**texts).shared_with([*RECORDS, "amber", "Amber and pine", "Pine."]) == ()
+        assert (
+            PublicTexts(**texts).shared_with([*RECORDS, "amber", "Amber and pine", "Pine."]) == ()
+        )
 
 
 def test_a_form_that_many_records_have_is_told_and_is_no_copy() -> None:
@@ -122,7 +128,10 @@ def test_a_replay_finds_records_in_public_texts(
     """What is told of a near miss is for readers inside, and holds nothing of the text."""
     phrase = "nothing that anybody would call a secret of theirs"
     data = tmp_path / "more.csv"
-    data.write_text(data_file.read_text() + f'north,"{some_text(95)} {phrase}"\nnorth,{canary} is all there is of it\n')
+    data.write_text(
+        data_file.read_text()
+        + f'north,"{some_text(95)} {phrase}"\nnorth,{canary} is all there is of it\n'
+    )
     for example, copied in (
         (f"{canary.upper().replace('-', ' ')}: IS ALL THERE IS, of it", True),
         (f"They said {phrase[:-9]}.", False),
@@ -135,5 +144,12 @@ def test_a_replay_finds_records_in_public_texts(
         if not copied:
             shared = {"field": "prompt.public_examples", "letters": 34, "records": 1}
             assert Finding(code="disclosure.in-common", values=shared) in check.notes
-        inside, outside = (json.dumps(each.model_dump(mode="json")["checks"]) for each in (result, public_form(result)))
-        assert phrase[:30] not in inside and canary not in inside and "in a row in common" not in outside
+        inside, outside = (
+            json.dumps(each.model_dump(mode="json")["checks"])
+            for each in (result, public_form(result))
+        )
+        assert (
+            phrase[:30] not in inside
+            and canary not in inside
+            and "in a row in common" not in outside
+        )

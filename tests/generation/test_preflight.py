@@ -55,39 +55,89 @@ def forced(canary: str, folder: Path, encoder: Path) -> Iterator[tuple[str, str,
     yield "mechanism.randomness", "sampling.seed", {"decoding": {"test_seed": 7}}
     yield "mechanism.model", "model.trained_on_records", {"model": {"trained_on_records": "yes"}}
     yield "claim.tuning", "chosen_from.settings", {"chosen_from": {"settings": "private"}}
-    yield "partition.public-parameters", "chosen_from.batching", {"chosen_from": {"batching": "private"}}
+    yield (
+        "partition.public-parameters",
+        "chosen_from.batching",
+        {"chosen_from": {"batching": "private"}},
+    )
     yield "mechanism.divisor", "record.contexts", {"mechanism": MEAN, **DELTA}
-    yield "mechanism.divisor", "record.contexts", {"mechanism": top_mean, **DELTA, "record": {"contexts": False}}
+    yield (
+        "mechanism.divisor",
+        "record.contexts",
+        {"mechanism": top_mean, **DELTA, "record": {"contexts": False}},
+    )
     yield "claim.delta", "privacy.delta", {"mechanism": top_mean, "privacy": {"delta": 0.1}}
     slots = {"batching": {"slots": 40}, "privacy": {"unit": "context", "delta": 0.02}}
     yield "claim.delta", "privacy.delta", {"mechanism": top_mean, **slots}
-    yield "claim.delta", "claim.delta", {"mechanism": top_mean, "claim": {"epsilon": 1e3, "delta": 0.1}}
-    yield "claim.epsilon", "claim.epsilon", {"mechanism": top_mean, "claim": {"epsilon": 0.5, "delta": 1e-3}}
-    yield "disclosure.sensitive", "prompt.public_examples", {"prompt": {"public_examples": {"north": [record]}}}
-    yield "disclosure.sensitive", "prompt.public_examples", {"prompt": {"public_examples": str(public)}}
+    yield (
+        "claim.delta",
+        "claim.delta",
+        {"mechanism": top_mean, "claim": {"epsilon": 1e3, "delta": 0.1}},
+    )
+    yield (
+        "claim.epsilon",
+        "claim.epsilon",
+        {"mechanism": top_mean, "claim": {"epsilon": 0.5, "delta": 1e-3}},
+    )
+    yield (
+        "disclosure.sensitive",
+        "prompt.public_examples",
+        {"prompt": {"public_examples": {"north": [record]}}},
+    )
+    yield (
+        "disclosure.sensitive",
+        "prompt.public_examples",
+        {"prompt": {"public_examples": str(public)}},
+    )
     own = {"template": None, "text": f"About {{label}}:\n{record}\n- {{example}}\n-"}
     yield "disclosure.sensitive", "prompt.text", {"prompt": own}
-    yield "disclosure.sensitive", "decoding.banned_words", {"decoding": {**REAL, "banned_words": [record]}}
+    yield (
+        "disclosure.sensitive",
+        "decoding.banned_words",
+        {"decoding": {**REAL, "banned_words": [record]}},
+    )
     end = {"template": None, "text": "About {label}:\n- {example}\n-", "end": " /home/garden"}
     yield "disclosure.sensitive", "prompt.end", {"prompt": end}
-    clustered = {"batching": {"batches_per_label": None, "generate_per_label": None, "batches_per_cluster": 2}}
+    clustered = {
+        "batching": {
+            "batches_per_label": None,
+            "generate_per_label": None,
+            "batches_per_cluster": 2,
+        }
+    }
     k_means = {"method": "k-means", "centers": 2, "embedding": str(encoder)}
     private = {"chosen_from": {"batching": "private"}}
     yield "rebalancing.noise", "clustering.method", {**clustered, **private, "clustering": k_means}
     texts = folder / "public.csv"
     with texts.open("w", newline="") as file:
         csv.writer(file).writerows([("text",), *[(f"{TEXT} {number}",) for number in range(9)]])
-    rebalanced = {"centers": 2, "keep": 1, "epsilon": 0.5, "embedding": str(encoder), "public": str(texts)}
+    rebalanced = {
+        "centers": 2,
+        "keep": 1,
+        "epsilon": 0.5,
+        "embedding": str(encoder),
+        "public": str(texts),
+    }
     one = {**clustered, "clustering": {"method": "public-centers-rebalanced", **rebalanced}}
     yield "claim.epsilon", "claim.epsilon", {**one, "claim": {"epsilon": 0.25}}
-    noised = {"method": "dpm", "epsilon": 2.0, "delta": 0.1, "embedding": str(encoder), "public": str(texts)}
+    noised = {
+        "method": "dpm",
+        "epsilon": 2.0,
+        "delta": 0.1,
+        "embedding": str(encoder),
+        "public": str(texts),
+    }
     yield "claim.delta", "clustering.delta", {**clustered, "clustering": noised}
 
 
-def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_path: Path, encoder_folder: Path) -> None:
+def test_what_is_refused_would_not_pass(
+    settings: Settings, canary: str, tmp_path: Path, encoder_folder: Path
+) -> None:
     for number, (check, field, sections) in enumerate(forced(canary, tmp_path, encoder_folder)):
         values = settings(**({"decoding": REAL} | sections))
-        values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
+        values["batching"] = {
+            name: value for name, value in values["batching"].items() if value is not None
+        }
         config = Config.model_validate(values)
         found = obstacles(config, read_records(config.data))
         assert (check, field) in {(each.check, each.setting) for each in found}, sections
@@ -96,9 +146,15 @@ def test_what_is_refused_would_not_pass(settings: Settings, canary: str, tmp_pat
         result = audit_run(run, replay=replay_public(run))
         assert result.verdict in ("fail", "not_verified")
         unseen = {each.id for each in result.checks if each.status == "fail"}
-        unseen |= {each.id for each in result.checks if each.status == "skip" and each.applicable and each.evidence < 3}
+        unseen |= {
+            each.id
+            for each in result.checks
+            if each.status == "skip" and each.applicable and each.evidence < 3
+        }
         # Without noise no claim holds; and where both levels are equal, so are what is claimed of them.
-        follows = {"claim.batch-epsilon"} | ({"claim.epsilon"} if check == "rebalancing.noise" else set())
+        follows = {"claim.batch-epsilon"} | (
+            {"claim.epsilon"} if check == "rebalancing.noise" else set()
+        )
         assert unseen - follows == {each.check for each in found}, sections
 
 
@@ -114,10 +170,15 @@ def some_sections(chosen: random.Random) -> dict[str, Any]:
         privacy["records_per_user"] = chosen.choice([1, 2])
     if mechanism.get("aggregator") == "mean":
         privacy["delta"] = chosen.choice([None, 1e-3, 1e-3, 0.3])
-    batching: dict[str, Any] = {"batches_per_label": 3, "generate_per_label": chosen.choice([1, 2, 2])}
+    batching: dict[str, Any] = {
+        "batches_per_label": 3,
+        "generate_per_label": chosen.choice([1, 2, 2]),
+    }
     batching |= chosen.choice([{}, {}, {"slots": 2}, {"slots": 4}])
     decoding = {**REAL, "max_tokens": chosen.choice([1, 3])}
-    decoding |= chosen.choice([{}, {"tokens_per_batch": 5}, {"least_tokens": 1}, {"no_repeated_ngram": 2}])
+    decoding |= chosen.choice(
+        [{}, {"tokens_per_batch": 5}, {"least_tokens": 1}, {"no_repeated_ngram": 2}]
+    )
     return {
         "mechanism": mechanism,
         "privacy": privacy,
@@ -128,7 +189,9 @@ def some_sections(chosen: random.Random) -> dict[str, Any]:
     }
 
 
-def test_what_is_accepted_passes_and_nothing_else_does(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_what_is_accepted_passes_and_nothing_else_does(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
     chosen, verdicts = random.Random(11), []
     while len(verdicts) < 40:
         sections = some_sections(chosen)
@@ -178,24 +241,40 @@ def test_settings_alone_exceed_a_rho_spend_a_delta_and_are_too_many(
         claim = {"kind": "zcdp", "rho": rho}
         assert codes(make_config(mechanism=budgets, claim=claim, decoding=REAL)) == found
     (texts := tmp_path / "public.csv").write_text("text\n" + f"{TEXT}\n" * 9)
-    noised = {"method": "dpm", "epsilon": 2.0, "delta": 0.1, "embedding": str(encoder_folder), "public": str(texts)}
+    noised = {
+        "method": "dpm",
+        "epsilon": 2.0,
+        "delta": 0.1,
+        "embedding": str(encoder_folder),
+        "public": str(texts),
+    }
     batching = {"batches_per_label": None, "generate_per_label": None, "batches_per_cluster": 2}
     clustered = {"mechanism": {**MEAN, **TOP}, "clustering": noised, "batching": batching}
     values = settings(**clustered, decoding=REAL)
-    values["batching"] = {name: value for name, value in values["batching"].items() if value is not None}
+    values["batching"] = {
+        name: value for name, value in values["batching"].items() if value is not None
+    }
     config = Config.model_validate(values)
     (spent,) = obstacles(config, read_records(config.data))
-    assert (spent.check, spent.code, spent.setting) == ("claim.delta", "spent-on-centers", "privacy.delta")
+    assert (spent.check, spent.code, spent.setting) == (
+        "claim.delta",
+        "spent-on-centers",
+        "privacy.delta",
+    )
     monkeypatch.setattr("dpaudit.checks.disclosure.MOST_PAIRS", 0)
     shown = {"template": None, "text": f"About {{label}}:\n{TEXT}\n- {{example}}\n-"}
-    assert codes(make_config(prompt=shown, decoding=REAL)) == {("disclosure.sensitive", "too-many-labels")}
+    assert codes(make_config(prompt=shown, decoding=REAL)) == {
+        ("disclosure.sensitive", "too-many-labels")
+    }
 
 
 def test_words_name_a_field_of_a_config() -> None:
     """And say what is wrong without a full stop, for the check's id follows."""
     for check, entry in catalogue().check.items():
         for code, words in entry.before.items():
-            assert words.remedy.rstrip().endswith(".") and not words.problem.rstrip().endswith("."), (check, code)
+            assert words.remedy.rstrip().endswith(".") and not words.problem.rstrip().endswith(
+                "."
+            ), (check, code)
             section, _, field = words.setting.partition(".")
             if "{" in words.setting:
                 continue
@@ -217,13 +296,21 @@ def test_an_outcome_without_words_is_an_obstacle_and_a_plug_ins_error_is_none(
     monkeypatch.setattr("dpaudit.checks.preflight.registered", lambda: checks)
     with pytest.raises(ZeroDivisionError):
         obstacles(make_config())
-    checks["mechanism.unit"].plug_in = PlugIn("dpaudit.checks", "acme.unit", "acme:unit", "acme", "1")
+    checks["mechanism.unit"].plug_in = PlugIn(
+        "dpaudit.checks", "acme.unit", "acme:unit", "acme", "1"
+    )
     (found,) = obstacles(make_config())
-    assert (found.check, found.code, found.setting) == ("mechanism.model", "unheard-of", "mechanism.model")
+    assert (found.check, found.code, found.setting) == (
+        "mechanism.model",
+        "unheard-of",
+        "mechanism.model",
+    )
     assert not found.meant
 
 
-def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
     path = tmp_path / "users.csv"
     with path.open("w", newline="") as file:
         rows = [("north", f"text {number}", f"u{number // 3}") for number in range(9)]
@@ -264,20 +351,31 @@ def test_only_configs_for_other_ends_among_ours_cannot_pass() -> None:
 def test_generate_refuses_before_the_model_and_says_what_would_do(
     dpaudit: Dpaudit, settings: Settings, tmp_path: Path
 ) -> None:
-    values = settings(mechanism=MEAN, model={"name": str(tmp_path / "no-model")}, decoding=REAL, **DELTA)
+    values = settings(
+        mechanism=MEAN, model={"name": str(tmp_path / "no-model")}, decoding=REAL, **DELTA
+    )
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     for arguments in (["--out", "run"], ["--dry-run"]):
         code, out, err = dpaudit("generate", "own.yaml", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        for part in ("own.yaml: record.contexts: ", "(mechanism.divisor)", "Set true", "--unverified"):
+        for part in (
+            "own.yaml: record.contexts: ",
+            "(mechanism.divisor)",
+            "Set true",
+            "--unverified",
+        ):
             assert part in err
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--unverified")[2]
     assert "no-model" in dpaudit("generate", "own.yaml", "--out", "run", "--public-only")[2]
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_generated_all_the_same_is_told_of(dpaudit: Dpaudit, settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(mechanism=MEAN, decoding=REAL, **DELTA)))
+def test_what_is_generated_all_the_same_is_told_of(
+    dpaudit: Dpaudit, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(
+        yaml.safe_dump(settings(mechanism=MEAN, decoding=REAL, **DELTA))
+    )
     code, out, err = dpaudit("generate", "own.yaml", "--out", "run", "--unverified", "-q")
     assert (code, out) == (0, "")
     assert "warning: run: record.contexts: " in err
@@ -313,7 +411,9 @@ def test_a_finished_batch_that_is_gone_is_not_drawn_again_in_silence(
     assert failed >= {"integrity.redrawn"}
 
 
-def test_a_test_seed_is_told_of_and_runs(dpaudit: Dpaudit, settings: Settings, tmp_path: Path) -> None:
+def test_a_test_seed_is_told_of_and_runs(
+    dpaudit: Dpaudit, settings: Settings, tmp_path: Path
+) -> None:
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(settings(decoding={"max_tokens": 1})))
     code, _, err = dpaudit("generate", "own.yaml", "--out", "run", "-q")
     assert code == 0
@@ -324,7 +424,11 @@ def test_a_test_seed_is_told_of_and_runs(dpaudit: Dpaudit, settings: Settings, t
 def test_all_rows_of_a_table_are_looked_at_before_the_first_runs(
     dpaudit: Dpaudit, settings: Settings, tmp_path: Path
 ) -> None:
-    rows = {"good": {}, "mean": {"mechanism": MEAN, **DELTA}, "large": {"mechanism": {**MEAN, **TOP}}}
+    rows = {
+        "good": {},
+        "mean": {"mechanism": MEAN, **DELTA},
+        "large": {"mechanism": {**MEAN, **TOP}},
+    }
     rows["large"] |= {"privacy": {"delta": 0.3}}  # as the data alone tells
     for name, sections in rows.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings(decoding=REAL, **sections)))
@@ -336,10 +440,17 @@ def test_all_rows_of_a_table_are_looked_at_before_the_first_runs(
     for part in ("mean.yaml: record.contexts: ", "2 rows could not pass", "--unverified"):
         assert part in err
     assert not (tmp_path / "out").exists()
-    code, out, _ = dpaudit("lab", "table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified")
+    code, out, _ = dpaudit(
+        "lab", "table", "table.yaml", "--out", "out", "--no-evaluation", "--unverified"
+    )
     assert code == 1
     assert "large: " in out and "says fail: claim.delta" in out
-    assert dpaudit("lab", "table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[0] == 0
+    assert (
+        dpaudit("lab", "table", "table.yaml", "--out", "more", "--no-evaluation", "--only", "good")[
+            0
+        ]
+        == 0
+    )
 
 
 def test_a_small_delta_is_a_power_of_ten() -> None:
@@ -349,12 +460,16 @@ def test_a_small_delta_is_a_power_of_ten() -> None:
 
 
 def test_what_more_is_to_be_mended_is_counted(make_config: MakeConfig) -> None:
-    config = make_config(mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL)
+    config = make_config(
+        mechanism=MEAN, chosen_from={"settings": "private", "batching": "private"}, decoding=REAL
+    )
     with pytest.raises(InputError, match=r"\(2 more to mend .*\) Else."):
         refuse(obstacles(config), "Else.")
 
 
-def test_what_only_the_release_level_covers_is_accepted_and_passes(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_what_only_the_release_level_covers_is_accepted_and_passes(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
     sections = {"mechanism": {**MEAN, **TOP, "clip": 0.5}, "decoding": REAL}
     sections |= {"privacy": {"relation": "add_remove"}, "claim": {"epsilon": 0.3, "delta": 1e-3}}
     batching = {"batches_per_label": 40, "generate_per_label": 2}
@@ -363,5 +478,8 @@ def test_what_only_the_release_level_covers_is_accepted_and_passes(make_config: 
         config = make_config(**sections, batching={**batching, "key": key})
         run = Path(generate(config, tmp_path / str(key)))
         verdict = audit_run(run, replay=replay_public(run)).verdict
-        found[key is None] = {each.check for each in obstacles(config, read_records(config.data))}, verdict
+        found[key is None] = (
+            {each.check for each in obstacles(config, read_records(config.data))},
+            verdict,
+        )
     assert found == {True: (set(), "pass"), False: ({"claim.epsilon"}, "fail")}

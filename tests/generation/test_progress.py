@@ -12,7 +12,9 @@ STEPS = 48
 def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
     """(tokens, total) after each batch of four, the first of which existed; and the screen."""
     screen = io.StringIO()
-    monkeypatch.setattr(terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr(
+        terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True)
+    )
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     counts = []
     with terminal.progress_bars("tokens") as bars:

@@ -62,16 +62,27 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]
     return called
 
 
-@pytest.mark.parametrize(("size", "margin", "temperature"), [(12, None, 0.7), (12, 0.25, 1.0), (None, None, 1.5)])
+@pytest.mark.parametrize(
+    ("size", "margin", "temperature"), [(12, None, 0.7), (12, 0.25, 1.0), (None, None, 1.5)]
+)
 def test_each_token_is_drawn_from_the_public_prompt_alone(
     public: MakeRun, tiny: LanguageModel, size: int | None, margin: float | None, temperature: float
 ) -> None:
     """Softmax of the template's logits over the support, with public examples and temperature."""
     wording = template("pt", tiny.tokenizer)
-    support = {"kind": "full"} if size is None else {"kind": "public-top-k", "size": size, "margin": margin}
+    support = (
+        {"kind": "full"}
+        if size is None
+        else {"kind": "public-top-k", "size": size, "margin": margin}
+    )
     mechanism = {"support": support, "temperature": temperature}
     found = texts(public(mechanism=mechanism, prompt={"public_examples": EXAMPLES}))
-    assert [(one.id, one.label) for one in found] == [(0, "north"), (1, "north"), (2, "south"), (3, "south")]
+    assert [(one.id, one.label) for one in found] == [
+        (0, "north"),
+        (1, "north"),
+        (2, "south"),
+        (3, "south"),
+    ]
     for one in found:
         source = SeededStream(7, one.id)
         cache = OwnCache(tiny, [wording.tokens(str(one.label), EXAMPLES[str(one.label)])], 150)
@@ -83,11 +94,16 @@ def test_each_token_is_drawn_from_the_public_prompt_alone(
             cache.append(token)
 
 
-@pytest.mark.parametrize("decoding", [{}, {"tokens_per_batch": 12, "least_tokens": 3, "no_repeated_ngram": 2}])
+@pytest.mark.parametrize(
+    "decoding", [{}, {"tokens_per_batch": 12, "least_tokens": 3, "no_repeated_ngram": 2}]
+)
 def test_they_are_the_texts_of_empty_batches_of_a_run_with_anchors(
     public: MakeRun, generated: MakeRun, decoding: dict[str, Any]
 ) -> None:
-    sections = {"mechanism": {"contribution": "differences", "clip": 0.5, **TOP}, "decoding": decoding}
+    sections = {
+        "mechanism": {"contribution": "differences", "clip": 0.5, **TOP},
+        "decoding": decoding,
+    }
     reader, baseline = RunReader(generated(**sections)), texts(public(**sections))
     empty = []
     for batch in reader.batches:
@@ -116,9 +132,15 @@ def test_neither_the_records_nor_what_is_done_with_them_decides_a_text(public: M
 def test_a_baseline_of_clusters_has_as_many_texts_of_each_label(
     tmp_path: Path, settings: Callable[..., dict[str, Any]]
 ) -> None:
-    values = settings(data=NOWHERE) | {"batching": {"batches_per_cluster": 4, "generate_per_cluster": 2}}
+    values = settings(data=NOWHERE) | {
+        "batching": {"batches_per_cluster": 4, "generate_per_cluster": 2}
+    }
     centers = {"method": "public-centers", "centers": 3, "public": "/nowhere.csv"}
-    folder = Path(generate_public(Config.model_validate({**values, "clustering": centers}), tmp_path / "public"))
+    folder = Path(
+        generate_public(
+            Config.model_validate({**values, "clustering": centers}), tmp_path / "public"
+        )
+    )
     assert [one.label for one in texts(folder)] == ["north"] * 6 + ["south"] * 6
     centers = {"method": "dpm", "epsilon": 1.0, "delta": 1e-5, "public": "/nowhere.csv"}
     with pytest.raises(InputError, match=r"clustering\.method: dpm finds"):
@@ -132,8 +154,14 @@ def test_the_directory_says_what_made_it_and_is_nobodys_run(
     assert sorted(os.listdir(folder)) == ["public.json", "samples.jsonl", "tokenizer.json"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     fields = json.loads((folder / "public.json").read_text())
-    assert (fields["private"], fields["batches"], fields["labels"]) == ("nothing", 2, ["north", "south"])
-    assert fields["mechanism"]["temperature"] == 1.0 and fields["mechanism"]["support"]["size"] == 12
+    assert (fields["private"], fields["batches"], fields["labels"]) == (
+        "nothing",
+        2,
+        ["north", "south"],
+    )
+    assert (
+        fields["mechanism"]["temperature"] == 1.0 and fields["mechanism"]["support"]["size"] == 12
+    )
     assert fields["sampling"] == {"generator": "test-seed", "seed": 7, "seed_hashes": []}
     assert "dpaudit" in fields["software"]
     assert "nowhere" not in json.dumps(fields)
@@ -165,17 +193,28 @@ def test_the_command_writes_them(
     code, said = command("generate", config, "--out", out, "--public-only", "--workers", 2)
     assert code == 2 and "leave out --workers" in said and not out.exists()
     code, said = command("generate", config, "--out", out, "--public-only")
-    assert code == 0 and "nothing to audit" in said and f"--baseline {out}" in said and "4 of 4 batches done" in said
+    assert (
+        code == 0
+        and "nothing to audit" in said
+        and f"--baseline {out}" in said
+        and "4 of 4 batches done" in said
+    )
     assert len(texts(out)) == 4
     code, said = command("generate", config, "--out", out, "--public-only", "--json", "--quiet")
     assert code == 2 and "not empty" in said
-    code, said = command("generate", config, "--out", tmp_path / "more", "--public-only", "--json", "--quiet")
+    code, said = command(
+        "generate", config, "--out", tmp_path / "more", "--public-only", "--json", "--quiet"
+    )
     assert code == 0 and json.loads(said) == {"public": str(tmp_path / "more")}
 
 
-def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(public: MakeRun, generated: MakeRun) -> None:
+def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(
+    public: MakeRun, generated: MakeRun
+) -> None:
     run = RunReader(generated(mechanism=TOP)).manifest
-    PublicReader(public(mechanism={**TOP, "aggregator": "mean", "divisor": 2.0})).public.require_fit("x", run)
+    PublicReader(
+        public(mechanism={**TOP, "aggregator": "mean", "divisor": 2.0})
+    ).public.require_fit("x", run)
     for name, sections in {
         "mechanism.temperature": {"mechanism": {**TOP, "temperature": 0.5}},
         "mechanism.support": {"mechanism": {"support": {"kind": "public-top-k", "size": 11}}},

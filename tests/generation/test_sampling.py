@@ -23,7 +23,9 @@ def test_draws_follow_the_softmax() -> None:
     aggregate = np.array([1.0, -1.0, 0.5, 1.0, -4.0], dtype=np.float32)
     for temperature in (0.5, 2.0):
         source = SeededStream(1, 0)
-        counts = np.bincount([sample(aggregate, temperature, source).index for _ in range(10_000)], minlength=5)
+        counts = np.bincount(
+            [sample(aggregate, temperature, source).index for _ in range(10_000)], minlength=5
+        )
         weights = np.exp(aggregate.astype(float) / temperature)
         assert stats.chisquare(counts, 10_000 * weights / weights.sum()).pvalue > 1e-3
 
@@ -43,7 +45,10 @@ def test_unlikely_tokens_have_their_exact_share_of_the_line() -> None:
 
 
 # Multiples of 1/64, so that no two values become equal by rounding.
-@given(st.lists(st.integers(-3200, 3200).map(lambda value: value / 64), min_size=1, max_size=40), st.data())
+@given(
+    st.lists(st.integers(-3200, 3200).map(lambda value: value / 64), min_size=1, max_size=40),
+    st.data(),
+)
 def test_a_uniform_inside_a_tokens_interval_draws_it_with_its_log_probability(
     values: list[float], data: st.DataObject
 ) -> None:

@@ -46,7 +46,9 @@ KINDS: list[Sections] = [
 
 @pytest.fixture(autouse=True)
 def one_token_in_eight_ends_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LanguageModel, "end_tokens", property(lambda model: tuple(range(0, model.vocabulary, 8))))
+    monkeypatch.setattr(
+        LanguageModel, "end_tokens", property(lambda model: tuple(range(0, model.vocabulary, 8)))
+    )
 
 
 @pytest.fixture
@@ -74,11 +76,15 @@ def digests(run: Path) -> list[list[bytes]]:
     reader, found = RunReader(run), []
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            found.append([step.aggregate_digest + bytes([step.token % 256]) for step in opened.steps()])
+            found.append(
+                [step.aggregate_digest + bytes([step.token % 256]) for step in opened.steps()]
+            )
     return found
 
 
-def test_a_batch_writes_texts_until_its_tokens_are_spent(made: Callable[..., Path], failed: Failed) -> None:
+def test_a_batch_writes_texts_until_its_tokens_are_spent(
+    made: Callable[..., Path], failed: Failed
+) -> None:
     stops: set[str] = set()
     for sections in KINDS:
         run = made(**sections)
@@ -96,13 +102,18 @@ def test_a_batch_writes_texts_until_its_tokens_are_spent(made: Callable[..., Pat
         assert sum(batch.texts for batch in result.batches) == len(released) == result.run.texts
         assert {batch.steps for batch in result.batches} == {BUDGET}
         assert result.tokens is not None and result.tokens.position[-1] == BUDGET
-        assert [sample.tokens for sample in result.samples] == [len(text.tokens) for text in released]
+        assert [sample.tokens for sample in result.samples] == [
+            len(text.tokens) for text in released
+        ]
     assert stops == {"end-token", "max-tokens", "budget"}
 
 
 def test_every_token_of_a_batch_is_paid_for(made: Callable[..., Path]) -> None:
     reader = RunReader(made())
-    manifest, accountant = reader.manifest, ExPostAccountant(reader.manifest.mechanism, ContextChange("add_remove"))
+    manifest, accountant = (
+        reader.manifest,
+        ExPostAccountant(reader.manifest.mechanism, ContextChange("add_remove")),
+    )
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             for step in opened.steps():
@@ -111,7 +122,11 @@ def test_every_token_of_a_batch_is_paid_for(made: Callable[..., Path]) -> None:
     manifest = RunReader(made(mechanism=MEAN)).manifest
     beforehand = ApproximateAccountant.of(manifest.mechanism, ContextChange("add_remove"))
     assert manifest.claim is not None and beforehand is not None
-    assert 0 <= manifest.claim.epsilon - beforehand.epsilon(BUDGET, manifest.claim.delta, "rdp").epsilon < 1e-4
+    assert (
+        0
+        <= manifest.claim.epsilon - beforehand.epsilon(BUDGET, manifest.claim.delta, "rdp").epsilon
+        < 1e-4
+    )
 
 
 def test_without_a_longest_text_the_batchs_tokens_bound_it(
@@ -125,18 +140,27 @@ def test_without_a_longest_text_the_batchs_tokens_bound_it(
     assert failed(audit_run(run)) == SEEDED
 
 
-def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(made: Callable[..., Path], data_file: Path) -> None:
+def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(
+    made: Callable[..., Path], data_file: Path
+) -> None:
     """Each text against prompts that are fed anew for it: no bit may come from the texts before."""
     for sections in KINDS[:3]:
         run = made(**sections)
-        reader, replayer = RunReader(run), _Replayer(RunReader(run), str(data_file), None, lambda _: None)
+        reader, replayer = (
+            RunReader(run),
+            _Replayer(RunReader(run), str(data_file), None, lambda _: None),
+        )
         for batch in replayer.partition.batches:
             with reader.batch(batch.id) as opened:
                 for span in opened.spans:
                     prompts = replayer._cached(batch.label, batch.contexts)
                     for position in span:
                         step = opened.step(position)
-                        arrays = aggregated(next_logits(prompts), PublicPart(step.support), reader.manifest.mechanism)
+                        arrays = aggregated(
+                            next_logits(prompts),
+                            PublicPart(step.support),
+                            reader.manifest.mechanism,
+                        )
                         found = reader.manifest.mechanism.aggregator.aggregate(arrays)
                         assert aggregate_digest(found) == step.aggregate_digest
                         prompts.append(step.token)
@@ -159,13 +183,19 @@ def test_whoever_shares_passes_and_wherever_memory_runs_out_texts_are_the_same(
                 return own(*arguments, **named)
 
             with after_load(passes, "forward", scarce):
-                run = Path(generate(config, tmp_path / f"{len(sections)}-{fails_at}", events.append))
+                run = Path(
+                    generate(config, tmp_path / f"{len(sections)}-{fails_at}", events.append)
+                )
             assert sum(isinstance(event, MemoryRanOut) for event in events) == 1
             assert digests(run) == whole
 
 
 def test_a_model_with_a_cache_of_another_kind_begins_texts_anew_too(
-    made: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, failed: Failed, tried_anew: None
+    made: Callable[..., Path],
+    data_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failed: Failed,
+    tried_anew: None,
 ) -> None:
     monkeypatch.setattr(passes.SharedPasses, "fit", classmethod(lambda *_: None))
     for sections in KINDS[:2]:
@@ -202,20 +232,31 @@ def test_a_run_that_was_interrupted_within_a_later_text_equals_an_unbroken_one(
     assert told == list(range(1, BUDGET + 1))
 
 
-def test_a_replay_of_every_step_and_context_agrees(made: Callable[..., Path], data_file: Path, failed: Failed) -> None:
+def test_a_replay_of_every_step_and_context_agrees(
+    made: Callable[..., Path], data_file: Path, failed: Failed
+) -> None:
     for sections in KINDS:
         run, passed = made(**sections), list[tuple[int, int]]()
         found = replay_run(
-            run, str(data_file), steps=1000, left_out=3, trials=1, progress=lambda *counts: passed.append(counts)
+            run,
+            str(data_file),
+            steps=1000,
+            left_out=3,
+            trials=1,
+            progress=lambda *counts: passed.append(counts),
         )
         assert len(found.steps) == 4 * BUDGET
         assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
-        assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
+        assert all(
+            abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out
+        )
         assert found.texts is None and passed[-1][0] == passed[-1][1]
         assert failed(audit_run(run, evidence=3, replay=found)) == SEEDED
 
 
-def test_a_replay_of_one_step_computes_its_own_text_alone(made: Callable[..., Path], data_file: Path) -> None:
+def test_a_replay_of_one_step_computes_its_own_text_alone(
+    made: Callable[..., Path], data_file: Path
+) -> None:
     run, passed = made(), list[tuple[int, int]]()
     with RunReader(run).batch(0) as opened:
         last = opened.spans[-1]

@@ -36,7 +36,17 @@ from dpaudit.mechanisms import (
     Support,
     with_anchor,
 )
-from dpaudit.runs import BatchHeader, Batching, Data, Decoding, Manifest, Model, Prompt, Record, Step
+from dpaudit.runs import (
+    BatchHeader,
+    Batching,
+    Data,
+    Decoding,
+    Manifest,
+    Model,
+    Prompt,
+    Record,
+    Step,
+)
 from dpaudit.runs.batches import BatchReader, BatchWriter
 from tests.nesting import mechanism_with
 
@@ -74,7 +84,13 @@ class Case:
     from_record: bool = False
 
     def mechanism(self, temperature: float = 1.0, **fields: Any) -> Mechanism:
-        flat = {"aggregator": self.name, "clip": CLIP, "temperature": temperature, **self.fields, **fields}
+        flat = {
+            "aggregator": self.name,
+            "clip": CLIP,
+            "temperature": temperature,
+            **self.fields,
+            **fields,
+        }
         return mechanism_with(flat)
 
 
@@ -83,7 +99,11 @@ def median(values: Floats) -> Floats:
     ordered, n = np.sort(values, axis=0), len(values)
     if n % 2:
         return ordered[n // 2]
-    return (ordered[n // 2 - 1] + ordered[n // 2]) * values.dtype.type(0.5) if n else np.zeros_like(values[:0].sum(0))
+    return (
+        (ordered[n // 2 - 1] + ordered[n // 2]) * values.dtype.type(0.5)
+        if n
+        else np.zeros_like(values[:0].sum(0))
+    )
 
 
 def median_record(values: Floats, clip: float, width: int) -> Arrays:
@@ -113,10 +133,16 @@ def central_mean(values: Floats, m: int) -> Floats:
     mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
     """
     n, ends = len(values), np.full_like(values, CLIP, shape=(m, values.shape[1]))
-    halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(np.float64)
+    halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(
+        np.float64
+    )
     pairs = [halves[i] + halves[i + 1] for i in range(n + m, n + 3 * m, 2)]
     while (left := len(pairs)) > 1:
-        low, between, high = pairs[: left // 2], pairs[left // 2 : -(left // 2)], pairs[-(left // 2) :]
+        low, between, high = (
+            pairs[: left // 2],
+            pairs[left // 2 : -(left // 2)],
+            pairs[-(left // 2) :],
+        )
         pairs = [one + other for one, other in zip(low, high, strict=True)] + between
     return (pairs[0] / (2 * m)).astype(values.dtype)
 
@@ -176,12 +202,20 @@ def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
 # --- batches and their neighbours -------------------------------------------------------------------------------------
 
 
-def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float64", grid: float | None = None) -> Any:
+def contexts(
+    random: np.random.Generator,
+    n: int,
+    size: int,
+    dtype: str = "float64",
+    grid: float | None = None,
+) -> Any:
     """Contributions [n, S]: ties and floors are common, and every context's largest is the clip."""
     logits = random.normal(0, random.choice([0.5, 2.0, 8.0]), (n, size))
     if random.integers(2):
         logits = np.round(logits)
-    values = np.maximum(-CLIP, logits - logits.max(axis=1, keepdims=True, initial=-np.inf) + CLIP).astype(dtype)
+    values = np.maximum(
+        -CLIP, logits - logits.max(axis=1, keepdims=True, initial=-np.inf) + CLIP
+    ).astype(dtype)
     values[:, random.random(size) < 0.2] = -CLIP
     if grid is not None:
         values = np.rint(values / np.array(grid, dtype)) * np.array(grid, dtype)
@@ -191,10 +225,14 @@ def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float
 def some_anchor(random: np.random.Generator, batches: int, size: int) -> NDArray[np.float32]:
     """Log-probabilities of public prompts side by side, [batches * size]."""
     logits = random.normal(0, random.choice([0.3, 2.0, 6.0]), (batches, size))
-    return (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+    return (
+        (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+    )
 
 
-def recorded(mechanism: Mechanism, values: Floats, width: int, random: np.random.Generator) -> Arrays:
+def recorded(
+    mechanism: Mechanism, values: Floats, width: int, random: np.random.Generator
+) -> Arrays:
     """A step's arrays: those of the aggregator, and an anchor where there is one."""
     arrays = mechanism.aggregator.step(values, CLIP, width)
     anchored = mechanism.contribution.anchored
@@ -218,7 +256,9 @@ class Block:
         self.random = np.random.default_rng([self.seed, self.n, self.change.half_steps])
         self.size = int(self.random.integers(2, 7))
         self.temperature = float(self.random.choice([0.5, 1.0, 2.5]))
-        self.mechanism = self.case.mechanism(self.temperature, grid=self.grid, contribution=self.contribution)
+        self.mechanism = self.case.mechanism(
+            self.temperature, grid=self.grid, contribution=self.contribution
+        )
         self.values = self.some(self.n)
         self.width = max(2, self.mechanism.aggregator.width_for(self.change))
         self.arrays = self.mechanism.aggregator.step(self.values, CLIP, self.width)
@@ -228,7 +268,10 @@ class Block:
 
     def some(self, n: int) -> Floats:
         """Random contexts of every batch, [n, batches * size]."""
-        parts = [contexts(self.random, n, 12 * self.size, self.dtype, self.grid) for _ in range(self.batches // 12)]
+        parts = [
+            contexts(self.random, n, 12 * self.size, self.dtype, self.grid)
+            for _ in range(self.batches // 12)
+        ]
         return np.concatenate(parts, axis=1)
 
     def newcomers(self) -> Iterator[Floats]:
@@ -251,11 +294,18 @@ class Block:
         chosen = [removals[i] for i in self.random.permutation(len(removals))[:3]]
         if self.change.relation == "add_remove":
             yield from removals
-            yield from (np.concatenate([self.values, *[coming] * most]) for coming in self.newcomers())
-            yield from (np.concatenate([kept, self.some(most - self.n + len(kept))]) for kept in chosen)
+            yield from (
+                np.concatenate([self.values, *[coming] * most]) for coming in self.newcomers()
+            )
+            yield from (
+                np.concatenate([kept, self.some(most - self.n + len(kept))]) for kept in chosen
+            )
         else:
             for kept in chosen:
-                yield from (np.concatenate([kept, *[one] * (self.n - len(kept))]) for one in self.newcomers())
+                yield from (
+                    np.concatenate([kept, *[one] * (self.n - len(kept))])
+                    for one in self.newcomers()
+                )
             yield from (np.concatenate([kept, self.some(self.n - len(kept))]) for kept in removals)
 
     def side_by_side(self, vector: Floats) -> Floats:
@@ -305,13 +355,17 @@ def check_neighbours(case: Case, seed: int = 0, batches: int = 24) -> int:
     checked = 0
     settings = itertools.product(CONTRIBUTIONS, SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
     for contribution, n, relation, group, dtype, grid in settings:
-        Block(case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches).check()
+        Block(
+            case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches
+        ).check()
         checked += batches
     return checked // len(RELATIONS) // len(CONTRIBUTIONS)
 
 
 @every
-def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(case: Case) -> None:
+def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(
+    case: Case,
+) -> None:
     assert check_neighbours(case) > 2_500
 
 
@@ -322,8 +376,12 @@ def test_nor_does_any_of_a_hundred_thousand_batches(case: Case) -> None:
     assert sum(check_neighbours(case, seed, 192) for seed in range(1, 6)) > 100_000
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.reaches], ids=lambda case: case.name)
-def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.reaches], ids=lambda case: case.name
+)
+def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind = AGGREGATORS[case.name]
     honest = kind.box
 
@@ -337,7 +395,9 @@ def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monk
     for factor in (0.5, 0.999, 1.01):
         monkeypatch.setattr(kind, "box", scaled(factor))
         with pytest.raises(AssertionError):
-            Block(case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0).check()
+            Block(
+                case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0
+            ).check()
 
 
 def check_width(case: Case) -> None:
@@ -346,7 +406,9 @@ def check_width(case: Case) -> None:
     For an odd number of contexts a little less may do.
     """
     mechanism, random = case.mechanism(), np.random.default_rng(0)
-    for relation, group, width, n in itertools.product(RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)):
+    for relation, group, width, n in itertools.product(
+        RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)
+    ):
         change = ContextChange(relation, group)
         arrays = mechanism.aggregator.step(contexts(random, n, 4), CLIP, width)
         if mechanism.bounds(change, width):
@@ -363,21 +425,38 @@ def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
     """A mechanism, contributions [n, S] and a width."""
 
     def draw(
-        name: str, n: int, size: int, dtype: str, grid: float | None, temperature: float, seed: int, width: int
+        name: str,
+        n: int,
+        size: int,
+        dtype: str,
+        grid: float | None,
+        temperature: float,
+        seed: int,
+        width: int,
     ) -> Any:
         mechanism = case.mechanism(temperature, grid=grid, contribution=name)
         return mechanism, contexts(np.random.default_rng(seed), n, size, dtype, grid), width
 
     sizes = st.one_of(st.integers(0, 9), st.sampled_from([16, 31, 63, 64, 65, 200]))
-    grids, temperatures = st.sampled_from([None, GRID, 2.0**-10]), st.sampled_from([0.02, 0.3, 1.0, 2.0])
-    columns, dtypes, names = st.integers(1, 30), st.sampled_from(DTYPES), st.sampled_from(list(CONTRIBUTIONS))
-    return st.builds(draw, names, sizes, columns, dtypes, grids, temperatures, st.integers(0), st.integers(2, 4))
+    grids, temperatures = (
+        st.sampled_from([None, GRID, 2.0**-10]),
+        st.sampled_from([0.02, 0.3, 1.0, 2.0]),
+    )
+    columns, dtypes, names = (
+        st.integers(1, 30),
+        st.sampled_from(DTYPES),
+        st.sampled_from(list(CONTRIBUTIONS)),
+    )
+    return st.builds(
+        draw, names, sizes, columns, dtypes, grids, temperatures, st.integers(0), st.integers(2, 4)
+    )
 
 
 def same(one: Arrays, other: Arrays) -> bool:
     """To the last bit."""
     return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes()
+        for name in one
     )
 
 
@@ -403,12 +482,20 @@ def check_definition(case: Case) -> None:
             if described[name].dtype == "real":
                 np.testing.assert_allclose(array, wanted[name], rtol=0, atol=case.rounding)
                 if array.size:
-                    assert np.abs(array).max() * described[name].divisor <= described[name].largest * (1 + 1e-9)
+                    assert np.abs(array).max() * described[name].divisor <= described[
+                        name
+                    ].largest * (1 + 1e-9)
             else:
                 np.testing.assert_array_equal(array, wanted[name])
         edge = min(edge, values.shape[1])
-        blocks = [aggregator.step(values[:, part], CLIP, width) for part in (slice(edge), slice(edge, None))]
-        assert same(arrays, {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in arrays})
+        blocks = [
+            aggregator.step(values[:, part], CLIP, width)
+            for part in (slice(edge), slice(edge, None))
+        ]
+        assert same(
+            arrays,
+            {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in arrays},
+        )
         if torch is not None and len(values):
             single = values.astype(np.float32)
             there = aggregator.step_on_device(torch.from_numpy(single), CLIP, width)
@@ -439,8 +526,12 @@ def check_reduced(case: Case) -> None:
         box = mechanism.box(reduced.arrays, change)
         found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
         assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
-        here = log_probability(with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature)
-        without = [with_anchor(arrays, case.aggregate(np.delete(values, i, axis=0))) for i in range(n)]
+        here = log_probability(
+            with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature
+        )
+        without = [
+            with_anchor(arrays, case.aggregate(np.delete(values, i, axis=0))) for i in range(n)
+        ]
         right = [here - log_probability(left, token, mechanism.temperature) for left in without]
         for taken in (reduced, whole):
             losses = mechanism.losses(taken, values, n)
@@ -490,21 +581,34 @@ def check_round_trip(case: Case, folder: Path) -> None:
     random, aggregator = np.random.default_rng(0), AGGREGATORS[case.name]
     dtypes = [dtype for dtype in DTYPES if dtype >= aggregator.dtype]
     some = itertools.cycle(itertools.product(CONTRIBUTIONS, ({}, {"margin": 0.5})))
-    for n, dtype, grid, kept in itertools.product(SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)):
+    for n, dtype, grid, kept in itertools.product(
+        SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)
+    ):
         name, margin = next(some)
         support = {"support": {"kind": "public-top-k", "size": 6, **margin}} if margin else {}
         mechanism = case.mechanism(grid=grid, contribution=name, **support)
         manifest, path = manifest_of(mechanism, 21, dtype, recorded=kept), folder / "batch.zip"
-        sizes = (manifest.most_support, manifest.least_support, 13 if margin else manifest.most_support)
+        sizes = (
+            manifest.most_support,
+            manifest.least_support,
+            13 if margin else manifest.most_support,
+        )
         batches = [contexts(random, n, size, dtype, grid) for size in sizes]
         arrays = [recorded(mechanism, values, 2, random) for values in batches]
-        supports = [np.sort(random.permutation(21)[:size]).astype(np.int32) if margin else None for size in sizes]
+        supports = [
+            np.sort(random.permutation(21)[:size]).astype(np.int32) if margin else None
+            for size in sizes
+        ]
         writer = BatchWriter(path, manifest, BatchHeader(id=0, contexts=n))
         for given_arrays, values, ids in zip(arrays, batches, supports, strict=True):
-            writer.write(Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids))
+            writer.write(
+                Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids)
+            )
         writer.finish(text=None, stop="max-tokens")
         with BatchReader(path.open("rb"), "batch.zip", manifest, 0) as read:
-            for step, given_arrays, values, ids in zip(read.steps(), arrays, batches, supports, strict=True):
+            for step, given_arrays, values, ids in zip(
+                read.steps(), arrays, batches, supports, strict=True
+            ):
                 assert same(dict(step.arrays), given_arrays)
                 assert step.contexts is None or step.contexts.tobytes() == values.tobytes()
                 assert (step.contexts is None) == (not kept or n == 0)
@@ -533,7 +637,9 @@ def check_problems(case: Case) -> None:
         aggregator = mechanism.aggregator
         arrays = aggregator.step(values, CLIP, 2)
         assert problems(mechanism, arrays, values) == []
-        values = random.uniform(-CLIP, CLIP, (n, 40))  # without ties, which may be broken in several ways
+        values = random.uniform(
+            -CLIP, CLIP, (n, 40)
+        )  # without ties, which may be broken in several ways
         arrays = aggregator.step(values, CLIP, 2)
         described = mechanism.arrays(n, 2)
         for name, _ in itertools.product(arrays, range(20)):
@@ -543,7 +649,12 @@ def check_problems(case: Case) -> None:
                 beyond = described[name].largest / described[name].divisor + 0.01
                 for impossible in (np.nan, np.inf, beyond, -beyond):
                     altered = {**arrays, name: with_entry(array, place, impossible)}
-                    assert aggregator.range_problem(altered, n, mechanism.contribution), (n, name, place, impossible)
+                    assert aggregator.range_problem(altered, n, mechanism.contribution), (
+                        n,
+                        name,
+                        place,
+                        impossible,
+                    )
                 faults += [array[place] - 0.01, array[place] + 0.01]
             elif name == "sides":
                 faults += [array[place] ^ np.uint8(1 << int(random.integers(8)))]
@@ -572,13 +683,17 @@ def check_replay(case: Case) -> None:
             found: Floats = aggregator.aggregate(aggregator.step(values, CLIP, 2))
             return found
 
-        def again_recorded(values: Floats, aggregator: Any = aggregator, contribution: Any = contribution) -> Arrays:
+        def again_recorded(
+            values: Floats, aggregator: Any = aggregator, contribution: Any = contribution
+        ) -> Arrays:
             rounded = np.clip(values.astype(np.float32), -CLIP, CLIP)
             contribution.rounded(rounded)
             found: Arrays = aggregator.step(rounded, CLIP, 2)
             return found
 
-        again = Recomputed(free, rounding, contribution, aggregate_of, aggregator.aggregate(again_recorded(free)))
+        again = Recomputed(
+            free, rounding, contribution, aggregate_of, aggregator.aggregate(again_recorded(free))
+        )
         assert aggregator.deviation(again_recorded(free), again) == (0.0, None)
         least, greatest = again.ends
         tolerance = aggregator.tolerance(again)
@@ -593,10 +708,16 @@ def check_replay(case: Case) -> None:
             assert (aggregate <= greatest + 1e-6).all()
         found = 0
         for column in random.permutation(60)[:8]:
-            moved = free.copy()  # by more than half a grid step, in every context, away from the nearer end
+            moved = (
+                free.copy()
+            )  # by more than half a grid step, in every context, away from the nearer end
             moved[:, column] += -1.5 if aggregate_of(free)[column] > 0 else 1.5
             if abs(aggregate_of(moved) - aggregate_of(free))[column] > 0.3:
-                assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (n, grid, column)
+                assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (
+                    n,
+                    grid,
+                    column,
+                )
                 found += 1
         for name, array in again_recorded(free).items():
             altered = {**again_recorded(free), name: array}
@@ -662,7 +783,9 @@ def raw_differences(logits: Floats, anchor: Floats, grid: float | None) -> Float
 def probabilities(logits: Floats, _: Any, grid: float | None) -> Floats:
     """Each row's exponentials over their sum, times the clip."""
     largest = logits.max(axis=1, keepdims=True).astype(np.float64)
-    rest = np.log(np.exp(logits.astype(np.float64) - largest).sum(axis=1, keepdims=True)).astype(np.float32)
+    rest = np.log(np.exp(logits.astype(np.float64) - largest).sum(axis=1, keepdims=True)).astype(
+        np.float32
+    )
     values = np.exp(logits - largest.astype(np.float32) - rest) * np.float32(CLIP)
     values = np.minimum(values, np.float32(CLIP))
     return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
@@ -678,14 +801,21 @@ DEFINITIONS: dict[str, Callable[[Floats, Any, float | None], Floats]] = {
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
 def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -> None:
-    @given(st.integers(1, 20), st.integers(1, 30), st.sampled_from([None, GRID, 2.0**-10]), st.integers(0))
+    @given(
+        st.integers(1, 20),
+        st.integers(1, 30),
+        st.sampled_from([None, GRID, 2.0**-10]),
+        st.integers(0),
+    )
     @settings(max_examples=150)
     def check(n: int, size: int, grid: float | None, seed: int) -> None:
         random = np.random.default_rng(seed)
         logits = random.normal(0, 4, (n, size)).astype(np.float32)
         logits[random.random((n, size)) < 0.2] = -np.inf
         logits[:, random.integers(size)] = random.normal(0, 4)
-        logits += np.float32(random.choice([0, 3e3, -1e5]))  # a model may add what a softmax takes away again
+        logits += np.float32(
+            random.choice([0, 3e3, -1e5])
+        )  # a model may add what a softmax takes away again
         contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
         anchor = contribution.anchor(random.normal(0, 3, size).astype(np.float32))
         assert (anchor is not None) == contribution.anchored
@@ -695,7 +825,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
         edge = int(random.integers(size + 1))
         for part in (slice(edge), slice(edge, None)):
             out = np.empty_like(logits[:, part])
-            contribution.write(logits[:, part], row_constants, None if anchor is None else anchor[part], out)
+            contribution.write(
+                logits[:, part], row_constants, None if anchor is None else anchor[part], out
+            )
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
@@ -706,7 +838,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
     check()
 
 
-def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.random.Generator) -> None:
+def on_device(
+    contribution: Any, logits: Floats, wanted: Floats, random: np.random.Generator
+) -> None:
     try:
         import torch
     except ImportError:
@@ -716,7 +850,9 @@ def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.rand
         found = contribution.on_device(torch.from_numpy(logits), kept)
         assert (found is None) == contribution.over_support
         if found is not None:
-            np.testing.assert_array_equal(found.numpy(), wanted if kept is None else wanted[:, kept])
+            np.testing.assert_array_equal(
+                found.numpy(), wanted if kept is None else wanted[:, kept]
+            )
 
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
@@ -770,7 +906,12 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
     assert contribution.clip_problem({ANCHOR: anchor}, values) is None
     raw = np.clip(logits - public, -CLIP, CLIP)
     shifted = np.clip(values + np.float32(0.1), -CLIP, CLIP)
-    for wrong, count in ((raw, 6), (shifted, 6), (values * 0.5, 6), (np.concatenate([values[:5], raw[:1]]), 1)):
+    for wrong, count in (
+        (raw, 6),
+        (shifted, 6),
+        (values * 0.5, 6),
+        (np.concatenate([values[:5], raw[:1]]), 1),
+    ):
         found = contribution.clip_problem({ANCHOR: anchor}, wrong)
         assert found is not None
         assert found.values == {"wrong": count, "contexts": 6}
@@ -784,25 +925,45 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
 
 @every
 def test_mechanism_is_written_by_its_parts_and_comes_back(case: Case) -> None:
-    supports: list[dict[str, Any]] = [{"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)]
+    supports: list[dict[str, Any]] = [
+        {"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)
+    ]
     for fields in ({}, {"grid": GRID}, *({"support": support} for support in supports)):
         mechanism = case.mechanism(1.5, **fields)
         written = json.loads(mechanism.model_dump_json())
         assert written["aggregator"] == {"kind": case.name, **case.fields}
-        assert written["contribution"] == {"kind": "logits", "clip": CLIP, "grid": fields.get("grid")}
+        assert written["contribution"] == {
+            "kind": "logits",
+            "clip": CLIP,
+            "grid": fields.get("grid"),
+        }
         assert written["draw"] == {"kind": "softmax"}
-        assert Mechanism.model_validate(written) == Mechanism.model_validate_json(json.dumps(written)) == mechanism
+        assert (
+            Mechanism.model_validate(written)
+            == Mechanism.model_validate_json(json.dumps(written))
+            == mechanism
+        )
         assert mechanism.model_dump() == written
         del written["draw"]
         assert Mechanism.model_validate(written) == mechanism
-    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None, "margin": None, "limit": None}
+    assert case.mechanism().model_dump()["support"] == {
+        "kind": "full",
+        "size": None,
+        "margin": None,
+        "limit": None,
+    }
     anchored = case.mechanism(contribution="differences")
     assert Mechanism.model_validate(json.loads(anchored.model_dump_json())) == anchored
 
 
 @every
 def test_what_is_no_mechanism_is_refused(case: Case) -> None:
-    others = {name: 1.0 for other in AGGREGATORS.values() for name in other.model_fields if name not in case.fields}
+    others = {
+        name: 1.0
+        for other in AGGREGATORS.values()
+        for name in other.model_fields
+        if name not in case.fields
+    }
     refused: list[dict[str, Any]] = [
         {"aggregator": "mode"},
         {"aggregator": None},
@@ -811,12 +972,19 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         {"unknown": 1},
         *({name: value} for name, value in others.items()),
         *({name: None} for name in case.fields),
-        *({name: value} for name in ("clip", "temperature") for value in (0.0, -1.0, math.nan, math.inf, "1", None)),
+        *(
+            {name: value}
+            for name in ("clip", "temperature")
+            for value in (0.0, -1.0, math.nan, math.inf, "1", None)
+        ),
         *({"grid": grid} for grid in (0.3, 0.0, -0.5, 2.0, 2.0**-30, math.nan)),
         {"support": {"kind": "public-top-k"}},
         {"support": {"kind": "full", "size": 3}},
         {"support": {"kind": "full", "margin": 0.1}},
-        *({"support": {"kind": "public-top-k", "size": 3, "margin": margin}} for margin in (0.0, -1.0, math.inf)),
+        *(
+            {"support": {"kind": "public-top-k", "size": 3, "margin": margin}}
+            for margin in (0.0, -1.0, math.inf)
+        ),
         {"support": {"kind": "public-top-k", "size": 0}},
         {"support": {"kind": "public-top-k", "size": (1 << 22) + 1}},
     ]
@@ -868,7 +1036,12 @@ def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
 def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     """A neighbour's anchored sums, rounded in float64, stay within eta down to the least clip."""
     temperature, divisor = 0.8, 1024.0
-    flat = {"aggregator": "mean", "contribution": "differences", "temperature": temperature, "divisor": divisor}
+    flat = {
+        "aggregator": "mean",
+        "contribution": "differences",
+        "temperature": temperature,
+        "divisor": divisor,
+    }
     least = divisor * (1 + temperature) * 2**-16
     change = ContextChange("add_remove")
     allowed = mechanism_with({**flat, "clip": least})

@@ -38,12 +38,17 @@ def first_token(rows: Sequence[np.ndarray], rate: float, multiplier: float) -> f
     size, total = multiplier * CLIP / DIVISOR, 0.0
     for chosen in itertools.product((False, True), repeat=len(rows)):
         chance = math.prod(rate if each else 1 - rate for each in chosen)
-        mean = sum((row for row, each in zip(rows, chosen, strict=True) if each), np.zeros(2)) / DIVISOR
+        mean = (
+            sum((row for row, each in zip(rows, chosen, strict=True) if each), np.zeros(2))
+            / DIVISOR
+        )
         total += chance * float(ndtr((mean[0] - mean[1]) / (math.sqrt(2) * size)))
     return total
 
 
-def texts(seed: int, contexts: int, steps: int, rate: float, multiplier: float, without: int | None) -> np.ndarray:
+def texts(
+    seed: int, contexts: int, steps: int, rate: float, multiplier: float, without: int | None
+) -> np.ndarray:
     """Probabilities of all texts, where the contexts' predictions depend on the tokens so far."""
     found = []
     for text in itertools.product((0, 1), repeat=steps):
@@ -51,15 +56,23 @@ def texts(seed: int, contexts: int, steps: int, rate: float, multiplier: float, 
         for place, token in enumerate(text):
             random = np.random.default_rng([seed, *text[:place], 7])
             # Contexts are sure of themselves, which moves the most.
-            likely = random.random((contexts, 1)) if random.random() < 0.3 else random.integers(0, 2, (contexts, 1))
+            likely = (
+                random.random((contexts, 1))
+                if random.random() < 0.3
+                else random.integers(0, 2, (contexts, 1))
+            )
             rows = CLIP * np.concatenate([likely, 1 - likely], axis=1)
-            one = first_token([row for number, row in enumerate(rows) if number != without], rate, multiplier)
+            one = first_token(
+                [row for number, row in enumerate(rows) if number != without], rate, multiplier
+            )
             chance *= one if token == 0 else 1 - one
         found.append(chance)
     return np.array(found)
 
 
-def share_of_delta(seed: int, contexts: int, steps: int, rate: float, multiplier: float, spared: float = 1.0) -> float:
+def share_of_delta(
+    seed: int, contexts: int, steps: int, rate: float, multiplier: float, spared: float = 1.0
+) -> float:
     """The largest delta of neighbours' texts at the stated epsilon, over the stated delta."""
     worst = 0.0
     with_all = texts(seed, contexts, steps, rate, multiplier * spared, None)
@@ -68,7 +81,9 @@ def share_of_delta(seed: int, contexts: int, steps: int, rate: float, multiplier
         for method in ("rdp", "optimal"):
             epsilon = gaussian_epsilon(GaussianDraws(multiplier, rate), steps, delta, method)  # type: ignore[arg-type]
             for one, other in ((with_all, without), (without, with_all)):
-                worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) / delta)
+                worst = max(
+                    worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) / delta
+                )
     return worst
 
 
@@ -159,4 +174,6 @@ def test_odds_of_a_noisy_maximum_are_those_of_its_draws() -> None:
         drawn = (means + random.normal(0, size, (200_000, number))).argmax(axis=1)
         seen = np.bincount(drawn, minlength=number) / len(drawn)
         assert np.all(np.abs(seen - chances) <= 5 * np.sqrt(chances / len(drawn)) + 1e-5)
-    assert np.isfinite(mechanism.odds({"aggregate": np.array([0.0, 1e3]), "noise": np.zeros(2)})).all()
+    assert np.isfinite(
+        mechanism.odds({"aggregate": np.array([0.0, 1e3]), "noise": np.zeros(2)})
+    ).all()

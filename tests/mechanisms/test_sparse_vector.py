@@ -57,7 +57,9 @@ class Decoder:
         assert isinstance(self.mechanism.draw, SparseVector)
         self.draw = self.mechanism.draw
 
-    def step(self, so_far: tuple[int, ...], without: int | None) -> tuple[np.ndarray, np.ndarray, float]:
+    def step(
+        self, so_far: tuple[int, ...], without: int | None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Private and public probabilities of the next token, and the distance."""
         random = np.random.default_rng([self.seed, *so_far, 3])
         anchor = np.log(random.dirichlet(np.ones(2))).clip(-8).astype(np.float32)
@@ -74,10 +76,18 @@ class Decoder:
 
     def outcomes(self, steps: int, without: int | None, scale: float) -> np.ndarray:
         """Probabilities of all tests and tokens."""
-        return np.array([*self._after((), steps, DENSITY, self.draw.private_tokens, without, scale)])
+        return np.array(
+            [*self._after((), steps, DENSITY, self.draw.private_tokens, without, scale)]
+        )
 
     def _after(
-        self, so_far: tuple[int, ...], steps: int, weights: np.ndarray, left: int, without: int | None, scale: float
+        self,
+        so_far: tuple[int, ...],
+        steps: int,
+        weights: np.ndarray,
+        left: int,
+        without: int | None,
+        scale: float,
     ) -> Iterator[float]:
         if not steps:
             yield float(weights.sum())
@@ -86,7 +96,9 @@ class Decoder:
         asked = above(distance, self.draw, scale) if left else np.zeros(len(NOISE))
         for token in (0, 1):
             after = (*so_far, token)
-            yield from self._after((*after, 0), steps - 1, weights * (1 - asked) * public[token], left, without, scale)
+            yield from self._after(
+                (*after, 0), steps - 1, weights * (1 - asked) * public[token], left, without, scale
+            )
             if left:
                 fresh = DENSITY * float((weights * asked).sum()) * private[token]
                 yield from self._after((*after, 1), steps - 1, fresh, left - 1, without, scale)
@@ -111,15 +123,31 @@ def share_of_rho(decoder: Decoder, steps: int, spared: float = 1.0) -> float:
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.sampled_from([0.3, 0.7, 2.0]),
        st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.3, 1.0]))  # fmt: skip
 def test_no_outcome_costs_more_than_is_stated(
-    seed: int, contexts: int, steps: int, private: int, noise: float, threshold: float, temperature: float
+    seed: int,
+    contexts: int,
+    steps: int,
+    private: int,
+    noise: float,
+    threshold: float,
+    temperature: float,
 ) -> None:
-    chosen = {"threshold_noise": noise, "threshold": threshold, "temperature": temperature, "private_tokens": private}
+    chosen = {
+        "threshold_noise": noise,
+        "threshold": threshold,
+        "temperature": temperature,
+        "private_tokens": private,
+    }
     assert share_of_rho(Decoder(seed, contexts, **chosen), steps) <= 1
 
 
 def test_it_comes_close_and_a_seventh_of_the_noise_costs_more() -> None:
     # Tokens that cost next to nothing leave the tests alone, whose known bound is far from tight.
-    alone = {"temperature": 50.0, "public_temperature": 50.0, "private_tokens": 1, "threshold_noise": 3.0}
+    alone = {
+        "temperature": 50.0,
+        "public_temperature": 50.0,
+        "private_tokens": 1,
+        "threshold_noise": 3.0,
+    }
     decoders = [Decoder(seed, 1, **alone) for seed in range(4)]
     assert 0.04 < max(share_of_rho(decoder, 3) for decoder in decoders) <= 1
     assert max(share_of_rho(decoder, 3, spared=0.15) for decoder in decoders) > 1
@@ -129,7 +157,9 @@ def test_it_comes_close_and_a_seventh_of_the_noise_costs_more() -> None:
 
 @settings(max_examples=2000)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 9))
-def test_one_context_moves_a_distance_by_no_more_than_its_share(seed: int, contexts: int, size: int) -> None:
+def test_one_context_moves_a_distance_by_no_more_than_its_share(
+    seed: int, contexts: int, size: int
+) -> None:
     random, decoder = np.random.default_rng(seed), Decoder(0, 1)
     anchor = np.log(random.dirichlet(np.full(size, 0.2)).clip(1e-30))
     rows = random.choice([-30.0, -1.0, 0.0, 1.0, 30.0], size=(contexts, size))
@@ -170,7 +200,9 @@ def test_which_token_is_private_and_whose_noise_is_new() -> None:
     assert quantiles(first, None) == pytest.approx({"distances": seventh, "thresholds": seventh})
     assert list(quantiles(second, first)) == ["distances"] and quantiles(last, second) == {}
     again = {TEST: np.array([0.3, -0.7, 0.0])}
-    assert quantiles(again, first) == pytest.approx({"distances": 0.5, "thresholds": math.exp(-1) / 2})
+    assert quantiles(again, first) == pytest.approx(
+        {"distances": 0.5, "thresholds": math.exp(-1) / 2}
+    )
     assert np.isnan([*quantiles({TEST: np.array([0.3, math.nan, math.inf])}, first).values()]).all()
 
 

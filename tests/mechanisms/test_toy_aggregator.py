@@ -33,7 +33,11 @@ def naive(values: Floats, scale: float = 2.5) -> Floats:
 
 
 def record(values: Floats, clip: float, width: int) -> Arrays:
-    extremes = np.array([[min(column), max(column)] for column in values.T.tolist()]).T if len(values) else None
+    extremes = (
+        np.array([[min(column), max(column)] for column in values.T.tolist()]).T
+        if len(values)
+        else None
+    )
     return {"trimmed": naive(values)} | ({} if extremes is None else {"extremes": extremes})
 
 
@@ -73,7 +77,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for aggregator in ({"aggregator": NAME, "scale": 2.5}, {"aggregator": "median"}):
             config = folder / f"{aggregator['aggregator']}.yaml"
             config.write_text(json.dumps(settings(folder, aggregator)))  # JSON is YAML too
-            code, said = dpaudit("generate", config, "--out", folder / str(aggregator["aggregator"]))
+            code, said = dpaudit(
+                "generate", config, "--out", folder / str(aggregator["aggregator"])
+            )
             assert code == 0, said
         yield folder
 
@@ -105,24 +111,37 @@ def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_p
     code, said = dpaudit("verify", made / NAME)
     assert code == 0, said
     evidence = ("--data", made / "records.csv", "--evidence", 4)
-    code, said = dpaudit("report", made / NAME, *evidence, "--out", tmp_path, "--sarif", tmp_path / "run.sarif")
+    code, said = dpaudit(
+        "report", made / NAME, *evidence, "--out", tmp_path, "--sarif", tmp_path / "run.sarif"
+    )
     assert code == 0, said
     assert {path.name for path in tmp_path.iterdir()} >= {
         "report.html", "report.json", "report.md", "junit.xml", "run.sarif"
     }  # fmt: skip
-    checks = {check["id"]: check for check in json.loads((tmp_path / "report.json").read_text())["checks"]}
-    for check in ("replay.logits", "replay.lower-bound", "neighbors.removal", "neighbors.regenerated"):
+    checks = {
+        check["id"]: check for check in json.loads((tmp_path / "report.json").read_text())["checks"]
+    }
+    for check in (
+        "replay.logits",
+        "replay.lower-bound",
+        "neighbors.removal",
+        "neighbors.regenerated",
+    ):
         assert checks[check]["status"] == "pass", checks[check]
     assert {check["status"] for check in checks.values()} == {"pass", "skip"}
     assert NAME in (tmp_path / "report.html").read_text()
-    code, said = dpaudit("report", made / NAME, "--audience", "public", "--out", tmp_path / "public")
+    code, said = dpaudit(
+        "report", made / NAME, "--audience", "public", "--out", tmp_path / "public"
+    )
     assert code == 0, said
 
 
 def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_path: Path) -> None:
     code, said = dpaudit("inspect", made / NAME, "--batch", 0)
     assert code == 0, said
-    code, said = dpaudit("compare", made / NAME, made / "median", "--out", tmp_path / "comparison.html")
+    code, said = dpaudit(
+        "compare", made / NAME, made / "median", "--out", tmp_path / "comparison.html"
+    )
     assert code == 0, said
     assert NAME in (tmp_path / "comparison.html").read_text()
     code, said = dpaudit("compare", made / NAME, "--figures", tmp_path / "figures")
@@ -137,7 +156,10 @@ def replanted(run: Path, out: Path, fault: Callable[[Step], Step]) -> Path:
         tokenizer_json=reader.tokenizer_json(), assignment=reader.assignment(),
     ) as writer:  # fmt: skip
         for number in reader.batches:
-            with reader.batch(number) as batch, writer.batch(BatchHeader(**vars(batch.header))) as written:
+            with (
+                reader.batch(number) as batch,
+                writer.batch(BatchHeader(**vars(batch.header))) as written,
+            ):
                 for position, step in enumerate(batch.steps()):
                     written.write(fault(step) if position == 0 else step)
                 (sample,) = batch.samples()

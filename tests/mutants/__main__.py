@@ -28,8 +28,18 @@ from tests.mutants.planting import Mutant, mutants
 
 #: The tests among which those are that ought to notice a fault in a package.
 TESTS = {
-    "mechanisms": ("tests/mechanisms", "tests/accounting", "tests/runs", "tests/checks/test_clean_runs.py"),
-    "accounting": ("tests/accounting", "tests/claims", "tests/auditing", "tests/checks/test_clean_runs.py"),
+    "mechanisms": (
+        "tests/mechanisms",
+        "tests/accounting",
+        "tests/runs",
+        "tests/checks/test_clean_runs.py",
+    ),
+    "accounting": (
+        "tests/accounting",
+        "tests/claims",
+        "tests/auditing",
+        "tests/checks/test_clean_runs.py",
+    ),
     "checks": ("tests/checks", "tests/auditing"),
 }
 #: Seconds until one test counts as hung, which is a kill, and until all tests of a mutant were given enough time.
@@ -54,9 +64,20 @@ def copy_repository(root: Path, to: Path) -> None:
     compile_dir(to, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
-def run_tests(copy: Path, tests: Sequence[str], seconds: float, mutated: str = "") -> tuple[str, list[str]]:
+def run_tests(
+    copy: Path, tests: Sequence[str], seconds: float, mutated: str = ""
+) -> tuple[str, list[str]]:
     """Run tests in a copy; return what became of its mutant, and the tests that failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not model"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not model",
+    ]
     command += ["-o", f"faulthandler_timeout={HUNG}", "-o", "faulthandler_exit_on_timeout=true"]
     command += ["-x", "-p", "tests.mutants.likeliest_first"] if mutated else []
     path = os.pathsep.join(filter(None, [str(copy), os.environ.get("PYTHONPATH")]))
@@ -69,7 +90,11 @@ def run_tests(copy: Path, tests: Sequence[str], seconds: float, mutated: str = "
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return UNDECIDED, []
-    failed = [line.split(" ", 2)[1] for line in said.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
+    failed = [
+        line.split(" ", 2)[1]
+        for line in said.splitlines()
+        if line.startswith(("FAILED tests/", "ERROR tests/"))
+    ]
     return KILLED if process.returncode else SURVIVED, failed
 
 
@@ -88,7 +113,9 @@ def judged(mutant: Mutant, tests: Sequence[str], copy: Path, until: float) -> Ve
     return Verdict(mutant, outcome, "".join(failed[:1]))
 
 
-def verdicts(found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: int, until: float) -> Iterator[Verdict]:
+def verdicts(
+    found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: int, until: float
+) -> Iterator[Verdict]:
     """Yield each mutant's verdict as it comes.
 
     Leave with an error where a killer fails without a fault.
@@ -116,18 +143,32 @@ def verdicts(found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: in
             killers |= {verdict.killer} - {""}
         _, failed = run_tests(whole, sorted(killers), 10 * PATIENCE) if killers else ("", [])
     if failed:
-        sys.exit(f"These tests fail without a fault, so nothing is known of what they killed: {failed}")
+        sys.exit(
+            f"These tests fail without a fault, so nothing is known of what they killed: {failed}"
+        )
 
 
 def main() -> None:
     """Run a sample of mutants, and write down those that were not killed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Plant faults and see who notices.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Plant faults and see who notices."
+    )
     parser.add_argument("--package", required=True, choices=TESTS)
-    parser.add_argument("--sample", type=int, default=300, metavar="N", help="mutants to try (default: 300)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other mutants (default: 0)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="mutants at a time")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="begin no mutant after this time")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="list of survivors (build/mutants-PACKAGE.txt)")
+    parser.add_argument(
+        "--sample", type=int, default=300, metavar="N", help="mutants to try (default: 300)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed draws other mutants (default: 0)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="mutants at a time"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=24 * 60, help="begin no mutant after this time"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="list of survivors (build/mutants-PACKAGE.txt)"
+    )
     asked, root = parser.parse_args(), Path.cwd()
     until = time.monotonic() + asked.minutes * 60
     out = asked.out or root / f"build/mutants-{asked.package}.txt"

@@ -79,7 +79,9 @@ def _mutant(place: _Place, root: Path) -> Mutant | None:
     except SyntaxError:
         return None
     name = str(place.file.relative_to(root))
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), name, name, n=0, lineterm=""
+    )
     return Mutant(name, after, "\n".join(lines))
 
 

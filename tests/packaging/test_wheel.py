@@ -57,10 +57,20 @@ def build(folder: Path) -> tuple[Path, Path]:
     """A wheel, and the source distribution it is built from, of a copy: building writes there."""
     source = folder / "source"
     for name in ("dpaudit", "generation", "reports", *NOT_INSTALLED):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for path in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / path, source)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(source),
+    ]
     subprocess.run(command, check=True, capture_output=True, env=ALONE)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
@@ -68,7 +78,11 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 def expected_files() -> set[str]:
     """Every file of the package by its place in the wheel, but for caches."""
-    places = {"dpaudit": "dpaudit", "generation": "dpaudit/generation", "reports": "dpaudit/reports"}
+    places = {
+        "dpaudit": "dpaudit",
+        "generation": "dpaudit/generation",
+        "reports": "dpaudit/reports",
+    }
     return {
         f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, place in places.items()
@@ -101,8 +115,20 @@ def clean_environment(folder: Path, wheel: Path, requirements: list[str]) -> Pat
         for top in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
                 (site / top).symlink_to(distribution.locate_file(top))
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=ALONE)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "--disable-pip-version-check",
+    ]
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", str(wheel)],
+        check=True,
+        capture_output=True,
+        env=ALONE,
+    )
     return folder / "bin"
 
 
@@ -117,7 +143,9 @@ def metadata(archive: zipfile.ZipFile) -> Message:
     return Parser().parsestr(archive.read(name).decode("utf-8"))
 
 
-def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], Any], tmp_path: Path) -> None:
+def test_wheel_installs_and_runs_in_a_clean_environment(
+    make_run: Callable[[], Any], tmp_path: Path
+) -> None:
     wheel, sdist = build(tmp_path)
     assert sdist.stat().st_size > 100_000
     with zipfile.ZipFile(wheel) as archive:
@@ -141,7 +169,9 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
 
     def output(*command: str, code: int = 0, trap: bool = False, **environment: str) -> str:
         called = [str(commands / command[0]), *command[1:]]
-        done = subprocess.run(called, cwd=folder, env=ALONE | environment, capture_output=True, text=True)
+        done = subprocess.run(
+            called, cwd=folder, env=ALONE | environment, capture_output=True, text=True
+        )
         assert done.returncode == code, done.stderr
         assert (TRAP in done.stderr) == trap, done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr
@@ -173,5 +203,13 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     said = output("dpaudit", "release", str(run), "--out", "more", "--unsigned", code=2)
     (remedy,) = re.findall("Run `(.*)` to write releases", said)
     assert shlex.split(remedy) == ["pip", "install", f"{wheel}[release]"]
-    pip = [sys.executable, "-m", *shlex.split(remedy), "--dry-run", "--no-deps", "--no-index", "--ignore-installed"]
+    pip = [
+        sys.executable,
+        "-m",
+        *shlex.split(remedy),
+        "--dry-run",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+    ]
     subprocess.run(pip, check=True, capture_output=True, env=ALONE)

@@ -79,23 +79,42 @@ console.log(JSON.stringify(told));
 
 def ajv(asked: Iterable[tuple[str, Any, list[Any]]]) -> list[str]:
     node, part = shutil.which("node"), npm_part("ajv")
-    needed(node is not None and part.exists(), "no Ajv here: `make setup` gets it where npm is installed")
+    needed(
+        node is not None and part.exists(),
+        "no Ajv here: `make setup` gets it where npm is installed",
+    )
     command = [str(node), "-e", AJV, str(part)]
-    done = subprocess.run(command, input=json.dumps(list(asked)), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(list(asked)), capture_output=True, text=True, check=True
+    )
     return list(json.loads(done.stdout))
 
 
-def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(make_run: Callable[..., Run]) -> None:
+def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
+    make_run: Callable[..., Run],
+) -> None:
     manifests = [make_run(**kind) for kind in ({}, {"aggregator": "mean", "top_k": 5}, CLUSTERED)]
     audited = [result for result in results(make_run) if result.audience == "internal"]
     public = public_form(make_run(aggregator="mean").audit())
-    both = statements(public, "approximate", "ab" * 32, {"README.md": "cd" * 32}, datetime(2026, 11, 26, tzinfo=UTC))
+    both = statements(
+        public,
+        "approximate",
+        "ab" * 32,
+        {"README.md": "cd" * 32},
+        datetime(2026, 11, 26, tzinfo=UTC),
+    )
     documents: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
-    documents["run"] = [json.loads((run / "run.json").read_text(encoding="utf-8")) for run in manifests]
+    documents["run"] = [
+        json.loads((run / "run.json").read_text(encoding="utf-8")) for run in manifests
+    ]
     documents["report"] = [json.loads(each.to_json()) for each in (*audited, public)]
-    documents["comparison"] = [json.loads(compare_runs({"a": audited[0], "b": audited[1]}).to_json())]
+    documents["comparison"] = [
+        json.loads(compare_runs({"a": audited[0], "b": audited[1]}).to_json())
+    ]
     documents["attestation"] = [statement.document() for statement in both]
-    documents["policy"] = [{"policy_version": 1, "epsilon": 3, "delta": 1e-5, "kinds": ["approximate"]}]
+    documents["policy"] = [
+        {"policy_version": 1, "epsilon": 3, "delta": 1e-5, "kinds": ["approximate"]}
+    ]
     assert ajv((name, json.loads(schema_text(name)), documents[name]) for name in SCHEMAS) == []
     # What OpenAPI has beside JSON Schema, a required field without a property, a document that is none.
     (discriminator, required, wrong) = ajv(
@@ -117,7 +136,9 @@ def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None
     for result in results(make_run):
         written = render_junit(result)
         assert [error.reason for error in schema.iter_errors(written)] == []
-        assert list(schema.iter_errors(written.replace("<testsuites ", '<testsuites skipped="1" ', 1)))
+        assert list(
+            schema.iter_errors(written.replace("<testsuites ", '<testsuites skipped="1" ', 1))
+        )
 
 
 # --- GitHub's code scanning -------------------------------------------------------------------------------------------
@@ -137,11 +158,19 @@ def sarif_problems(logs: Sequence[str], folder: Path) -> list[tuple[str, str]]:
         path.write_text(log, encoding="utf-8")
     found = folder / "found.sarif"
     command = [program, "validate", *paths, "--rule-kind", "Sarif;Gh", "--output", found]
-    settings = {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1", "DOTNET_CLI_TELEMETRY_OPTOUT": "1"}
+    settings = {
+        **os.environ,
+        "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",
+        "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
+    }
     done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     assert f"{len(paths)} files scanned" in done.stdout, done.stdout
     (run,) = json.loads(found.read_text(encoding="utf-8-sig"))["runs"]
-    told = [(each["ruleId"], each["message"]["arguments"][0]) for each in run["results"] if each.get("level") != "note"]
+    told = [
+        (each["ruleId"], each["message"]["arguments"][0])
+        for each in run["results"]
+        if each.get("level") != "note"
+    ]
     return [(rule, what) for rule, what in told if rule not in NO_ADDRESS]
 
 
@@ -158,7 +187,9 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
     """By its page on SARIF support: what its validator does not look at, too."""
     for result in results(make_run):
         long = result.model_copy(
-            update={"checks": tuple(c.model_copy(update={"why": "x" * 5000}) for c in result.checks)}
+            update={
+                "checks": tuple(c.model_copy(update={"why": "x" * 5000}) for c in result.checks)
+            }
         )
         (run,) = json.loads(render_sarif(long))["runs"]
         for rule in run["tool"]["driver"]["rules"]:
@@ -170,7 +201,9 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
             region = found["locations"][0]["physicalLocation"]["region"]
             assert {"startLine", "startColumn", "endLine", "endColumn"} <= region.keys()
             assert found["partialFingerprints"]["primaryLocationLineHash"]
-        prints = {found["partialFingerprints"]["primaryLocationLineHash"] for found in run["results"]}
+        prints = {
+            found["partialFingerprints"]["primaryLocationLineHash"] for found in run["results"]
+        }
         assert len(prints) == len({found["ruleId"] for found in run["results"]})
 
 
@@ -180,7 +213,9 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
 def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[..., Run]) -> None:
     hub = pytest.importorskip("huggingface_hub")
     result = public_form(make_run(aggregator="mean").audit())
-    card = hub.DatasetCard(render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None)))
+    card = hub.DatasetCard(
+        render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None))
+    )
     fields = card.data.to_dict()
     assert fields["license"] == "cc-by-4.0" and fields["language"] == ["en", "gsw"]
     assert fields["pretty_name"] == ABOUT.name and fields["configs"][0]["config_name"] == "default"
@@ -189,9 +224,14 @@ def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[...
 
 def test_languages_are_those_of_the_hubs_own_package() -> None:
     node, part = shutil.which("node"), npm_part("@huggingface/languages")
-    needed(node is not None and part.exists(), "no list of languages here: `make setup` gets it where npm is installed")
+    needed(
+        node is not None and part.exists(),
+        "no list of languages here: `make setup` gets it where npm is installed",
+    )
     listed = "const all = require(process.argv[1]); console.log(Object.values(all).flatMap(Object.keys).join(' '))"
-    done = subprocess.run([str(node), "-e", listed, str(part)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [str(node), "-e", listed, str(part)], capture_output=True, text=True, check=True
+    )
     assert languages() == {*done.stdout.split(), "code", "multilingual"}
 
 
@@ -214,7 +254,9 @@ def places(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 
 def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> None:
     """The rules beyond the schema (tests/releasing/opendp): order, quoting, a working address."""
-    schema = yaml.safe_load((ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load(
+        (ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8")
+    )
     order = list(places(schema))
     for kind in ({"aggregator": "mean"}, {}, {"aggregator": "mean", "budget": 1.0}):
         result = make_run(**kind).audit()
@@ -223,10 +265,14 @@ def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> Non
             entry = yaml.safe_load(text)
             where = [order.index(leaf) for leaf in leaves(entry) if leaf in order]
             assert where == sorted(where) and len(where) > 15
-            styles = {token.style for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)}
+            styles = {
+                token.style for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)
+            }
             assert styles <= {None, "'", '"', "|"}
             basic = entry["deployment"]["basic"]
             parts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
-            address = re.sub("_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts))
+            address = re.sub(
+                "_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts)
+            )
             assert text.startswith(f"url_slug: {address}\n")
             assert not re.search(r"\\\\[^()]", json.dumps(entry).replace("\\\\", "\\"))

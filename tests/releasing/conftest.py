@@ -38,11 +38,18 @@ def released(
     """
     pytest.importorskip("pyarrow")
 
-    def make(question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any) -> Any:
+    def make(
+        question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any
+    ) -> Any:
         run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4)} | kind)
         result = audit_run(run.path, question)
         folder = tmp_path / f"texts{len(list(tmp_path.iterdir()))}"
-        write_release(result, RunReader(run.path), folder, **{"signer": read_signer(keys / "key")} | (release or {}))
+        write_release(
+            result,
+            RunReader(run.path),
+            folder,
+            **{"signer": read_signer(keys / "key")} | (release or {}),
+        )
         return folder, result
 
     return make

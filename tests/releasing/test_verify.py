@@ -38,7 +38,9 @@ def payloads(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(base64.b64decode(json.loads(line)["payload"])) for line in lines]
 
 
-def attest(folder: Path, found: list[dict[str, Any]], signer: Any = None, *, keep: bool = True) -> None:
+def attest(
+    folder: Path, found: list[dict[str, Any]], signer: Any = None, *, keep: bool = True
+) -> None:
     """Write other payloads: with the old signatures, those of a signer, or none."""
     lines = []
     for old, document in zip((folder / ATTESTATION).read_text().splitlines(), found, strict=True):
@@ -62,7 +64,8 @@ def at_level(folder: Path, level: int, signer: Any = None) -> None:
     entry(found, "audit")["annotations"]["evidence"] = level
     said = summary["predicate"]["properties"]
     summary["predicate"]["properties"] = [
-        f"DPAUDIT_EVIDENCE_{level}" if each.startswith("DPAUDIT_EVIDENCE") else each for each in said
+        f"DPAUDIT_EVIDENCE_{level}" if each.startswith("DPAUDIT_EVIDENCE") else each
+        for each in said
     ]
     attest(folder, [found, summary], signer)
 
@@ -81,18 +84,30 @@ def problems(keys: Path) -> Problems:
     return find
 
 
-def test_a_folder_verifies_as_it_was_written(released: Releases, keys: Path, tmp_path: Path) -> None:
+def test_a_folder_verifies_as_it_was_written(
+    released: Releases, keys: Path, tmp_path: Path
+) -> None:
     for kind in ({}, {"aggregator": "median"}, {"budget": 1.0}):
         folder, result = released(**kind)
-        moved = Path(shutil.copytree(folder, tmp_path / "elsewhere" / str(len(kind)) / str(kind.get("budget"))))
+        moved = Path(
+            shutil.copytree(
+                folder, tmp_path / "elsewhere" / str(len(kind)) / str(kind.get("budget"))
+            )
+        )
         for place in (folder, moved):
             found = verify_folder(place, read_public_key(keys / "key.pub"), level=2)
             assert (found.verdict, found.problems, found.files) == ("pass", (), 8)
             assert found.signer == read_public_key(keys / "key.pub").keyid
-            assert (found.evidence, found.guarantee, found.ignored) == (2, str(public_form(result).guarantee), ())
+            assert (found.evidence, found.guarantee, found.ignored) == (
+                2,
+                str(public_form(result).guarantee),
+                (),
+            )
 
 
-def test_an_unsigned_folder_verifies_without_a_key_alone(released: Releases, problems: Problems) -> None:
+def test_an_unsigned_folder_verifies_without_a_key_alone(
+    released: Releases, problems: Problems
+) -> None:
     folder, _ = released(release={"signer": None})
     assert verify_folder(folder, None).verdict == "pass"
     assert verify_folder(folder, None).signer is None
@@ -194,7 +209,10 @@ def test_a_foreign_signature(released: Releases, problems: Problems, keys: Path)
     folder, _ = released(release={"signer": read_signer(keys / "other")})
     (found,) = problems(folder)
     ours, others = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
-    assert (found.code, dict(found.values)) == ("released.other-key", {"keys": others, "wanted": ours})
+    assert (found.code, dict(found.values)) == (
+        "released.other-key",
+        {"keys": others, "wanted": ours},
+    )
 
 
 def resign(folder: Path, change: Callable[[list[dict[str, str]], Envelope], object]) -> None:
@@ -239,7 +257,9 @@ def test_envelopes_of_others_are_read(released: Releases, problems: Problems, ke
     assert problems(folder)[0].code == "released.unreadable"
 
 
-def test_a_summary_that_names_no_policies_is_read(released: Releases, problems: Problems, keys: Path) -> None:
+def test_a_summary_that_names_no_policies_is_read(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
     """As folders of earlier versions have it."""
     folder, _ = released()
     found = payloads(folder)
@@ -248,7 +268,9 @@ def test_a_summary_that_names_no_policies_is_read(released: Releases, problems: 
     assert problems(folder) == ()
 
 
-def test_a_foreign_signature_under_our_name(released: Releases, problems: Problems, keys: Path) -> None:
+def test_a_foreign_signature_under_our_name(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
     folder, _ = released(release={"signer": read_signer(keys / "other")})
     ours, theirs = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
     (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().replace(theirs, ours))
@@ -272,10 +294,15 @@ def test_a_level_that_the_signer_changed_contradicts_the_report(
     folder, _ = released()
     at_level(folder, 4, read_signer(keys / "key"))
     (found,) = problems(folder)
-    assert (found.code, dict(found.values)) == ("released.level-changed", {"attested": 4, "reported": 2})
+    assert (found.code, dict(found.values)) == (
+        "released.level-changed",
+        {"attested": 4, "reported": 2},
+    )
 
 
-def test_a_signer_cannot_say_other_things_than_the_report(released: Releases, problems: Problems, keys: Path) -> None:
+def test_a_signer_cannot_say_other_things_than_the_report(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
     def claim(found: dict[str, Any], summary: dict[str, Any]) -> None:
         entry(found, "claim")["annotations"]["epsilon"] = 0.5
 
@@ -320,7 +347,11 @@ def test_a_signer_cannot_say_other_things_than_the_report(released: Releases, pr
         return planted
 
     def nothing_made(found: dict[str, Any], summary: dict[str, Any]) -> None:
-        found["predicate"]["configuration"] = [entry(found, "claim"), entry(found, "audit"), entry(found, "commitment")]
+        found["predicate"]["configuration"] = [
+            entry(found, "claim"),
+            entry(found, "audit"),
+            entry(found, "commitment"),
+        ]
 
     def python_names(found: dict[str, Any], summary: dict[str, Any]) -> None:
         found["predicate"]["passed_tests"] = found["predicate"].pop("passedTests")
@@ -363,14 +394,20 @@ def test_a_signer_cannot_say_other_things_than_the_report(released: Releases, pr
         foreign_digits: "cannot be read",
         property_twice: "statements contradict each other",
         no_number: "cannot be read",
-        **{two_of(kind): "one thing is said twice" for kind in ("claim", "audit", "dpaudit", "commitment")},
+        **{
+            two_of(kind): "one thing is said twice"
+            for kind in ("claim", "audit", "dpaudit", "commitment")
+        },
     }
     for change, expected in said.items():
         folder, _ = released()
         found = payloads(folder)
         change(*found)
         attest(folder, found, read_signer(keys / "key"))
-        assert any(expected in problem.words for problem in problems(folder)), (change.__name__, problems(folder))
+        assert any(expected in problem.words for problem in problems(folder)), (
+            change.__name__,
+            problems(folder),
+        )
 
 
 def in_the_hubs_cache(folder: Path, cache: Path) -> Path:
@@ -396,7 +433,9 @@ def relink(snapshot: Path, name: str, target: str | Path) -> None:
     (snapshot / name).symlink_to(target)
 
 
-def test_copies_of_the_hub_verify(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
+def test_copies_of_the_hub_verify(
+    released: Releases, dpaudit: Command, keys: Path, tmp_path: Path
+) -> None:
     folder, _ = released()
     cached = in_the_hubs_cache(folder, tmp_path / "datasets--a--b")
     local, cloned = (Path(shutil.copytree(folder, tmp_path / name)) for name in ("local", "cloned"))
@@ -469,7 +508,9 @@ ASTRAY: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
-def test_no_link_leads_out_of_the_hubs_cache(released: Releases, problems: Problems, tmp_path: Path) -> None:
+def test_no_link_leads_out_of_the_hubs_cache(
+    released: Releases, problems: Problems, tmp_path: Path
+) -> None:
     folder, _ = released()
     for name, (change, said) in ASTRAY.items():
         at = in_the_hubs_cache(folder, tmp_path / name / "datasets--a--b")
@@ -494,26 +535,45 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further(
     assert (found.code, found.values["name"]) == ("released.changed", "README.md")
     larger = folder / "report" / "report.md"
     monkeypatch.setattr(verify, "_plain", plain)
-    monkeypatch.setattr(verify, "_most", lambda name: larger.stat().st_size - (name == "report/report.md"))
+    monkeypatch.setattr(
+        verify, "_most", lambda name: larger.stat().st_size - (name == "report/report.md")
+    )
     assert any(problem.values.get("name") == "report/report.md" for problem in problems(folder))
 
 
-def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path, tmp_path: Path) -> None:
+def test_the_claim_is_asked_for(
+    released: Releases, dpaudit: Command, keys: Path, tmp_path: Path
+) -> None:
     folder, result = released()
     claim = result.claim
     assert claim is not None and claim.kind == "approximate"
     for question, said in (
         (Question(), ""),
-        (Question(epsilon=claim.epsilon, delta=claim.delta, relation=claim.relation, unit=claim.unit), ""),
+        (
+            Question(
+                epsilon=claim.epsilon, delta=claim.delta, relation=claim.relation, unit=claim.unit
+            ),
+            "",
+        ),
         (Question(epsilon=claim.epsilon + 1, delta=1), ""),
         (Question(epsilon=claim.epsilon * (1 - 1e-12)), "The claim states epsilon "),
-        (Question(batch_epsilon=1e9), "The claim says nothing of the batch level, and one is asked for."),
+        (
+            Question(batch_epsilon=1e9),
+            "The claim says nothing of the batch level, and one is asked for.",
+        ),
         (Question(delta=claim.delta / 2), "The claim states delta "),
-        (Question(relation="replace"), "The claim is for the relation add_remove, and replace is asked for."),
+        (
+            Question(relation="replace"),
+            "The claim is for the relation add_remove, and replace is asked for.",
+        ),
         (Question(unit="user"), "The claim is for the unit record, and user is asked for."),
     ):
         found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
-        assert (len(found.problems) == 1 and said in found.problems[0].words) if said else found.verdict == "pass"
+        assert (
+            (len(found.problems) == 1 and said in found.problems[0].words)
+            if said
+            else found.verdict == "pass"
+        )
     gate = ("--key", keys / "key.pub", "--relation", "add_remove", "--unit", "record")
     assert dpaudit("verify", folder, *gate, "--epsilon", "1000")[0] == 0
     code, out, _ = dpaudit("verify", folder, *gate, "--epsilon", "0.5")
@@ -523,14 +583,22 @@ def test_the_claim_is_asked_for(released: Releases, dpaudit: Command, keys: Path
 def test_a_claim_is_asked_for_at_either_level(released: Releases, keys: Path) -> None:
     folder, result = released(secret=True, sizes=(4, 5, 4, 5))
     claim = result.claim
-    assert claim is not None and claim.batch_epsilon is not None and claim.epsilon < claim.batch_epsilon
+    assert (
+        claim is not None
+        and claim.batch_epsilon is not None
+        and claim.epsilon < claim.batch_epsilon
+    )
     for question, said in (
         (Question(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon), ""),
         (Question(batch_epsilon=claim.epsilon), "The claim states batch_epsilon "),
         (Question(epsilon=claim.epsilon * 0.999), "The claim states epsilon "),
     ):
         found = verify_folder(folder, read_public_key(keys / "key.pub"), question=question)
-        assert (len(found.problems) == 1 and said in found.problems[0].words) if said else found.verdict == "pass"
+        assert (
+            (len(found.problems) == 1 and said in found.problems[0].words)
+            if said
+            else found.verdict == "pass"
+        )
 
 
 def test_a_withheld_claim_is_none_that_could_be_asked_for(released: Releases) -> None:
@@ -552,10 +620,15 @@ def test_what_is_asked_for_beyond_the_bytes(released: Releases, problems: Proble
     folder, _ = released()
     assert problems(folder, level=2) == ()
     (found,) = problems(folder, level=3)
-    assert (found.code, dict(found.values)) == ("released.low-evidence", {"evidence": 2, "level": 3})
+    assert (found.code, dict(found.values)) == (
+        "released.low-evidence",
+        {"evidence": 2, "level": 3},
+    )
 
 
-def test_a_commitment_tells_of_which_run_the_texts_are(released: Releases, dpaudit: Command, keys: Path) -> None:
+def test_a_commitment_tells_of_which_run_the_texts_are(
+    released: Releases, dpaudit: Command, keys: Path
+) -> None:
     (one, _), (other, _) = released(), released(seed=5)
     (made,) = [
         each["digest"]["sha256"]
@@ -574,10 +647,17 @@ def test_a_policy_is_asked_for_by_its_digest(
 ) -> None:
     pytest.importorskip("pyarrow")
     keyid = read_public_key(keys / "key.pub").keyid
-    (tmp_path / "ours.yaml").write_text(f"policy_version: 1\nname: ours\nepsilon: 1000\nsigners: ['{keyid}']\n")
-    (tmp_path / "other.yaml").write_text(f"policy_version: 1\nepsilon: 1001\nsigners: ['{'ab' * 32}']\n")
+    (tmp_path / "ours.yaml").write_text(
+        f"policy_version: 1\nname: ours\nepsilon: 1000\nsigners: ['{keyid}']\n"
+    )
+    (tmp_path / "other.yaml").write_text(
+        f"policy_version: 1\nepsilon: 1001\nsigners: ['{'ab' * 32}']\n"
+    )
     run = make_run(aggregator="mean").path
-    assert dpaudit("release", run, "--out", "texts", "--key", keys / "key", "--policy", "ours.yaml")[0] == 0
+    assert (
+        dpaudit("release", run, "--out", "texts", "--key", keys / "key", "--policy", "ours.yaml")[0]
+        == 0
+    )
     assert dpaudit("release", run, "--out", "free", "--key", keys / "key")[0] == 0
     gate = ("--key", keys / "key.pub", "--policy")
     assert dpaudit("verify", "texts", *gate, "ours.yaml")[0] == 0
@@ -613,7 +693,13 @@ def test_the_command(released: Releases, dpaudit: Command, keys: Path, tmp_path:
         ((folder, "--key", keys / "key"), "this is a private key"),
         ((folder, "--key", keys / "key.pub", "--data", "x.csv"), "--commitment and the claim"),
         (
-            (folder, "--key", keys / "key.pub", "--tokenizer", Path(__file__).parents[2] / "examples/runs/bbc-median"),
+            (
+                folder,
+                "--key",
+                keys / "key.pub",
+                "--tokenizer",
+                Path(__file__).parents[2] / "examples/runs/bbc-median",
+            ),
             "--commitment and the claim",
         ),
         ((tmp_path / "nowhere", "--key", keys / "key.pub"), "cannot be read"),
@@ -685,7 +771,9 @@ def rename(folder: Path, other: Path, chance: random.Random) -> None:
 def swap(folder: Path, other: Path, chance: random.Random) -> None:
     """A file of another release, which is signed with the same key."""
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    differing = [path for path in paths if (folder / path).read_bytes() != (other / path).read_bytes()]
+    differing = [
+        path for path in paths if (folder / path).read_bytes() != (other / path).read_bytes()
+    ]
     shutil.copy(other / chance.choice(differing), folder / chance.choice(differing))
 
 
@@ -707,7 +795,9 @@ def edit_payload(folder: Path, other: Path, chance: random.Random) -> None:
             lambda: found[0]["predicate"]["passedTests"].pop(),
             lambda: found[1]["predicate"].update(timeCreated="2020-01-01T00:00:00Z"),
             lambda: found[1]["predicate"]["properties"].pop(),
-            lambda: entry(found[0], "audit")["annotations"].update(evidence=chance.choice([0, 1, 3, 4])),
+            lambda: entry(found[0], "audit")["annotations"].update(
+                evidence=chance.choice([0, 1, 3, 4])
+            ),
             lambda: entry(found[0], "claim")["annotations"].update(epsilon=0.25),
         ]
     )()
@@ -717,7 +807,9 @@ def edit_payload(folder: Path, other: Path, chance: random.Random) -> None:
 PLANTS = (flip, cut, extend, remove, add, rename, swap, link, edit_payload, flip)
 
 
-def test_a_hundred_changed_folders_and_none_verifies(released: Releases, keys: Path, tmp_path: Path) -> None:
+def test_a_hundred_changed_folders_and_none_verifies(
+    released: Releases, keys: Path, tmp_path: Path
+) -> None:
     (folder, _), (other, _) = released(), released(sizes=(5, 4, 3, 4), seed=1)
     key = read_public_key(keys / "key.pub")
     assert verify_folder(folder, key).verdict == verify_folder(other, key).verdict == "pass"
@@ -725,12 +817,21 @@ def test_a_hundred_changed_folders_and_none_verifies(released: Releases, keys: P
         chance, copy = random.Random(number), tmp_path / "copies" / str(number) / "texts"
         shutil.copytree(folder, copy)
         PLANTS[number % len(PLANTS)](copy, other, chance)
-        same = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == {
+        same = {
+            path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        } == {
             path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()
         }
-        assert not same or any(path.is_symlink() for path in copy.rglob("*")), "a plant changes something"
+        assert not same or any(path.is_symlink() for path in copy.rglob("*")), (
+            "a plant changes something"
+        )
         found = verify_folder(copy, key)
-        assert found.verdict == "fail" and found.problems, (number, PLANTS[number % len(PLANTS)].__name__)
+        assert found.verdict == "fail" and found.problems, (
+            number,
+            PLANTS[number % len(PLANTS)].__name__,
+        )
 
 
 def test_a_folder_that_nobody_can_read(tmp_path: Path, keys: Path) -> None:

@@ -57,7 +57,9 @@ def test_what_is_said_follows_the_figures() -> None:
         ({"worst_case": math.inf}, "bounds nothing"),
         ({"budget": 5e-324}, "infinite times the budget"),
     ]:
-        assert any(value.endswith(said) for value in said_of(budget_use(**changes)).values()), changes
+        assert any(value.endswith(said) for value in said_of(budget_use(**changes)).values()), (
+            changes
+        )
     assert len(said_of(budget_use(moved=0.0))) == len(said_of(budget_use())) - 1
 
 
@@ -117,18 +119,26 @@ def test_there_is_no_figure_without_a_draw() -> None:
 
 def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
     result = budgets_run()
-    files = figure_files([FigureRun("run", "runs/run", result)], ("svg",), "dpaudit compare runs/run")
+    files = figure_files(
+        [FigureRun("run", "runs/run", result)], ("svg",), "dpaudit compare runs/run"
+    )
     mean = "not its (ε, δ) guarantee"
     assert mean in files["run-growth.svg"].decode()
     figure = files["run-budgets.svg"].decode()
-    assert mean not in figure and "nats" not in figure and "Internal: computed from private data." in figure
+    assert (
+        mean not in figure
+        and "nats" not in figure
+        and "Internal: computed from private data." in figure
+    )
 
 
 # --- for whom --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_only_a_private_report_of_budgets_has_the_section(samples: dict[str, Callable[[], AuditResult]]) -> None:
+def test_only_a_private_report_of_budgets_has_the_section(
+    samples: dict[str, Callable[[], AuditResult]],
+) -> None:
     for name, build in samples.items():
         shown = TITLE in render_html(build())
         assert shown == bool(section(build())) == (name in ("budgets", "rho")), name
@@ -153,7 +163,11 @@ def test_a_public_report_has_the_promise_and_not_its_use(make_run: Callable[...,
 
 def test_the_approximate_block_names_what_budgets_promise() -> None:
     def parts(result: AuditResult) -> dict[str, str]:
-        (found,) = (each for each in kind_sections(result)["approximate"].blocks if isinstance(each, Definitions))
+        (found,) = (
+            each
+            for each in kind_sections(result)["approximate"].blocks
+            if isinstance(each, Definitions)
+        )
         return {entry.name: str(entry.value) for entry in found.entries}
 
     by_budgets = parts(budgets_run())
@@ -165,7 +179,9 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
     assert approximate is not None and claim is not None
     promised = claim.model_copy(update={"epsilon": approximate.epsilon * (1 + 1e-9)})
     assert "tighter" not in str(kind_sections(budgets_run(claim=promised))["approximate"])
-    assert "All tokens" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
+    assert (
+        "All tokens" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
+    )
     # So short a run that worst-case accounting promises less: then its tokens do count.
     found = budgets_run().guarantees
     assert found.approximate is not None
@@ -198,7 +214,9 @@ def test_runs_at_the_edges_are_told_of(make_run: Callable[..., Any]) -> None:
         result = make_run(aggregator="mean", **fields).audit()
         use = result.budgets
         assert use is not None, name
-        assert all(0 <= share <= 1 for share in (*use.spent, *use.active, *use.fewest, use.moved)), name
+        assert all(
+            0 <= share <= 1 for share in (*use.spent, *use.active, *use.fewest, use.moved)
+        ), name
         said = section(result).replace("\u00a0", " ")
         assert all(value in said for value in said_of(use).values()), name
         assert TITLE in render_html(result)
@@ -231,6 +249,8 @@ def test_sums_that_are_no_numbers_count_as_spent(make_run: Callable[..., Any]) -
         result = run.audit()
         assert result.verdict != "pass"
         use = result.budgets
-        assert use is not None and all(0 <= share <= 1 for share in (*use.spent, *use.active, *use.fewest, use.moved))
+        assert use is not None and all(
+            0 <= share <= 1 for share in (*use.spent, *use.active, *use.fewest, use.moved)
+        )
         assert use.spent[-1] == 1.0 or value < 0
         assert "%" in section(result) and TITLE in render_html(result)

@@ -34,17 +34,23 @@ FORMATS: dict[str, Callable[[AuditResult], str]] = {
 
 @pytest.fixture
 def result(make_run: Callable[..., Any]) -> AuditResult:
-    audited: AuditResult = make_run(sizes=(4,) * 24, canaries=24, aggregator="mean", divisor=8.0).audit()
+    audited: AuditResult = make_run(
+        sizes=(4,) * 24, canaries=24, aggregator="mean", divisor=8.0
+    ).audit()
     return audited
 
 
 @pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
-def test_guesses_epsilon_and_power_are_said(result: AuditResult, render: Callable[[AuditResult], str]) -> None:
+def test_guesses_epsilon_and_power_are_said(
+    result: AuditResult, render: Callable[[AuditResult], str]
+) -> None:
     found = result.guarantees.empirical.canaries
     assert found is not None
     shown = render(result)
     assert f"{found.right} of 24" in shown
-    assert (lower_bound(found.epsilon) if found.epsilon else "above 0") in shown and lower_bound(found.most) in shown
+    assert (lower_bound(found.epsilon) if found.epsilon else "above 0") in shown and lower_bound(
+        found.most
+    ) in shown
     assert "of 24" not in render(public_form(result))
 
 

@@ -41,8 +41,12 @@ ALL: tuple[Format, ...] = ("svg", "png", "pdf")
 OF_A_RUN = ("batch-histogram", "token-curve", "growth")
 
 
-def drawn(*runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)) -> dict[str, bytes]:
-    return figure_files([named(*run) for run in runs], formats, "dpaudit compare runs/a --figures figures")
+def drawn(
+    *runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)
+) -> dict[str, bytes]:
+    return figure_files(
+        [named(*run) for run in runs], formats, "dpaudit compare runs/a --figures figures"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,9 @@ def seen() -> dict[Any, dict[str, bytes]]:
 
 
 @pytest.fixture
-def files_of(samples: Samples, seen: dict[Any, dict[str, bytes]]) -> Callable[..., dict[str, bytes]]:
+def files_of(
+    samples: Samples, seen: dict[Any, dict[str, bytes]]
+) -> Callable[..., dict[str, bytes]]:
     """The files of samples, each given as its label and its name."""
 
     def get(*runs: tuple[str, str]) -> dict[str, bytes]:
@@ -71,7 +77,9 @@ def words(svg: bytes) -> str:
     """All text that is drawn."""
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    return " | ".join(text for node in root.iter("{http://www.w3.org/2000/svg}text") for text in node.itertext())
+    return " | ".join(
+        text for node in root.iter("{http://www.w3.org/2000/svg}text") for text in node.itertext()
+    )
 
 
 def canvas(draw: Callable[[Figure], None]) -> Figure:
@@ -90,7 +98,15 @@ def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) ->
     histogram, curve, *others = (words(files[f"{stem}.svg"]) for stem in stems)
     for text, figure in zip(("(tokens)",), others, strict=True):
         assert text in figure and "(nats)" in figure and "bbc" in figure
-    for text in ("bbc", "n = 40", "Ex-post epsilon of a batch (nats)", "Batches", "Theorem 1", "exact", "mean"):
+    for text in (
+        "bbc",
+        "n = 40",
+        "Ex-post epsilon of a batch (nats)",
+        "Batches",
+        "Theorem 1",
+        "exact",
+        "mean",
+    ):
         assert text in histogram
     for text in (
         "bbc",
@@ -107,7 +123,9 @@ def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) ->
             assert picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
             assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
             assert "Internal" in picture.info["Description"]
-        assert files[f"{stem}.pdf"].startswith(b"%PDF-") and files[f"{stem}.pdf"].endswith(b"%%EOF\n")
+        assert files[f"{stem}.pdf"].startswith(b"%PDF-") and files[f"{stem}.pdf"].endswith(
+            b"%%EOF\n"
+        )
         assert b"FontType 3" not in files[f"{stem}.pdf"] and b"/Type3" not in files[f"{stem}.pdf"]
 
 
@@ -116,9 +134,14 @@ def test_an_svg_needs_no_variables_and_no_style_sheet(files_of: Files) -> None:
         text = file.decode()
         if name != CAPTIONS:
             assert (
-                "var(" not in text and "<style" not in text and "currentColor" not in text and "http-equiv" not in text
+                "var(" not in text
+                and "<style" not in text
+                and "currentColor" not in text
+                and "http-equiv" not in text
             )
-            assert re.search(r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text)
+            assert re.search(
+                r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text
+            )
             assert "font-family: 'DejaVu Sans', Verdana, Arial, sans-serif" in text
             assert "Internal: computed from private data." in text
             assert "<dc:date" not in text
@@ -132,9 +155,9 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
     axes = canvas(drawing.draw).axes[0]
     lines = {line.get_label(): line.get_xdata() for line in axes.lines}
     assert list(lines["largest exact"]) == [max(exact)] * 2
-    assert lines[next(label for label in lines if str(label).startswith("mean"))][0] == pytest.approx(
-        math.fsum(exact) / len(exact)
-    )
+    assert lines[next(label for label in lines if str(label).startswith("mean"))][
+        0
+    ] == pytest.approx(math.fsum(exact) / len(exact))
     assert sum(bar.get_height() for bar in axes.containers[0]) == len(exact)
     assert result.tokens.band is not None
     panel = next(axes for axes in canvas(curve.draw).axes if axes.lines)
@@ -143,7 +166,9 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
         assert list(drawn_lines[label].get_ydata()) == list(values)
         assert list(drawn_lines[label].get_xdata()) == list(result.tokens.position)
     corners = panel.collections[0].get_paths()[0].vertices[:, 1]
-    assert {*result.tokens.band.low, *result.tokens.band.high} <= {float(value) for value in corners}
+    assert {*result.tokens.band.low, *result.tokens.band.high} <= {
+        float(value) for value in corners
+    }
 
 
 def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
@@ -179,7 +204,9 @@ def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
     result = samples["infinite"]()
     batches = tuple(batch.model_copy(update={"exact": math.inf}) for batch in result.batches)
     assert "finite" in why_not_drawn(result.model_copy(update={"batches": batches, "tokens": None}))
-    assert why_not_drawn(result.model_copy(update={"batches": batches})) == ""  # the first token's cost is finite
+    assert (
+        why_not_drawn(result.model_copy(update={"batches": batches})) == ""
+    )  # the first token's cost is finite
 
 
 # --- several runs ----------------------------------------------------------------------------------------------------
@@ -199,9 +226,15 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
     series = [run.series(run.name) for run in runs]
     spreads, curves = batch_spreads(series), token_curves(series)
     assert spreads is not None and curves is not None
-    ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][-3:]
+    ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][
+        -3:
+    ]
     for segments, result in zip(ticks, results, strict=True):
-        costs = [batch.exact for batch in result.batches if batch.exact is not None and math.isfinite(batch.exact)]
+        costs = [
+            batch.exact
+            for batch in result.batches
+            if batch.exact is not None and math.isfinite(batch.exact)
+        ]
         assert sorted(segment[0][0] for segment in segments) == sorted(costs)
     lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
     for line, result in zip(lines, results, strict=True):
@@ -211,11 +244,16 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
 
 
 def test_no_two_lines_look_the_same_even_in_grey(samples: Samples) -> None:
-    series = [named(f"r{place}", samples["median"]()).series(f"r{place}") for place in range(MOST_RUNS)]
+    series = [
+        named(f"r{place}", samples["median"]()).series(f"r{place}") for place in range(MOST_RUNS)
+    ]
     curves = token_curves(series)
     assert curves is not None
     lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
-    looks = {(line.get_marker(), line.get_linestyle(), str(line._unscaled_dash_pattern)) for line in lines}
+    looks = {
+        (line.get_marker(), line.get_linestyle(), str(line._unscaled_dash_pattern))
+        for line in lines
+    }
     assert len(looks) == MOST_RUNS
 
 
@@ -245,16 +283,26 @@ def test_other_neighbours_are_named_beside_each_run(files_of: Files) -> None:
     alike, apart = files_of(*PAIR), files_of(("good", "user"), ("bad", "failed"))
     for name in ("all-batch-spreads.svg", "all-token-curves.svg"):
         assert "add/remove" not in words(alike[name])
-        assert "record, add/remove" in words(apart[name]) and "user, add/remove" in words(apart[name])
+        assert "record, add/remove" in words(apart[name]) and "user, add/remove" in words(
+            apart[name]
+        )
 
 
 def test_hostile_names_are_text(samples: Samples) -> None:
-    files = drawn((HOSTILE, samples["hostile"]()), (HOSTILE, samples["median"]()), (".." * 9, samples["mean"]()))
+    files = drawn(
+        (HOSTILE, samples["hostile"]()),
+        (HOSTILE, samples["median"]()),
+        (".." * 9, samples["mean"]()),
+    )
     assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) for name in files)
     assert len(files) == 3 * len(OF_A_RUN) + 3
     for name, content in files.items():
-        prose = re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content  # nothing is markup in code
-        assert b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
+        prose = (
+            re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content
+        )  # nothing is markup in code
+        assert (
+            b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
+        )
         if name.endswith("svg"):
             words(content)
     assert '<script>alert(1)</script> --> & "$' in words(files["all-token-curves.svg"])
@@ -263,7 +311,13 @@ def test_hostile_names_are_text(samples: Samples) -> None:
 def test_names_that_are_alike_get_numbers(samples: Samples) -> None:
     from dpaudit.reports.figure_files import _distinct
 
-    assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == ["run", "RUN-2", "run-3", "run-3-2", "all-2"]
+    assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == [
+        "run",
+        "RUN-2",
+        "run-3",
+        "run-3-2",
+        "all-2",
+    ]
     files = drawn(("run", samples["one batch"]()), ("run", samples["one batch"]()))
     assert "run-2-token-curve.svg" in files and "run-2" in words(files["all-batch-spreads.svg"])
 
@@ -299,13 +353,17 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
     assert "Internal." in err
     assert sorted(printed.split()) == sorted(str(path) for path in out.iterdir())
     stems = [f"a-{name}" for name in OF_A_RUN]
-    assert {path.name for path in out.iterdir()} == {CAPTIONS} | {f"{s}.{end}" for s in stems for end in ("svg", "png")}
+    assert {path.name for path in out.iterdir()} == {CAPTIONS} | {
+        f"{s}.{end}" for s in stems for end in ("svg", "png")
+    }
     assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_files_of_before_are_replaced_and_others_kept(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     run = make_run()
     stem = Path(run.path).name
     arguments = ("compare", run.path, "--figures", tmp_path / "out", "--format", "svg")
@@ -319,7 +377,9 @@ def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Co
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_a_link_in_a_figures_place_is_not_followed(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_a_link_in_a_figures_place_is_not_followed(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / f"out/{CAPTIONS}").symlink_to(tmp_path / "elsewhere")
     code, _, err = dpaudit("compare", make_run().path, "--figures", tmp_path / "out")
@@ -350,7 +410,9 @@ def test_a_run_that_cannot_be_read_leaves_no_figure(
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_a_failed_audit_exits_with_its_code_and_figures(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     run = make_run()
     run.edit_manifest({"claim.epsilon": run.exact * 0.99})
     run.rehash()
@@ -359,9 +421,15 @@ def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: 
 
 
 def test_a_run_without_batch_costs_is_refused_by_its_path(
-    make_run: Any, dpaudit: Command, tmp_path: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch
+    make_run: Any,
+    dpaudit: Command,
+    tmp_path: Path,
+    samples: Samples,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]())
+    monkeypatch.setattr(
+        "dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]()
+    )
     make_run().path.rename(tmp_path / "mean")
     code, printed, err = dpaudit("compare", tmp_path / "mean", "--figures", tmp_path / "out")
     assert (code, printed) == (2, "")
@@ -378,7 +446,10 @@ def test_each_run_has_one_name(dpaudit: Command, tmp_path: Path, names: list[str
 
 def test_runs_that_no_figure_can_tell_apart_are_refused(dpaudit: Command, tmp_path: Path) -> None:
     assert "named twice" in dpaudit("compare", "one", "one", "--figures", tmp_path / "out")[2]
-    assert str(MOST_RUNS) in dpaudit("compare", *range(MOST_RUNS + 1), "--figures", tmp_path / "out")[2]
+    assert (
+        str(MOST_RUNS)
+        in dpaudit("compare", *range(MOST_RUNS + 1), "--figures", tmp_path / "out")[2]
+    )
 
 
 @pytest.mark.parametrize("place", ["", "steps", "steps/new", "figures", "run.json/x"])
@@ -406,7 +477,10 @@ print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 def test_every_process_draws_the_same_bytes(samples: Samples, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(samples["one batch"]().to_json(), "utf-8")
     command = [sys.executable, "-W", "error", "-c", DRAW, str(tmp_path / "report.json")]
-    another = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "77" else "77"}
+    another = {
+        **os.environ,
+        "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "77" else "77",
+    }
     there = subprocess.run(command, check=True, env=another, capture_output=True, text=True).stdout
     with pytest.MonkeyPatch.context() as patch, io.StringIO() as said, redirect_stdout(said):
         patch.setattr(sys, "argv", command[-2:])

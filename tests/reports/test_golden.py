@@ -21,21 +21,43 @@ from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.document import Document
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files
 from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.reports.terminal import check_explained, checks_listed, demo, failures, higher_levels, summary
+from dpaudit.reports.terminal import (
+    check_explained,
+    checks_listed,
+    demo,
+    failures,
+    higher_levels,
+    summary,
+)
 from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, Comparison, TextCounts
 
 Results = dict[str, AuditResult]
 Golden = Callable[[str, str], None]
 PAGES = ("median", "mean", "secret", "failed", "public", "hostile")
-OTHERS = (*PAGES, "attacked", "budgets", "rho", "approximate only", "user", "unreadable", "infinite", "secret median")
+OTHERS = (
+    *PAGES,
+    "attacked",
+    "budgets",
+    "rho",
+    "approximate only",
+    "user",
+    "unreadable",
+    "infinite",
+    "secret median",
+)
 
 
 def words_of(page: str) -> str:
     """A page without style, script and paths of drawings."""
     page = re.sub(r"<(style|script)>.*?</\1>", r"<\1>", page, flags=re.DOTALL)
     kept = re.compile(r"<title.*?</title>|<desc.*?</desc>", re.DOTALL)
-    return re.sub(r"<svg.*?</svg>", lambda found: "\n".join(["<svg>", *kept.findall(found[0])]), page, flags=re.DOTALL)
+    return re.sub(
+        r"<svg.*?</svg>",
+        lambda found: "\n".join(["<svg>", *kept.findall(found[0])]),
+        page,
+        flags=re.DOTALL,
+    )
 
 
 def printed(*documents: Document, width: int = 80) -> str:
@@ -50,7 +72,9 @@ def test_pages(results: Results, html_of: Callable[[AuditResult], str], golden: 
         golden(f"{name}.html", words_of(html_of(results[name])))
 
 
-def test_the_section_on_budgets(results: Results, html_of: Callable[[AuditResult], str], golden: Golden) -> None:
+def test_the_section_on_budgets(
+    results: Results, html_of: Callable[[AuditResult], str], golden: Golden
+) -> None:
     page = words_of(html_of(results["budgets"]))
     kind, section = (
         re.search(rf'<(article|section)[^>]* aria-labelledby="{name}".*?</\1>', page, re.DOTALL)
@@ -93,7 +117,9 @@ def test_two_runs_take_forty_lines(results: Results, golden: Golden) -> None:
 def test_the_demo_ends_in_twenty_lines(results: Results, golden: Golden) -> None:
     released = TextCounts(texts=12, empty=1, very_short=2)
     texts = [("business", "A text of a few words."), ("sport", "A long text goes on and on. " * 20)]
-    mean, median = (results[name].model_copy(update={"released": released}) for name in ("mean", "median"))
+    mean, median = (
+        results[name].model_copy(update={"released": released}) for name in ("mean", "median")
+    )
     shown = printed(demo({"Mean": (mean, texts), "Median": (median, texts)}))
     assert len(shown.splitlines()) <= 17, "the command adds three"
     golden("demo.txt", shown)
@@ -109,7 +135,10 @@ def test_the_catalogue_of_checks_wraps(golden: Golden) -> None:
 
 
 def test_captions(results: Results, golden: Golden) -> None:
-    drawn = {name: results[name] for name in ("median", "mean", "budgets", "failed", "infinite", "hostile")}
+    drawn = {
+        name: results[name]
+        for name in ("median", "mean", "budgets", "failed", "infinite", "hostile")
+    }
     runs = [FigureRun(name, f"runs/{name}", result) for name, result in drawn.items()]
     captions = figure_files(runs, (), "dpaudit compare runs/* --figures figures")[CAPTIONS].decode()
     golden(CAPTIONS, captions.replace(version("matplotlib"), "VERSION"))
@@ -117,7 +146,9 @@ def test_captions(results: Results, golden: Golden) -> None:
 
 def test_every_golden_file_is_looked_at() -> None:
     pages = {f"{name}.html" for name in (*PAGES, "budgets", "comparison")}
-    machine = {f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")}
+    machine = {
+        f"{name}.{ending}" for name in (*PAGES, "unreadable") for ending in ("junit.xml", "sarif")
+    }
     rest = {f"{name.replace(' ', '-')}.{ending}" for name in OTHERS for ending in ("md", "txt")}
     there = {path.name for path in Path(__file__).with_name("golden").iterdir()}
     single = {"checks.txt", "comparison.txt", "comparison-of-two.txt", "demo.txt", CAPTIONS}

@@ -56,7 +56,14 @@ def quality(
 ) -> Quality:
     texts = Texts(texts=40, distinct=38, digest=digest)
     settings = MauveSettings(
-        n=n, clusters=2, iterations=500, initialisations=5, explained_variance=0.9, scaling=5.0, points=32, seeds=(0, 1)
+        n=n,
+        clusters=2,
+        iterations=500,
+        initialisations=5,
+        explained_variance=0.9,
+        scaling=5.0,
+        points=32,
+        seeds=(0, 1),
     )
     mauve = Mauve(
         settings=settings,
@@ -74,10 +81,20 @@ def quality(
         reference=texts,
         label_lines=3,
         own=own,
-        features=Encoder(name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True),
+        features=Encoder(
+            name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True
+        ),
         held_out=None
         if tested is None
-        else HeldOut(origin="split", share=0.5, seed=0, test=texts, own=own, dropped_real=0, dropped_synthetic=0),
+        else HeldOut(
+            origin="split",
+            share=0.5,
+            seed=0,
+            test=texts,
+            own=own,
+            dropped_real=0,
+            dropped_synthetic=0,
+        ),
         mauve=mauve,
         downstream=downstream,
         warnings=(f"Mind {HOSTILE}",),
@@ -116,10 +133,18 @@ def test_figures_have_their_spread_where_there_is_one() -> None:
 def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     print_document(summary(evaluated), console)
-    page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
+    page, markdown, terminal = (
+        render_html(evaluated),
+        render_markdown(evaluated),
+        console.file.getvalue(),
+    )  # type: ignore[attr-defined]
     for text in (page, markdown, terminal):
         said = " ".join(text.split())
-        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "leak private information" in said
+        assert (
+            "Quality of the texts" in said
+            and "0.375 ± 0.177" in said
+            and "leak private information" in said
+        )
     assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
     assert page.index('id="not-checked"') < page.index('id="quality"') < page.index('id="settings"')
 
@@ -160,22 +185,38 @@ def test_whose_texts_they_are_and_how_many_taught_a_classifier() -> None:
             ),
         )
         found = quality(own=own, tested=probe)
-        assert said in about(found) and ("own" in dict(details(found))["Test texts"]) == (own is not None)
+        assert said in about(found) and ("own" in dict(details(found))["Test texts"]) == (
+            own is not None
+        )
         cells = ("0.500 (30 texts)", "0.700 ± 0.141 (12 texts)", "0.900 (1,500 texts)")
-        assert rows(found)[1] == ("Accuracy, linear probe", *cells, "40 test texts, most frequent label 0.750")
+        assert rows(found)[1] == (
+            "Accuracy, linear probe",
+            *cells,
+            "40 test texts, most frequent label 0.750",
+        )
 
 
 def compared(found: Comparison) -> tuple[dict[str, list[str]], list[str]]:
     """Rows of a comparison's table of quality, and what is said below it."""
-    (section,) = (each for each in compare.build(found).blocks if isinstance(each, Section) and each.id == "quality")
+    (section,) = (
+        each
+        for each in compare.build(found).blocks
+        if isinstance(each, Section) and each.id == "quality"
+    )
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     said = [str(block.words) for block in section.blocks if isinstance(block, Paragraph)]
     return {str(row.cells[0]): [*map(str, row.cells[1:])] for row in table.rows}, said
 
 
-def test_scores_under_the_same_conditions_share_a_row(median: AuditResult, mean: AuditResult) -> None:
+def test_scores_under_the_same_conditions_share_a_row(
+    median: AuditResult, mean: AuditResult
+) -> None:
     bare = median.model_copy(
-        update={"guarantees": median.guarantees.model_copy(update={"ex_post": None, "approximate": None})}
+        update={
+            "guarantees": median.guarantees.model_copy(
+                update={"ex_post": None, "approximate": None}
+            )
+        }
     )
     results = {
         "one": with_quality(bare, quality()),
@@ -195,7 +236,13 @@ def test_scores_under_the_same_conditions_share_a_row(median: AuditResult, mean:
 
 def test_scores_under_other_conditions_have_rows_of_their_own(median: AuditResult) -> None:
     for other in (quality(n=30), quality(digest="cd" * 32)):
-        found = compare_runs({"one": with_quality(median, quality()), "two": with_quality(median, other), "no": median})
+        found = compare_runs(
+            {
+                "one": with_quality(median, quality()),
+                "two": with_quality(median, other),
+                "no": median,
+            }
+        )
         assert [len(column.scores) for column in found.quality] == [1, 1]
         table, _ = compared(found)
         assert [row.count("–") for row in table.values()] == [2, 2, 2, 2]
@@ -227,7 +274,9 @@ def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> No
     mauve, accuracy = found.baseline.added
     stds = [scores(values).std for values in ((0.25, 0.5), (0.2, 0.4), (0.8, 0.9))]
     assert mauve.difference == pytest.approx(0.075)
-    assert mauve.spread == pytest.approx(math.hypot(stds[0] or 0, stds[1] or 0))  # draws of real texts vary less
+    assert mauve.spread == pytest.approx(
+        math.hypot(stds[0] or 0, stds[1] or 0)
+    )  # draws of real texts vary less
     assert accuracy.difference == pytest.approx(0.4)
     test_texts = 0.9 * 0.1 / 40 + 0.5 * 0.5 / 40
     assert accuracy.spread == pytest.approx(math.sqrt(2 * (stds[2] or 0) ** 2 + test_texts))
@@ -235,9 +284,17 @@ def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> No
 
 @pytest.mark.parametrize(
     ("difference", "spread", "outcome"),
-    [(0.3, 0.1, "more"), (0.2, 0.1, "nothing"), (-0.2, 0.1, "nothing"), (-0.3, 0.1, "less"), (0.3, None, "unknown")],
+    [
+        (0.3, 0.1, "more"),
+        (0.2, 0.1, "nothing"),
+        (-0.2, 0.1, "nothing"),
+        (-0.3, 0.1, "less"),
+        (0.3, None, "unknown"),
+    ],
 )
-def test_within_twice_its_spread_a_difference_is_chance(difference: float, spread: float | None, outcome: str) -> None:
+def test_within_twice_its_spread_a_difference_is_chance(
+    difference: float, spread: float | None, outcome: str
+) -> None:
     assert Added(measure="mauve", difference=difference, spread=spread).outcome == outcome
 
 
@@ -253,8 +310,18 @@ def test_a_single_seed_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("public", "tested", "first", "line"),
     [
-        ((0.2, 0.4), None, "The records added nothing: the same", "MAUVE: +0.075 ± 0.226, nothing that can be told"),
-        ((0.2, 0.4), probe((0.9,), (0.1,), (0.8, 0.9)), "The records added something:", "linear probe: +0.800 ± "),
+        (
+            (0.2, 0.4),
+            None,
+            "The records added nothing: the same",
+            "MAUVE: +0.075 ± 0.226, nothing that can be told",
+        ),
+        (
+            (0.2, 0.4),
+            probe((0.9,), (0.1,), (0.8, 0.9)),
+            "The records added something:",
+            "linear probe: +0.800 ± ",
+        ),
         (
             (0.99, 0.99),
             probe((0.1,), (0.9,), (0.8, 0.8)),
@@ -272,7 +339,12 @@ def test_every_report_says_what_the_records_added(
     result = with_quality(median, found)
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
-        assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
+        assert (
+            first in said
+            and line in said
+            and "Public only" in said
+            and "without any record, epsilon 0" in said
+        )
     print_document(summary(result), console)
     assert "Public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -283,11 +355,21 @@ def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditRe
     assert say("not-evaluated") in markdown and markdown.count("records added") == 1
 
 
-def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean: AuditResult) -> None:
+def test_a_comparison_has_the_baseline_beside_each_run(
+    median: AuditResult, mean: AuditResult
+) -> None:
     beside = quality(public=(0.2, 0.4), tested=probe((0.9,), (0.1,), (0.8, 0.9)))
-    results = {"one": with_quality(median, beside), "two": with_quality(median, quality()), "mean": mean}
+    results = {
+        "one": with_quality(median, beside),
+        "two": with_quality(median, quality()),
+        "mean": mean,
+    }
     table, said = compared(compare_runs(results))
-    (public,) = (row for name, row in table.items() if name.startswith("1: ") and name.endswith(", public only"))
+    (public,) = (
+        row
+        for name, row in table.items()
+        if name.startswith("1: ") and name.endswith(", public only")
+    )
     assert public == ["0.300 ± 0.141", "–", "–"]
     assert [note for note in said if note.startswith("Added by records")] == [
         "Added by records, 1: run 1 +0.075 ± 0.226, nothing that can be told from chance.",
@@ -313,9 +395,21 @@ def given(gain: float, error: float | None = 0.1, digest: str = DIGEST) -> HeldO
     ("likelihood", "first", "line"),
     [
         (given(1.5), "The records added something:", "+1.500 ± 0.100 with the records."),
-        (given(0.125), "at epsilon 0, do as well.", "+0.125 ± 0.100, nothing that can be told from chance."),
-        (given(-0.5), "at epsilon 0, do better.", "-0.500 ± 0.100, less with the records than without any."),
-        (given(0.5, None), "Whether the records added anything is not known:", "+0.500, of which one text cannot tell"),
+        (
+            given(0.125),
+            "at epsilon 0, do as well.",
+            "+0.125 ± 0.100, nothing that can be told from chance.",
+        ),
+        (
+            given(-0.5),
+            "at epsilon 0, do better.",
+            "-0.500 ± 0.100, less with the records than without any.",
+        ),
+        (
+            given(0.5, None),
+            "Whether the records added anything is not known:",
+            "+0.500, of which one text cannot tell",
+        ),
     ],
 )
 def test_every_report_says_what_was_added_to_held_out_texts(
@@ -345,7 +439,13 @@ def test_likelihoods_of_other_texts_or_supports_have_rows_of_their_own(median: A
         return sum(column.measure == "likelihood" for column in found.quality)
 
     assert columns(given(0.125), mechanism=MEDIAN) == 1
-    assert columns(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}}) == 1
+    assert (
+        columns(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}})
+        == 1
+    )
     assert columns(given(0.125, digest="cd" * 32)) == 2
-    assert columns(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == 2
+    assert (
+        columns(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}})
+        == 2
+    )
     assert columns(given(0.125), prompt={"template": "own", "one_line": False}) == 2

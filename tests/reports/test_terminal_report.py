@@ -70,7 +70,11 @@ def test_a_public_summary_says_what_is_compared(samples: Samples) -> None:
 
 def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None:
     for width in [60, 80]:
-        results = {"median run": samples["median"](), "mean run": samples["mean"](), "[red]": samples["infinite"]()}
+        results = {
+            "median run": samples["median"](),
+            "mean run": samples["mean"](),
+            "[red]": samples["infinite"](),
+        }
         text = _printed(compare.summary(compare_runs(results)), width=width)
         assert max(cell_len(line) for line in text.splitlines()) <= width
         ex_post = text[text.index("Ex-post epsilon (nats)") : text.index("Approximate DP")]
@@ -98,7 +102,9 @@ def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samp
         released = TextCounts(texts=40, empty=empty, very_short=short)
         result = samples["median"]().model_copy(update={"released": released})
         assert f"Texts: {said}.\n" in _printed(summary(result))
-        assert compare_runs({"one": result, "two": samples["mean"]()}).runs["one"].released == released
+        assert (
+            compare_runs({"one": result, "two": samples["mean"]()}).runs["one"].released == released
+        )
         public = result.model_copy(update={"audience": "public"})
         assert said not in _printed(summary(public))
         assert said in render_markdown(result) and said not in render_markdown(public)
@@ -106,7 +112,10 @@ def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samp
 
 
 def test_commands_and_caveats_are_not_cut(samples: Samples) -> None:
-    caveats = tuple(f"Caveat {number} takes up the better part of a line of eighty columns." for number in range(9))
+    caveats = tuple(
+        f"Caveat {number} takes up the better part of a line of eighty columns."
+        for number in range(9)
+    )
     said = tuple(Message(code="caveat.declared", words=each) for each in caveats)
     result = samples["median"]().model_copy(update={"caveats": said})
     text = _printed(summary(result))

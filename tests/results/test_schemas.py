@@ -38,7 +38,11 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(
-        json.loads((resources.files("dpaudit") / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+        json.loads(
+            (resources.files("dpaudit") / "schemas" / f"{name}.schema.json").read_text(
+                encoding="utf-8"
+            )
+        )
     )
 
 
@@ -65,7 +69,9 @@ def test_the_shipped_schema_is_current(name: str) -> None:
     if os.environ.get("DPAUDIT_UPDATE_SCHEMAS"):
         (FOLDER / f"{name}.schema.json").write_text(schema_text(name), encoding="utf-8")
     shipped = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert shipped == schema_text(name), "DPAUDIT_UPDATE_SCHEMAS=1 pytest tests/results/test_schemas.py writes it"
+    assert shipped == schema_text(name), (
+        "DPAUDIT_UPDATE_SCHEMAS=1 pytest tests/results/test_schemas.py writes it"
+    )
     jsonschema.Draft202012Validator.check_schema(json_schema(name))
 
 
@@ -73,7 +79,9 @@ def test_every_shipped_schema_is_of_a_type_and_versioned() -> None:
     assert {path.name.removesuffix(".schema.json") for path in FOLDER.iterdir()} == set(SCHEMAS)
     for name, kind in SCHEMAS.items():
         assert json_schema(name)["$id"] == f"urn:dpaudit:{name}:{kind.version}"
-        stated = kind.model.model_fields.get("format_version") or kind.model.model_fields.get("schema_version")
+        stated = kind.model.model_fields.get("format_version") or kind.model.model_fields.get(
+            "schema_version"
+        )
         assert stated is None or str(stated.default) == str(kind.version)
 
 

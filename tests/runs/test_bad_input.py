@@ -25,7 +25,9 @@ DEEP = "[" * 100_000
 
 
 def complaints(result):
-    return "\n".join(f"{c.id}: {c.measured}: {c.detail}" for c in result.checks if c.status in ("fail", "error"))
+    return "\n".join(
+        f"{c.id}: {c.measured}: {c.detail}" for c in result.checks if c.status in ("fail", "error")
+    )
 
 
 def assert_refused(result, name, verdicts=("error",)):
@@ -62,7 +64,9 @@ def not_refused(make_run, cases):
             run.rehash()
         result = run.audit()
         json.loads(result.to_json().encode("utf-8"))
-        if result.verdict not in case.verdicts or not all(text in complaints(result) for text in case.named):
+        if result.verdict not in case.verdicts or not all(
+            text in complaints(result) for text in case.named
+        ):
             wrong[name] = f"{result.verdict}: {complaints(result)}"
         shutil.rmtree(run.path)
     return wrong
@@ -190,10 +194,14 @@ FIELDS = {
 def test_manifest_field_of_the_wrong_type_or_value(make_run):
     # Without a claim the run is merely unfinished. A rule that spans several fields names the part they are in.
     cases = {
-        name: Case(field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]])
+        name: Case(
+            field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]]
+        )
         for name, value in FIELDS.items()
     }
-    cases["float32 of a mean"] = Case(field("record.dtype", "float32"), ["record.dtype"], kind={"aggregator": "mean"})
+    cases["float32 of a mean"] = Case(
+        field("record.dtype", "float32"), ["record.dtype"], kind={"aggregator": "mean"}
+    )
     for name in ("claim.epsilon", "mechanism.clip", "mechanism.temperature"):
         for number in ("NaN", "Infinity", "-Infinity", "1e999"):
             cases[f"{name} {number}"] = Case(digits(name, number), ["run.json"])
@@ -209,13 +217,18 @@ EXTREMES = [
     ({"aggregator": "mean"}, {"mechanism.clip": 1e15}),
     ({"aggregator": "mean"}, {"mechanism.divisor": 1e15}),
     ({"aggregator": "mean"}, {"data.records": 1 << 40}),
-    ({"aggregator": "mean"}, {"claim.delta": 5e-324, "claim.epsilon": 7.0}),  # three tokens of range 2.4
+    (
+        {"aggregator": "mean"},
+        {"claim.delta": 5e-324, "claim.epsilon": 7.0},
+    ),  # three tokens of range 2.4
 ]
 
 
 def test_extreme_settings_overflow_nowhere(make_run):
     cases = {
-        f"{kind} {change}": Case(lambda run, change=change: run.edit_manifest(change), [], ("fail", "error"), kind)
+        f"{kind} {change}": Case(
+            lambda run, change=change: run.edit_manifest(change), [], ("fail", "error"), kind
+        )
         for kind, change in EXTREMES
     }
     assert not_refused(make_run, cases) == {}
@@ -259,7 +272,10 @@ def test_file_that_is_missing_linked_or_of_another_kind(make_run):
         # A folder that holds nothing of ours where steps/ was: what is missing are the batches.
         for replace in (remove, link, make_folder, make_fifo):
             cases[f"{replace.__name__} {name}"] = Case(
-                lambda run, replace=replace, name=name: replace(run / name), [name], ("error", "fail"), rehash=False
+                lambda run, replace=replace, name=name: replace(run / name),
+                [name],
+                ("error", "fail"),
+                rehash=False,
             )
         if name not in ("run.json", "hashes", "steps"):
             cases[f"{name} is missing, and the hashes are forged"] = Case(
@@ -326,27 +342,44 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
     def bad(damage, *named):
         return Case(damage, named, kind=CLUSTERED)
 
-    cases = {f"clusters {name}": bad(bytes_of("clusters", text), "clusters") for name, text in TEXTS.items()}
+    cases = {
+        f"clusters {name}": bad(bytes_of("clusters", text), "clusters")
+        for name, text in TEXTS.items()
+    }
     for name, value in CLUSTERS.items():
         change = {name: value}
-        cases[f"clusters {name}"] = bad(lambda run, change=change: run.edit_clusters(**change), "clusters", name)
+        cases[f"clusters {name}"] = bad(
+            lambda run, change=change: run.edit_clusters(**change), "clusters", name
+        )
     beyond = "centers holds a number that is not finite, or beyond 1,000,000"
     for number in (math.nan, math.inf, -1.1e6):
         cases[f"centers {number}"] = bad(no_embeddings(number), "clusters", beyond)
     for name, value in CLUSTERINGS.items():
-        cases[f"clustering {name}"] = bad(field(f"clustering.{name}", value), "run.json", "clustering")
+        cases[f"clustering {name}"] = bad(
+            field(f"clustering.{name}", value), "run.json", "clustering"
+        )
     for name, settings_ in SETTINGS.items():
-        cases[f"settings {name}"] = bad(field("clustering.settings", settings_), "run.json", "clustering.settings")
+        cases[f"settings {name}"] = bad(
+            field("clustering.settings", settings_), "run.json", "clustering.settings"
+        )
     for number in ("NaN", "Infinity", "1e999", "1" + "0" * 400):
-        cases[f"settings {number}"] = bad(digits("clustering.settings", f'{{"k": {number}}}'), "run.json")
+        cases[f"settings {number}"] = bad(
+            digits("clustering.settings", f'{{"k": {number}}}'), "run.json"
+        )
     # Readers could differ over a key that is there twice: most take the last one, and some the first.
-    doubled = (("run.json", '"made": null,'), ("run.json", '"format": 2,'), ("clusters", '"kept": [[0], [0]],'))
+    doubled = (
+        ("run.json", '"made": null,'),
+        ("run.json", '"format": 2,'),
+        ("clusters", '"kept": [[0], [0]],'),
+    )
     for name, key in doubled:
         cases[f"twice {key}"] = bad(twice(name, key), name, "a key is doubled")
     # Batches are of labels or of clusters.
     for name, value in {"batches_per_label": 9, "generate_per_label": 1}.items():
         cases[name] = bad(field(f"batching.{name}", value), "with a clustering")
-    cases["without clusters"] = Case(field("batching.generate_per_cluster", 1), ["generate_per_cluster"])
+    cases["without clusters"] = Case(
+        field("batching.generate_per_cluster", 1), ["generate_per_cluster"]
+    )
     assert not_refused(make_run, cases) == {}
 
 
@@ -364,7 +397,10 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
     cases = {}
     for change, aggregator in itertools.product(HUGE, ("median", "mean")):
         due = "pass" if [*change] == ["clustering.counts.epsilon"] else "fail"
-        damage, kind = (lambda run, change=change: run.edit_manifest(change)), CLUSTERED | {"aggregator": aggregator}
+        damage, kind = (
+            (lambda run, change=change: run.edit_manifest(change)),
+            CLUSTERED | {"aggregator": aggregator},
+        )
         cases[f"{aggregator} {change}"] = Case(damage, [], [due], kind)
     assert not_refused(make_run, cases) == {}
 
@@ -374,7 +410,9 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
 
 def line_edit(change):
     """Edit the text of samples.jsonl as bytes."""
-    return lambda run: (run / "samples.jsonl").write_bytes(change((run / "samples.jsonl").read_bytes()))
+    return lambda run: (run / "samples.jsonl").write_bytes(
+        change((run / "samples.jsonl").read_bytes())
+    )
 
 
 SAMPLES = {
@@ -427,9 +465,18 @@ def test_damaged_hashes_tokenizer_and_foreign_files(make_run):
 
         cases[f"hashes {name}"] = Case(damage, ["integrity.hashes"], either, rehash=False)
     for text in (b"", b"{}", b"[]", b"null", b"\xff", DEEP.encode(), b'{"model": {}}'):
-        cases[f"tokenizer {text[:20]!r}"] = Case(bytes_of("tokenizer.json", text), ["tokenizer.json"], either)
-    for name in ("foreign.txt", "steps/foreign.zip", "steps/00000000.zip.part", os.fsdecode(b"\xff")):
-        cases[f"{name!r} added"] = Case(bytes_of(name, "added"), ["was added"], either, rehash=False)
+        cases[f"tokenizer {text[:20]!r}"] = Case(
+            bytes_of("tokenizer.json", text), ["tokenizer.json"], either
+        )
+    for name in (
+        "foreign.txt",
+        "steps/foreign.zip",
+        "steps/00000000.zip.part",
+        os.fsdecode(b"\xff"),
+    ):
+        cases[f"{name!r} added"] = Case(
+            bytes_of(name, "added"), ["was added"], either, rehash=False
+        )
     assert not_refused(make_run, cases) == {}
 
 
@@ -471,7 +518,11 @@ def test_changed_bytes_of_a_batch_never_raise_though_the_hashes_are_forged(make_
     run = make_run(sizes=(3,), vocabulary=6, max_tokens=2)
     whole = run.steps_file(0).read_bytes()
 
-    @given(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=4
+        )
+    )
     @settings(max_examples=examples)
     def check(changes):
         damaged = bytearray(whole)
@@ -504,10 +555,19 @@ def test_batch_of_another_run(make_run):
 
 
 def test_batch_of_another_kind_of_run(make_run):
-    kinds = ({"sizes": (8, 9)}, {"vocabulary": 13}, {"dtype": "float64"}, {"aggregator": "mean"}, {"width": 3})
+    kinds = (
+        {"sizes": (8, 9)},
+        {"vocabulary": 13},
+        {"dtype": "float64"},
+        {"aggregator": "mean"},
+        {"width": 3},
+    )
     cases = {}
     for kind in kinds:
-        other, named = make_run(**kind).steps_file(0), "samples.jsonl" if "sizes" in kind else "00000000.zip"
+        other, named = (
+            make_run(**kind).steps_file(0),
+            "samples.jsonl" if "sizes" in kind else "00000000.zip",
+        )
         damage = partial(lambda other, run: shutil.copy(other, run.steps_file(0)), other)
         cases[str(kind)] = Case(damage, [named], ("error", "fail"))
     assert not_refused(make_run, cases) == {}
@@ -515,7 +575,9 @@ def test_batch_of_another_kind_of_run(make_run):
 
 def entry(name, change):
     """Change the bytes of one entry of a batch's zip file; its checksum follows."""
-    return lambda entries: [e._replace(data=change(e.data)) if e.name == name else e for e in entries]
+    return lambda entries: [
+        e._replace(data=change(e.data)) if e.name == name else e for e in entries
+    ]
 
 
 def metadata(name, *place, value):
@@ -534,7 +596,10 @@ def metadata(name, *place, value):
 
 def header(offset, number):
     """Set a field of a chunk's Blosc header: its own buffer says how large things are."""
-    return entry("central/c/0/0/0", lambda data: data[:offset] + struct.pack("<I", number) + data[offset + 4 :])
+    return entry(
+        "central/c/0/0/0",
+        lambda data: data[:offset] + struct.pack("<I", number) + data[offset + 4 :],
+    )
 
 
 GRID = ("chunk_grid", "configuration", "chunk_shape")
@@ -564,7 +629,9 @@ ZIPS = {
     "other dtype": metadata("central/zarr.json", "data_type", value="float64"),
     "other codec": metadata("central/zarr.json", "codecs", value=[CODEC]),
     "no codec": metadata("central/zarr.json", "codecs", value=[]),
-    "bits of tokens missing": lambda entries: [e for e in entries if not e.name.startswith("constant/")],
+    "bits of tokens missing": lambda entries: [
+        e for e in entries if not e.name.startswith("constant/")
+    ],
     "fewer bits of tokens": metadata("constant/zarr.json", "shape", value=[3, 1]),
     "bits of tokens cut": entry("constant/c/1/0", lambda data: data[:-3]),
     "bits of tokens a header only": entry("constant/c/1/0", lambda data: data[:3]),
@@ -575,13 +642,19 @@ ZIPS = {
         for e in entries
     ],
     "chunk larger than its array": entry("central/c/1/0/0", lambda data: data + bytes(1 << 16)),
-    "big-endian numbers": metadata("central/zarr.json", "codecs", 0, "configuration", "endian", value="big"),
-    "storage transformers": metadata("central/zarr.json", "storage_transformers", value=[{"name": "x"}]),
+    "big-endian numbers": metadata(
+        "central/zarr.json", "codecs", 0, "configuration", "endian", value="big"
+    ),
+    "storage transformers": metadata(
+        "central/zarr.json", "storage_transformers", value=[{"name": "x"}]
+    ),
     "other chunk names": metadata("central/zarr.json", "chunk_key_encoding", value={"name": "v2"}),
     "group for array": metadata("central/zarr.json", "node_type", value="group"),
     "other zarr": metadata("zarr.json", "zarr_format", value=2),
     "a field twice": entry("central/zarr.json", lambda data: b'{"shape": "hidden", ' + data[1:]),
-    "a field of the header twice": entry("zarr.json", lambda data: data.replace(b'{"id"', b'{"id": "hidden", "id"')),
+    "a field of the header twice": entry(
+        "zarr.json", lambda data: data.replace(b'{"id"', b'{"id": "hidden", "id"')
+    ),
     "blanks behind": entry("token/zarr.json", lambda data: data + b" " * 1000),
     "another byte order mark": entry("central/zarr.json", lambda data: b"\xef\xbb\xbf" + data),
     "false for zero": metadata("central/zarr.json", "fill_value", value=False),
@@ -590,8 +663,12 @@ ZIPS = {
     "more attributes of the group": metadata("zarr.json", "attributes", "note", value="hidden"),
     "more of an array": metadata("central/zarr.json", "note", value="hidden"),
     "attributes of an array": metadata("central/zarr.json", "attributes", "note", value="hidden"),
-    "more attributes of the tokens": metadata("token/zarr.json", "attributes", "note", value="hidden"),
-    "other compression": metadata("central/zarr.json", "codecs", 1, "configuration", "clevel", value=9),
+    "more attributes of the tokens": metadata(
+        "token/zarr.json", "attributes", "note", value="hidden"
+    ),
+    "other compression": metadata(
+        "central/zarr.json", "codecs", 1, "configuration", "clevel", value=9
+    ),
     "metadata not JSON": entry("central/zarr.json", lambda data: b"{"),
     "metadata deep": entry("central/zarr.json", lambda data: DEEP.encode()),
     "metadata huge": entry("central/zarr.json", lambda data: data + b" " * (1 << 24)),
@@ -608,8 +685,12 @@ ZIPS = {
     "more of a text": metadata("token/zarr.json", "attributes", "texts", 0, "note", value="hidden"),
     "no texts": metadata("token/zarr.json", "attributes", "texts", value=[]),
     "text of no token": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=0),
-    "text longer than its batch": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=4),
-    "text of 10^4000 tokens": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=10**4000),
+    "text longer than its batch": metadata(
+        "token/zarr.json", "attributes", "texts", 0, "length", value=4
+    ),
+    "text of 10^4000 tokens": metadata(
+        "token/zarr.json", "attributes", "texts", 0, "length", value=10**4000
+    ),
 }
 
 
@@ -618,7 +699,9 @@ def test_hostile_batch_files(make_run, tmp_path):
     cases = {}
     for name, damage in ZIPS.items():
         cases[name] = Case(lambda run, damage=damage: run.rezip(0, damage), ["steps/00000000.zip"])
-    cases["doubled entry"] = cases["doubled entry"]._replace(named=["steps/00000000.zip", "an entry is doubled"])
+    cases["doubled entry"] = cases["doubled entry"]._replace(
+        named=["steps/00000000.zip", "an entry is doubled"]
+    )
     # A bomb is not decompressed.
     bomb = entry("central/c/0/0/0", lambda data: bytes(1 << 26))
     for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
@@ -663,7 +746,9 @@ def test_row_that_would_not_fit_memory_is_refused(make_run):
     def grow(entries):
         entries = metadata("central/zarr.json", "shape", value=[3, *shape])(entries)
         entries = metadata("central/zarr.json", "data_type", value="uint64")(entries)
-        entries = metadata("central/zarr.json", "codecs", 1, "configuration", "typesize", value=8)(entries)
+        entries = metadata("central/zarr.json", "codecs", 1, "configuration", "typesize", value=8)(
+            entries
+        )
         return metadata("central/zarr.json", *GRID, value=[1, *shape])(entries)
 
     run.rezip(0, grow)

@@ -62,12 +62,20 @@ def verified(runs, place):
     environment = {**os.environ, "COLUMNS": "200", "KNOWN": " ".join(KNOWN_TOKENIZERS)}
     paths = json.dumps([str(run) for run in runs.values()])
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=paths, cwd=place, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", CHILD],
+        input=paths,
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers = map(json.loads, done.stdout.splitlines())
     said = [(place / f"said-{number}").read_text("utf-8") for number in range(len(runs))]
-    return {name: (code, text, grown) for name, (code, grown), text in zip(runs, answers, said, strict=True)}
+    return {
+        name: (code, text, grown)
+        for name, (code, grown), text in zip(runs, answers, said, strict=True)
+    }
 
 
 def text_of(name, text):
@@ -76,7 +84,9 @@ def text_of(name, text):
 
 
 def field(**change):
-    return lambda run: run.edit_manifest({name.replace("__", "."): value for name, value in change.items()})
+    return lambda run: run.edit_manifest(
+        {name.replace("__", "."): value for name, value in change.items()}
+    )
 
 
 def number_in(name, digits):
@@ -91,7 +101,9 @@ def number_in(name, digits):
 
 def entry(name, change):
     def edit(entries):
-        return [each._replace(data=change(each.data)) if each.name == name else each for each in entries]
+        return [
+            each._replace(data=change(each.data)) if each.name == name else each for each in entries
+        ]
 
     return lambda run: run.rezip(0, edit)
 
@@ -99,7 +111,10 @@ def entry(name, change):
 def entry_json(name, text):
     """Replace a part of an entry's JSON."""
     return entry(
-        name, lambda data: json.dumps(json.loads(data) | {"attributes": "here"}).replace('"here"', text).encode()
+        name,
+        lambda data: (
+            json.dumps(json.loads(data) | {"attributes": "here"}).replace('"here"', text).encode()
+        ),
     )
 
 
@@ -187,12 +202,16 @@ def large_directory_of_a_large_file(run):
         file.seek(size)
         file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, 0))
         file.write(struct.pack("<4sIQI", b"PK\6\7", 0, size, 1))
-        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+        file.write(
+            struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+        )
 
 
 def many_entries(run):
     def more(entries):
-        return entries + [entries[0]._replace(name=f"central/c/{number}/0/0") for number in range(3, 20_000)]
+        return entries + [
+            entries[0]._replace(name=f"central/c/{number}/0/0") for number in range(3, 20_000)
+        ]
 
     run.rezip(0, more)
 
@@ -203,10 +222,18 @@ def same_label(text):
     def plant(run):
         labels = [text, "b"]
         run.edit_manifest(
-            {"batching.labels": labels, "model.name": text, "prompt.template": text, "software": {text: text}}
+            {
+                "batching.labels": labels,
+                "model.name": text,
+                "prompt.template": text,
+                "software": {text: text},
+            }
         )
         run.rewrite(
-            0, lambda draft: setattr(draft, "header", type(draft.header)(**vars(draft.header) | {"label": text}))
+            0,
+            lambda draft: setattr(
+                draft, "header", type(draft.header)(**vars(draft.header) | {"label": text})
+            ),
         )
 
     return plant
@@ -336,10 +363,16 @@ def growing_text(run):
 
 #: Not rehashed, for what they do is not done to files that can be read: the digests would be checked first.
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
-LARGE = {f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "steps/00000000.zip")} | {
+LARGE = {
+    f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "steps/00000000.zip")
+} | {
     "terabytes before a zip": (padded_zip, 2, "00000000.zip"),
     "400 gigabytes in hashes": (sparse_under_a_recorded_name, 2, "half-written or foreign files"),
-    "a directory of two gigabytes in hiding": (large_directory_behind_a_small_one, 2, "are to be read at once"),
+    "a directory of two gigabytes in hiding": (
+        large_directory_behind_a_small_one,
+        2,
+        "are to be read at once",
+    ),
     "many digests": (many_digests, 1, "100,000 differences"),
 }
 LONG_FILES = {
@@ -348,7 +381,11 @@ LONG_FILES = {
         2,
         "samples.jsonl",
     ),
-    "30 million line feeds": (text_of("samples.jsonl", b"\n" * 30_000_000), 2, "samples.jsonl, line 1"),
+    "30 million line feeds": (
+        text_of("samples.jsonl", b"\n" * 30_000_000),
+        2,
+        "samples.jsonl, line 1",
+    ),
     "tokenizer of 9 million lists": (
         text_of("tokenizer.json", b"[" + b"[]," * 9_000_000 + b"]"),
         2,
@@ -358,7 +395,11 @@ LONG_FILES = {
     "long assignment": (long_assignment, 1, "partition.disjoint"),
     "growing text": (growing_text, 2, "tokenizer.json"),
     # An object array would be unpickled, by some readers; here the manifest fixes every array's type.
-    "pickle": (entry("central/c/0/0/0", lambda _: b"cos\nsystem\n(S'touch unpickled'\ntR."), 2, "00000000.zip"),
+    "pickle": (
+        entry("central/c/0/0/0", lambda _: b"cos\nsystem\n(S'touch unpickled'\ntR."),
+        2,
+        "00000000.zip",
+    ),
 }
 MORE_MEGABYTES = {"long assignment": 100}
 
@@ -438,12 +479,16 @@ def test_text_of_a_run_is_only_text(make_run, dpaudit, tmp_path, text):
     page = (tmp_path / "out/report.html").read_text()
     tags = Tags(page).seen
     acting = [tag for tag, _ in tags if tag in ("script", "img")]
-    assert acting == ["script"] and page.endswith(f"<script>{OWN_SCRIPT}</script>\n</body>\n</html>")
+    assert acting == ["script"] and page.endswith(
+        f"<script>{OWN_SCRIPT}</script>\n</body>\n</html>"
+    )
     assert not any(name.startswith("on") for _, attributes in tags for name in attributes)
     ET.parse(tmp_path / "out/junit.xml")
     json.loads((tmp_path / "out/report.json").read_text())
     for name in ("report.html", "report.md", "junit.xml"):
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / "out" / name).read_text())
+        assert not re.search(
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / "out" / name).read_text()
+        )
     odd = run.path.with_name(text.replace("/", "|"))
     run.path.rename(odd)
     write_run(odd, {"format": 2, text: 1})
@@ -470,16 +515,25 @@ TOKENIZERS = {
     "growing at once": {"decoder": REPLACED | {"content": "a" * 10**6}},
     "growing from nothing": {"decoder": REPLACED | {"pattern": {"String": ""}}},
     "backtracking": {"decoder": REPLACED | {"pattern": {"Regex": "(a+a+)+(.*.*)*$x"}}},
-    "stripping beyond the end": {"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}},
+    "stripping beyond the end": {
+        "decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}
+    },
     "without a type": {"decoder": {"decoders": [REPLACED] * 40}},
-    "long tokens": {"model": {"type": "WordLevel", "vocab": {"a" * 10**6: 0, "b": 1}, "unk_token": "b"}},
+    "long tokens": {
+        "model": {"type": "WordLevel", "vocab": {"a" * 10**6: 0, "b": 1}, "unk_token": "b"}
+    },
     "long pieces": {"model": {"type": "Unigram", "vocab": [["a" * 10**6, 0.0]], "unk_id": 0}},
 }
 
 
 DECODERS = {
     "none": None,
-    "GPT-2": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "GPT-2": {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    },
     "BERT": {"type": "WordPiece", "prefix": "##", "cleanup": True},
     "T5": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
     "Llama": {
@@ -497,14 +551,20 @@ DECODERS = {
 def with_tokenizer(run, change):
     """Set fields of tokenizer.json, or change its text."""
     text = (run / "tokenizer.json").read_text()
-    (run / "tokenizer.json").write_text(change(text) if callable(change) else json.dumps(json.loads(text) | change))
+    (run / "tokenizer.json").write_text(
+        change(text) if callable(change) else json.dumps(json.loads(text) | change)
+    )
     run.rehash()
     return run
 
 
 def test_tokenizers_that_would_not_end_are_not_run(make_run, failed):
     # Readers read it differently.
-    doubled = {"a key twice": lambda text: text.replace('"decoder":', f'"decoder":{json.dumps(REPLACED)},"decoder":')}
+    doubled = {
+        "a key twice": lambda text: text.replace(
+            '"decoder":', f'"decoder":{json.dumps(REPLACED)},"decoder":'
+        )
+    }
     for name, change in (TOKENIZERS | doubled).items():
         run = with_tokenizer(make_run(), change)
         assert failed(run.audit()) == {"integrity.format", "release.text"}, name
@@ -513,7 +573,10 @@ def test_tokenizers_that_would_not_end_are_not_run(make_run, failed):
 def test_known_decoders_are_run(make_run):
     """The texts are those of another decoder; what counts is that they were decoded again."""
     for name, decoder in DECODERS.items():
-        checks = {check.id: check for check in with_tokenizer(make_run(), {"decoder": decoder}).audit().checks}
+        checks = {
+            check.id: check
+            for check in with_tokenizer(make_run(), {"decoder": decoder}).audit().checks
+        }
         assert checks["integrity.format"].status == "pass", name
         first = checks["release.text"].values.get("first")
         assert first is None or first.code != "release.undecodable", name

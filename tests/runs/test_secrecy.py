@@ -16,8 +16,12 @@ SECRET = Allocation(kind="hashed", secret=True)
 def changed(make_run):
     """The manifest of a run with secret batches and changed sections' fields, and its clusters."""
 
-    def change(spec: dict[str, Any] | None = None, **sections: dict[str, Any]) -> tuple[Manifest, Clusters]:
-        made = make_run.generator(**{"aggregator": "mean", "sizes": (4, 5, 4, 5)} | (spec or {})).spec
+    def change(
+        spec: dict[str, Any] | None = None, **sections: dict[str, Any]
+    ) -> tuple[Manifest, Clusters]:
+        made = make_run.generator(
+            **{"aggregator": "mean", "sizes": (4, 5, 4, 5)} | (spec or {})
+        ).spec
         values = made.manifest.model_dump()
         values["batching"]["allocation"] = SECRET.model_dump()
         for name, fields in sections.items():
@@ -30,7 +34,11 @@ def changed(make_run):
 def test_secret_batches_are_those_of_a_label(changed):
     manifest, _ = changed()
     assert secret_batches(manifest, "record") == SecretBatches(((10, 2),))
-    assert secret_batches(manifest, "user") == secret_batches(manifest, "context") == SecretBatches(((10, 2),))
+    assert (
+        secret_batches(manifest, "user")
+        == secret_batches(manifest, "context")
+        == SecretBatches(((10, 2),))
+    )
 
 
 @pytest.mark.parametrize("rule", ["hashed-slots", "hashed-cells"])
@@ -41,7 +49,9 @@ def test_records_of_slots_and_cells_are_given_to_batches_one_by_one(changed, rul
 
 
 def test_all_batches_are_one_group_where_there_are_no_labels(changed):
-    manifest, _ = changed(batching={"labels": (), "batches_per_label": None, "generate_per_label": None})
+    manifest, _ = changed(
+        batching={"labels": (), "batches_per_label": None, "generate_per_label": None}
+    )
     assert secret_batches(manifest, "record") == SecretBatches(((4, 4),))
     every, _ = changed(batching={"labels": (), "batches_per_label": 4, "generate_per_label": None})
     assert secret_batches(every, "record") == SecretBatches(((4, 4),))
@@ -58,11 +68,17 @@ def test_rejects_more_batches_than_all_records_are_hashed_into(changed):
 
 def test_rounds_that_were_generated_count_alone_only_where_delta_is_split(changed):
     rounds = {"rounds": 8, "batches": 32}
-    assert secret_batches(changed(batching=rounds)[0], "record") == SecretBatches(((10, 2),), rounds=8)
+    assert secret_batches(changed(batching=rounds)[0], "record") == SecretBatches(
+        ((10, 2),), rounds=8
+    )
     values = changed(batching=rounds)[0].model_dump() | {"stopped_after": 3}
-    assert secret_batches(Manifest.model_validate(values), "record") == SecretBatches(((10, 2),), rounds=8)
+    assert secret_batches(Manifest.model_validate(values), "record") == SecretBatches(
+        ((10, 2),), rounds=8
+    )
     values["privacy"]["split_delta"] = True
-    assert secret_batches(Manifest.model_validate(values), "record") == SecretBatches(((10, 2),), rounds=3)
+    assert secret_batches(Manifest.model_validate(values), "record") == SecretBatches(
+        ((10, 2),), rounds=3
+    )
 
 
 def test_clusters_with_one_public_number_of_batches(changed):
@@ -77,7 +93,9 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
     manifest, clusters = changed({"clusters": "public-centers-rebalanced"})
     assert clusters.batches == ((4, 8), (6, 6))
     assert secret_batches(manifest, "record", clusters) is NotSecret.CLUSTERS_UNCOUNTED
-    equal = clusters.model_copy(update={"batches": ((6, 6), (6, 6))})  # beside another neighbour they are not
+    equal = clusters.model_copy(
+        update={"batches": ((6, 6), (6, 6))}
+    )  # beside another neighbour they are not
     assert secret_batches(manifest, "record", equal) is NotSecret.CLUSTERS_UNCOUNTED
     least, _ = changed({"clusters": "public-centers-rebalanced"}, batching={"least_batches": 4})
     for known in (clusters, None):
@@ -125,12 +143,16 @@ def test_rejects_slices_whatever_they_say_of_themselves(changed):
     assert secret_batches(manifest, "record") is NotSecret.SLICED
 
 
-@pytest.mark.parametrize("spec", [{"users": 3, "unit": "user", "records_per_user": 4}, {"before": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "spec", [{"users": 3, "unit": "user", "records_per_user": 4}, {"before": 0.1}], ids=str
+)
 def test_rejects_budgets_that_hang_on_other_batches(changed, spec):
     manifest, _ = changed({"budget": 0.5} | spec)
     assert secret_batches(manifest, "record") is NotSecret.SHARED_BUDGETS
 
 
 def test_a_uniform_draw_needs_no_key(changed):
-    manifest, _ = changed(batching={"allocation": Allocation(kind="uniform", secret=True), "key": None})
+    manifest, _ = changed(
+        batching={"allocation": Allocation(kind="uniform", secret=True), "key": None}
+    )
     assert secret_batches(manifest, "record") == SecretBatches(((10, 2),))

@@ -116,7 +116,9 @@ class SparseVector(Draw):
         return np.array(NO_TEST)
 
     @override
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
+    def test_problem(
+        self, arrays: Arrays, contributions: Floats, aggregator: Aggregator
+    ) -> Problem | None:
         """Return why a test's distance is not that of its contributions, or None."""
         assert isinstance(aggregator, Mean)  # by `needs`
         test = AboveThreshold.of(arrays)
@@ -178,7 +180,9 @@ class SparseVector(Draw):
         """
         assert isinstance(aggregator, Mean)  # by `needs`
         costs = zcdp_of_draw([eta, 2 * self.test_epsilon(aggregator.divisor)])
-        return math.nextafter(self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf)
+        return math.nextafter(
+            self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf
+        )
 
     @override
     def quantiles(

@@ -38,7 +38,9 @@ def distance_is_of_the_contexts(view: StepView) -> Finding | None:
     """Compare each recorded distance with that of the recorded contexts from the anchor."""
     assert view.contributions is not None, "else nothing is shown"
     mechanism = view.mechanism
-    return finding_of(mechanism.draw.test_problem(view.arrays, view.contributions, mechanism.aggregator))
+    return finding_of(
+        mechanism.draw.test_problem(view.arrays, view.contributions, mechanism.aggregator)
+    )
 
 
 class _BatchTests(BatchEvidence):

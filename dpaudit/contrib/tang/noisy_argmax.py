@@ -82,14 +82,21 @@ class NoisyArgmax(Draw):
 
     @override
     def odds(
-        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+        self,
+        aggregate: Floats,
+        arrays: Arrays,
+        temperature: float,
+        aggregator: Aggregator,
+        clip: float,
     ) -> Floats:
         """Return the logarithms of the probabilities of being the highest. The temperature is 1."""
         from scipy.special import log_ndtr, logsumexp  # type: ignore[import-untyped]
 
         means = aggregate.astype(np.float64) / self._size(aggregator, clip)
         # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule loses nothing.
-        highest = means.max() + np.linspace(-_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS)
+        highest = means.max() + np.linspace(
+            -_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS
+        )
         below, each = np.zeros(_POINTS), np.empty(len(means))
         for rows in blocks(len(means), _POINTS):
             below += log_ndtr(highest - means[rows, None]).sum(axis=0)

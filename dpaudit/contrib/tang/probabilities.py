@@ -34,7 +34,9 @@ class Probabilities(Contribution):
         return constants
 
     @override
-    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
+    def write(
+        self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats
+    ) -> None:
         np.subtract(logits, row_constants[:, :1], out=out)
         out -= row_constants[:, 1:]
         np.exp(out, out=out)

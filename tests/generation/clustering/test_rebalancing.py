@@ -37,7 +37,9 @@ def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
     assert kept.tolist() == [[0, 1], [2, 3]]
     # The first label's 1000 records are shared out 2 : 1, the second's 85 are 5 : 1.
     assert counts.batches(kept, 32, 50, 1).tolist() == [[21, 10], [2, 1]]
-    assert counts.batches(kept, 32, 50, 8).tolist() == [[21, 10], [8, 8]], "no fewer than the public least"
+    assert counts.batches(kept, 32, 50, 8).tolist() == [[21, 10], [8, 8]], (
+        "no fewer than the public least"
+    )
 
 
 def test_each_label_keeps_its_own() -> None:
@@ -68,10 +70,16 @@ def proven(keep: Callable[[NDArray[np.int64], float, int], int], epsilon: float)
     By Clopper and Pearson, 99.9 % of such samples prove at most the true epsilon.
     """
     seconds = [
-        sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS)) for more in (0, 1)
+        sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS))
+        for more in (0, 1)
     ]
     first, second = seconds
-    sides = [(first, second), (second, first), (DRAWS - first, DRAWS - second), (DRAWS - second, DRAWS - first)]
+    sides = [
+        (first, second),
+        (second, first),
+        (DRAWS - first, DRAWS - second),
+        (DRAWS - second, DRAWS - first),
+    ]
     return max(0.0, *(math.log(max(_low(often), 1e-300) / _high(rare)) for often, rare in sides))
 
 

@@ -31,7 +31,10 @@ def rows() -> Rows:
 
     def made(first: int, count: int) -> list[Record]:
         numbers = range(first, first + count)
-        return [Record("ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}") for number in numbers]
+        return [
+            Record("ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}")
+            for number in numbers
+        ]
 
     return made
 
@@ -57,7 +60,9 @@ def make_own() -> Callable[[Any, Iterable[Record]], None]:
     def made(run: Any, records: Iterable[Record]) -> None:
         keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
         digests = sorted(keyed.digest(record.label, record.text) for record in records)
-        (run / "assignment").write_text("".join(Assigned(digest, None, None).line() for digest in digests))
+        (run / "assignment").write_text(
+            "".join(Assigned(digest, None, None).line() for digest in digests)
+        )
         run.edit_manifest({"data.digest": data_digest(digests), "data.records": len(digests)})
 
     return made

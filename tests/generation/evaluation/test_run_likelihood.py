@@ -26,11 +26,21 @@ from dpaudit.runs import InputError, KeyedHash, RunReader
 
 MakeRun = Callable[..., Path]
 Command = Callable[..., tuple[int, str, str]]
-HELD_OUT = [("north", "rain"), ("north", "fog"), ("north", "hail"), ("south", "heat"), ("south", "a dry noon")]
+HELD_OUT = [
+    ("north", "rain"),
+    ("north", "fog"),
+    ("north", "hail"),
+    ("south", "heat"),
+    ("south", "a dry noon"),
+]
 PUBLIC = {"north": ["Snow until noon."]}
 LONGER = {"decoding": {"max_tokens": 14}}
 MEAN = {"aggregator": "mean", "divisor": 4.0}
-ANCHORED = {"contribution": "differences", "clip": 0.5, "support": {"kind": "public-top-k", "size": 30}}
+ANCHORED = {
+    "contribution": "differences",
+    "clip": 0.5,
+    "support": {"kind": "public-top-k", "size": 30},
+}
 RUNS: list[dict[str, Any]] = [
     LONGER,
     {**LONGER, "mechanism": {**MEAN, "temperature": 1.5}},
@@ -49,7 +59,8 @@ def write(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
 def held_out(tmp_path: Path, canary: str) -> Path:
     """Held-out texts: one is a private record, in another letter case, and one a public example."""
     return write(
-        tmp_path / "held-out.csv", [*HELD_OUT, ("south", f"{canary.upper()} 3  lorem"), ("north", "snow UNTIL noon.")]
+        tmp_path / "held-out.csv",
+        [*HELD_OUT, ("south", f"{canary.upper()} 3  lorem"), ("north", "snow UNTIL noon.")],
     )
 
 
@@ -59,7 +70,11 @@ def measured(run: Path, data: Path, test: Path, most: int = 2) -> HeldOutLikelih
 
 @pytest.mark.parametrize("sections", RUNS)
 def test_the_command_of_configs_finds_the_same_in_a_runs_batches(
-    generated: MakeRun, make_config: Callable[..., Config], data_file: Path, held_out: Path, sections: dict[str, Any]
+    generated: MakeRun,
+    make_config: Callable[..., Config],
+    data_file: Path,
+    held_out: Path,
+    sections: dict[str, Any],
 ) -> None:
     found = measured(generated(**sections), data_file, held_out)
     config = make_config(**sections)
@@ -85,27 +100,40 @@ def test_a_runs_own_contexts_make_the_aggregate(
     hashing = KeyedHash(bytes.fromhex(reader.manifest.batching.key or ""))
     placed = {assigned.digest: assigned.batch for assigned in reader.assignment()}
     shown = {
-        batch: [text for label, text in records if placed[hashing.digest(label, text)] == batch] for batch in (0, 2)
+        batch: [text for label, text in records if placed[hashing.digest(label, text)] == batch]
+        for batch in (0, 2)
     }
     test = write(tmp_path / "two.csv", [("north", "fog"), ("south", "heat")])
     nats, alone = [], []
     for batch, label, text in ((0, "north", "fog"), (2, "south", "heat")):
         lead = tiny.tokenizer(f"{label}\n", add_special_tokens=False)["input_ids"]
         tokens = tiny.tokenizer(f"{label}\n{text}\n```", add_special_tokens=False)["input_ids"][:14]
-        prompts = [wording.tokens(label, examples) for examples in ([], *([each] for each in shown[batch]))]
+        prompts = [
+            wording.tokens(label, examples) for examples in ([], *([each] for each in shown[batch]))
+        ]
         for position in range(len(lead), len(tokens)):
             fed = [prompt + tokens[:position] for prompt in prompts]
-            public, *private = (OwnCache(tiny, [each], 300).logits[0].double().numpy() for each in fed)
+            public, *private = (
+                OwnCache(tiny, [each], 300).logits[0].double().numpy() for each in fed
+            )
             clipped = [np.clip(row - row.max() + clip, -clip, clip) for row in private]
             aggregate = np.sum([*clipped, np.zeros_like(public)], axis=0) / divisor
             for scores, sums in ((aggregate, nats), (public, alone)):
                 scaled = scores / temperature
-                sums.append(np.log(np.exp(scaled - scaled.max()).sum()) + scaled.max() - scaled[tokens[position]])
+                sums.append(
+                    np.log(np.exp(scaled - scaled.max()).sum())
+                    + scaled.max()
+                    - scaled[tokens[position]]
+                )
     found = measured(run, data_file, test)
     assert found.tokens == found.supported == len(nats)
     assert found.nll.mean == pytest.approx(np.mean(nats), abs=1e-4)
     assert found.public_nll.mean == pytest.approx(np.mean(alone), abs=1e-4)
-    assert found.added.difference == found.gain.mean == pytest.approx(np.mean(alone) - np.mean(nats), abs=1e-4)
+    assert (
+        found.added.difference
+        == found.gain.mean
+        == pytest.approx(np.mean(alone) - np.mean(nats), abs=1e-4)
+    )
     assert (found.score.mean, found.public.mean) == (-found.nll.mean, -found.public_nll.mean)
 
 
@@ -115,7 +143,12 @@ def refused(tmp_path: Path, data_file: Path, held_out: Path) -> Callable[..., st
 
     def told(run: Path, data: Path = data_file, test: Path | None = held_out) -> str:
         with pytest.raises(InputError) as error:
-            measure_run(RunReader(run), RealData(str(data), None if test is None else str(test)), 1, lambda *_: None)
+            measure_run(
+                RunReader(run),
+                RealData(str(data), None if test is None else str(test)),
+                1,
+                lambda *_: None,
+            )
         assert "canary" not in str(error.value).lower() and "lorem" not in str(error.value)
         return str(error.value)
 
@@ -123,12 +156,20 @@ def refused(tmp_path: Path, data_file: Path, held_out: Path) -> Callable[..., st
 
 
 def test_what_is_not_the_runs_own_is_named(
-    refused: Callable[..., str], own_run: MakeRun, data_file: Path, tmp_path: Path, tiny_folder: Path
+    refused: Callable[..., str],
+    own_run: MakeRun,
+    data_file: Path,
+    tmp_path: Path,
+    tiny_folder: Path,
 ) -> None:
     run, other = own_run(**LONGER), tmp_path / "other.csv"
     other.write_text(data_file.read_text() + "south,one more\n")
     said = refused(run, data=other)
-    assert said.startswith("--likelihood: ") and "the run: 11 records" in said and "--reference" in said
+    assert (
+        said.startswith("--likelihood: ")
+        and "the run: 11 records" in said
+        and "--reference" in said
+    )
     assert "--test" in refused(run, test=None)
     everything = run / "run.json"
     whole = everything.read_text()
@@ -146,7 +187,9 @@ def test_what_is_not_the_runs_own_is_named(
     everything.write_text(whole)
     lines = (run / "assignment").read_text().splitlines()
     digest, batch, slot = lines[0].split("\t")
-    (run / "assignment").write_text("\n".join([f"{digest}\t{(int(batch) + 1) % 2}\t{slot}", *lines[1:], ""]))
+    (run / "assignment").write_text(
+        "\n".join([f"{digest}\t{(int(batch) + 1) % 2}\t{slot}", *lines[1:], ""])
+    )
     said = refused(run)
     assert "line 1 of assignment" in said and "what the rule" in said
 
@@ -162,9 +205,13 @@ def test_texts_that_cannot_be_measured_are_named(
     tried_anew: None,
 ) -> None:
     run = generated(**LONGER)
-    shouted = write(tmp_path / "shouted.csv", [("north", f"{canary} 3 LOREM".upper()), ("south", "heat")])
+    shouted = write(
+        tmp_path / "shouted.csv", [("north", f"{canary} 3 LOREM".upper()), ("south", "heat")]
+    )
     for test in (data_file, shouted):
-        assert refused(run, test=test).startswith("--test: ") and "no held-out text" in refused(run, test=test)
+        assert refused(run, test=test).startswith("--test: ") and "no held-out text" in refused(
+            run, test=test
+        )
     assert "--likelihood: decoding.max_tokens" in refused(generated(decoding={"max_tokens": 6}))
     own = passes.forward
 
@@ -190,7 +237,10 @@ def test_records_that_no_batch_shows_are_not_held_out(
 
 @pytest.fixture
 def command(
-    tmp_path: Path, encoder_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    encoder_folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Command:
     """Run `dpaudit`: exit code, stdout, stderr, none of which quotes a record or held-out text."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -198,7 +248,14 @@ def command(
     def called(name: str, *options: object) -> tuple[int, str, str]:
         arguments = [name, *map(str, options)]
         if name == "evaluate":
-            arguments += ["--embedding", str(encoder_folder), "--seeds", "1", "--initialisations", "1"]
+            arguments += [
+                "--embedding",
+                str(encoder_folder),
+                "--seeds",
+                "1",
+                "--initialisations",
+                "1",
+            ]
         with pytest.raises(SystemExit) as left:
             main(arguments)
             raise SystemExit(0)
@@ -227,7 +284,10 @@ def test_an_evaluation_says_what_the_records_added_without_a_baseline(
     texts = [(run / "report" / name).read_text() for name in ("report.html", "report.md")]
     assert all(figure in text and "Held-out likelihood, nats" in text for text in texts)
     reported = json.loads((run / "report" / "report.json").read_text())["quality"]["likelihood"]
-    assert reported["gain"]["mean"] == found.likelihood.gain.mean and reported["texts"]["digest"] is None
+    assert (
+        reported["gain"]["mean"] == found.likelihood.gain.mean
+        and reported["texts"]["digest"] is None
+    )
     other = shutil.copytree(run, tmp_path / "other")
     page = tmp_path / "page.html"
     command("compare", run, other, "--out", page)
@@ -235,7 +295,9 @@ def test_an_evaluation_says_what_the_records_added_without_a_baseline(
     assert "Added by records" in page.read_text()
     command("report", run, "--audience", "public")
     public = "".join(path.read_text() for path in (run / "report" / "public").iterdir())
-    assert figure not in public and "ikelihood, nats" not in public and "records added" not in public
+    assert (
+        figure not in public and "ikelihood, nats" not in public and "records added" not in public
+    )
     tampered = json.loads(content)
     tampered["likelihood"]["gain"]["mean"] += 0.01
     (run / "report" / "evaluation.json").write_text(json.dumps(tampered))

@@ -15,7 +15,14 @@ from dpaudit.reports.writers.terminal import print_document
 
 
 def clustered(method: str, **fields: object) -> ClusteredBy:
-    values = {"origin": "public", "centers": 5, "epsilon": 0.0, "delta": 0.0, "clusters": 3, "large": 1}
+    values = {
+        "origin": "public",
+        "centers": 5,
+        "epsilon": 0.0,
+        "delta": 0.0,
+        "clusters": 3,
+        "large": 1,
+    }
     values |= {"v_measure": 0.51234, "sizes": (120, 7, 2, 1), "settings": {"seed <b>": "x & y"}}
     return ClusteredBy.model_validate({"method": method, **values, **fields})
 
@@ -26,7 +33,13 @@ def comparison(**fields: object) -> ClusterComparison:
         clustered("chang", origin="noised", epsilon=0.10001, delta=1e-6),
         clustered("public-centers-rebalanced", origin="noised", epsilon=0.1),
     )
-    values = {"embedding": "a <model>", "dimension": 8, "normalized": True, "records": 130, "public_records": 40}
+    values = {
+        "embedding": "a <model>",
+        "dimension": 8,
+        "normalized": True,
+        "records": 130,
+        "public_records": 40,
+    }
     values |= {"reference": "k-means", "large": 100, "methods": methods}
     return ClusterComparison.model_validate({**values, **fields})
 
@@ -71,7 +84,9 @@ def test_csv_has_every_figure_in_full() -> None:
 
 
 def test_json_has_no_bare_infinity() -> None:
-    found = json.loads(comparison().to_json(), parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name)))
+    found = json.loads(
+        comparison().to_json(), parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name))
+    )
     assert found["methods"][0]["epsilon"] == "inf"
     assert found["audience"] == "internal"
 

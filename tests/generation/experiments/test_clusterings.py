@@ -20,7 +20,9 @@ SETTINGS = ComparisonSettings(
 
 def blobs(centers: Vectors, size: int, seed: int) -> Vectors:
     random = np.random.default_rng(seed)
-    vectors = np.repeat(centers, size, axis=0) + 0.05 * random.normal(size=(len(centers) * size, centers.shape[1]))
+    vectors = np.repeat(centers, size, axis=0) + 0.05 * random.normal(
+        size=(len(centers) * size, centers.shape[1])
+    )
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     found: Vectors = (vectors / lengths).astype(np.float32)
     return found
@@ -36,10 +38,18 @@ def vectors() -> tuple[Vectors, Vectors]:
 
 def test_every_method_is_told_with_its_cost(vectors: tuple[Vectors, Vectors]) -> None:
     told: list[tuple[str, int, int]] = []
-    found = compare(*vectors, SETTINGS, Noise(SeededStream(1, 0)), lambda *event: told.append(event))
+    found = compare(
+        *vectors, SETTINGS, Noise(SeededStream(1, 0)), lambda *event: told.append(event)
+    )
     names = ["k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced"]
     assert [method.method for method in found] == names
-    assert [method.origin for method in found] == ["private", "noised", "noised", "public", "noised"]
+    assert [method.origin for method in found] == [
+        "private",
+        "noised",
+        "noised",
+        "public",
+        "noised",
+    ]
     epsilons = [method.epsilon for method in found]
     assert epsilons[0] == math.inf and epsilons[3] == 0
     assert epsilons[1] <= 2 and epsilons[2] <= 2

@@ -23,17 +23,28 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
             writer = csv.writer(file)
             writer.writerow(["label", "text"])
             writer.writerows(
-                ["a", f"{word} {chr(97 + number % 7) * (number % 11)} {number}"] for number in range(count)
+                ["a", f"{word} {chr(97 + number % 7) * (number % 11)} {number}"]
+                for number in range(count)
             )
     return private, public
 
 
 @pytest.fixture
-def command(files: tuple[Path, Path], encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command(
+    files: tuple[Path, Path], encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Command:
     monkeypatch.setenv("DPAUDIT_CACHE", str(tmp_path / "cache"))
 
     def run(*options: str, private: Path = files[0], public: Path = files[1]) -> int:
-        arguments = ["lab", "clusters", str(private), "--public", str(public), "--embedding", str(encoder_folder)]
+        arguments = [
+            "lab",
+            "clusters",
+            str(private),
+            "--public",
+            str(public),
+            "--embedding",
+            str(encoder_folder),
+        ]
         settings = ["--centers", "5", "--keep", "2", "--dimension", "4", "--chang-epsilon", "1"]
         try:
             main([*arguments, *settings, *options])
@@ -44,14 +55,18 @@ def command(files: tuple[Path, Path], encoder_folder: Path, tmp_path: Path, monk
     return run
 
 
-def test_the_table_says_that_it_is_internal(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_that_it_is_internal(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command() == 0
     shown = capsys.readouterr()
     assert "Internal." in shown.out and "V-measure" in shown.out
     assert "secret" not in shown.out + shown.err
 
 
-def test_three_files_are_written(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_files_are_written(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command("--out", str(tmp_path / "out"), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["methods"][0]["method"] == found["reference"] == "k-means"
@@ -62,7 +77,9 @@ def test_three_files_are_written(command: Command, tmp_path: Path, capsys: pytes
     assert not any("secret" in path.read_text() for path in (tmp_path / "out").iterdir())
 
 
-def test_embeddings_of_private_texts_are_kept_only_where_they_may_be(command: Command, tmp_path: Path) -> None:
+def test_embeddings_of_private_texts_are_kept_only_where_they_may_be(
+    command: Command, tmp_path: Path
+) -> None:
     def kept() -> int:
         return sum(path.is_file() for path in tmp_path.joinpath("cache", "embeddings").rglob("*"))
 
@@ -93,7 +110,9 @@ def test_a_column_that_is_not_there(command: Command, capsys: pytest.CaptureFixt
     assert "in --public-text" in capsys.readouterr().err
 
 
-def test_settings_that_no_method_works_with(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_no_method_works_with(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     for options, named in [
         (("--delta", "0.5"), "--delta"),
         (("--delta", "1e-12"), "--delta"),
@@ -111,6 +130,8 @@ def test_more_to_keep_than_there_are(command: Command, capsys: pytest.CaptureFix
     assert "--keep" in capsys.readouterr().err
 
 
-def test_files_that_are_not_there(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_there(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(private=tmp_path / "none.csv") == 2
     assert "DATA" in capsys.readouterr().err

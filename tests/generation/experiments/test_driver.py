@@ -22,7 +22,13 @@ from dpaudit.generation.events import BatchDone
 from dpaudit.generation.experiments.driver import BASELINE, RUN, Stages, run_table
 from dpaudit.generation.experiments.table import EvaluationConfig, Row, load_table
 from dpaudit.generation.experiments.table_page import files
-from dpaudit.generation.experiments.table_results import Audited, Evaluated, Measured, RowResult, TableResult
+from dpaudit.generation.experiments.table_results import (
+    Audited,
+    Evaluated,
+    Measured,
+    RowResult,
+    TableResult,
+)
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Downstream, Mauve, Quality, scores
@@ -55,7 +61,9 @@ def table_file(tmp_path: Path, settings: Callable[..., dict[str, Any]]) -> Path:
     """A mean row, a median row, and one whose data is not there."""
     mean = {"aggregator": "mean", "divisor": 4.0, "clip": 2.0}
     configs = {
-        "rows/mean": settings(mechanism=mean, privacy={"delta": DELTA}, decoding=SECRET, record={"contexts": True}),
+        "rows/mean": settings(
+            mechanism=mean, privacy={"delta": DELTA}, decoding=SECRET, record={"contexts": True}
+        ),
         "rows/median": settings(decoding=SECRET),
         "gone": settings(data={"path": str(tmp_path / "nowhere.csv")}),
     }
@@ -70,7 +78,12 @@ def table_file(tmp_path: Path, settings: Callable[..., dict[str, Any]]) -> Path:
         "rows": [
             {"config": "gone.yaml", "dataset": "Letters", "method": "Gone"},
             {"config": "rows/mean.yaml", "dataset": "Letters", "method": "Mean", "paper": paper},
-            {"config": "rows/median.yaml", "dataset": "Letters", "method": "Median", "paper": paper},
+            {
+                "config": "rows/median.yaml",
+                "dataset": "Letters",
+                "method": "Median",
+                "paper": paper,
+            },
         ],
     }
     path = tmp_path / "table" / "table.yaml"
@@ -84,7 +97,9 @@ class Recorder(Stages):
     A row of `broken` fails while it is generated.
     """
 
-    def __init__(self, *broken: str, evaluated: bool = True, quality: Quality | None = None) -> None:
+    def __init__(
+        self, *broken: str, evaluated: bool = True, quality: Quality | None = None
+    ) -> None:
         super().__init__(evaluated=evaluated, unverified=True)
         self.asked: list[tuple[str, str]] = []
         self.broken, self.quality = broken, quality
@@ -136,7 +151,10 @@ def quality() -> Quality:
         "seeds": (0, 1),
     }
     figure, ceiling = (scores(values).model_dump() for values in ((0.2, 0.4), (0.8, 0.9)))
-    trained = ({"source": "synthetic", "texts": 4, "accuracy": figure}, {"source": "real-same-size", "texts": 3})
+    trained = (
+        {"source": "synthetic", "texts": 4, "accuracy": figure},
+        {"source": "real-same-size", "texts": 3},
+    )
     return Quality.model_validate(
         {
             "created": "2026-11-22T00:00:00+00:00",
@@ -147,7 +165,13 @@ def quality() -> Quality:
             "own": 4,
             "features": encoder,
             "held_out": None,
-            "mauve": {"settings": settings, "wanted": 1000, "real": 8, "score": figure, "ceiling": ceiling},
+            "mauve": {
+                "settings": settings,
+                "wanted": 1000,
+                "real": 8,
+                "score": figure,
+                "ceiling": ceiling,
+            },
             "downstream": (
                 {
                     "method": "linear-probe",
@@ -188,16 +212,23 @@ NAMES = {"mean": "rows/mean", "median": "rows/median"}
 def stages(first: str) -> list[tuple[str, str]]:
     """What is asked for the two rows that can be run."""
     return [
-        call for name in NAMES for call in ((first, NAMES[name]), ("audit", name), ("evaluate", name))
+        call
+        for name in NAMES
+        for call in ((first, NAMES[name]), ("audit", name), ("evaluate", name))
     ]  # audits and evaluations see the run directory alone
 
 
-def test_rows_run_in_order_past_one_that_fails(table_file: Path, tmp_path: Path, quality: Quality) -> None:
+def test_rows_run_in_order_past_one_that_fails(
+    table_file: Path, tmp_path: Path, quality: Quality
+) -> None:
     first = Recorder(quality=quality)
     found = run(table_file, tmp_path / "out", first)
     assert first.asked == [("generate", "gone"), *stages("generate")]
     gone, mean, median = found.rows
-    assert gone.failure is not None and (gone.failure.kind, gone.failure.stage) == ("unusable", "generate")
+    assert gone.failure is not None and (gone.failure.kind, gone.failure.stage) == (
+        "unusable",
+        "generate",
+    )
     assert "nowhere.csv" in gone.failure.message
     for row in (mean, median):
         assert row.audited is not None and row.audited.verdict == "pass", row
@@ -206,7 +237,9 @@ def test_rows_run_in_order_past_one_that_fails(table_file: Path, tmp_path: Path,
     assert found.exit_code == 2
 
 
-def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, out: Path, quality: Quality) -> None:
+def test_a_whole_run_is_compared_audited_and_evaluated_again(
+    table_file: Path, out: Path, quality: Quality
+) -> None:
     better = {**quality.model_dump(), "warnings": ("measured again",)}
     again = Recorder(quality=Quality.model_validate(better))
     rows = run(table_file, out, again).rows
@@ -215,7 +248,11 @@ def test_a_whole_run_is_compared_audited_and_evaluated_again(table_file: Path, o
 
 
 def test_a_whole_run_of_another_config_or_other_records_is_refused(
-    table_file: Path, tmp_path: Path, out: Path, settings: Callable[..., dict[str, Any]], data_file: Path
+    table_file: Path,
+    tmp_path: Path,
+    out: Path,
+    settings: Callable[..., dict[str, Any]],
+    data_file: Path,
 ) -> None:
     for changed in ["config", "records"]:
         config = table_file.parent / "rows" / "median.yaml"
@@ -241,10 +278,15 @@ def test_texts_that_are_not_all_known_to_be_the_runs_own_give_no_figures(
         other = quality.model_copy(update={"own": own})
         row = run(table_file, out, Recorder(quality=other), "rows/mean").rows[0]
         assert row.evaluated is None and row.audited is not None
-        assert row.failure is not None and (row.failure.kind, row.failure.stage) == ("unusable", "evaluate")
+        assert row.failure is not None and (row.failure.kind, row.failure.stage) == (
+            "unusable",
+            "evaluate",
+        )
 
 
-def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path, out: Path, quality: Quality) -> None:
+def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(
+    table_file: Path, out: Path, quality: Quality
+) -> None:
     row = run(table_file, out, Recorder(), "rows/mean").rows[0]
     assert row.audited is not None and row.evaluated is None
     assert row.failure is not None and row.failure.stage == "evaluate"
@@ -252,14 +294,21 @@ def test_a_failed_evaluation_keeps_the_audit_and_is_tried_again(table_file: Path
     assert run(table_file, out, again, "rows/mean").rows[0].evaluated is not None
 
 
-def test_what_cannot_be_audited_is_not_evaluated(table_file: Path, out: Path, quality: Quality) -> None:
+def test_what_cannot_be_audited_is_not_evaluated(
+    table_file: Path, out: Path, quality: Quality
+) -> None:
     hashes = out / "rows" / "median" / RUN / "hashes"
     hashes.write_bytes(b"\xff")
     again = Recorder(quality=quality)
     found = run(table_file, out, again, "rows/median")
     assert ("evaluate", "median") not in again.asked
     audited = found.rows[0].audited
-    assert audited is not None and audited.verdict == "error" and audited.failed and found.exit_code == 2
+    assert (
+        audited is not None
+        and audited.verdict == "error"
+        and audited.failed
+        and found.exit_code == 2
+    )
 
 
 def test_a_changed_run_fails_its_audit(table_file: Path, out: Path) -> None:
@@ -270,11 +319,15 @@ def test_a_changed_run_fails_its_audit(table_file: Path, out: Path) -> None:
     assert row.audited is not None and row.audited.verdict != "pass" and found.exit_code > 0
 
 
-def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(table_file: Path, tmp_path: Path) -> None:
+def test_a_defect_in_one_row_tells_its_type_alone_and_stops_no_other(
+    table_file: Path, tmp_path: Path
+) -> None:
     found = run(table_file, tmp_path / "out", Recorder("rows/mean", evaluated=False))
     failure = found.rows[1].failure
     assert failure is not None and failure.kind == "internal"
-    assert "RuntimeError" in failure.message and "private" not in found.to_json().replace("private records", "")
+    assert "RuntimeError" in failure.message and "private" not in found.to_json().replace(
+        "private records", ""
+    )
     assert found.rows[2].audited is not None and found.exit_code == 3
 
 
@@ -284,8 +337,14 @@ HOW = installing("generate")
 def test_what_lacks_on_this_machine_is_no_defect(table_file: Path, tmp_path: Path) -> None:
     for error, told in [
         (PermissionError(13, "Permission denied", "/place"), "/place: Permission denied."),
-        (ModuleNotFoundError("No module named 'absent'", name="absent"), f"absent is not installed. {HOW}."),
-        (OSError("what a library says of a damaged file"), "a library cannot read or write a file (OSError)."),
+        (
+            ModuleNotFoundError("No module named 'absent'", name="absent"),
+            f"absent is not installed. {HOW}.",
+        ),
+        (
+            OSError("what a library says of a damaged file"),
+            "a library cannot read or write a file (OSError).",
+        ),
     ]:
 
         def lacking(row: Row, where: Path) -> None:
@@ -314,7 +373,9 @@ def test_one_process_at_a_time_has_the_folder(table_file: Path, tmp_path: Path) 
     open_storage(out).lock()()  # it was given back
 
 
-def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path, tmp_path: Path) -> None:
+def test_an_interruption_goes_on_at_the_batch_where_it_stopped(
+    table_file: Path, tmp_path: Path
+) -> None:
     rows = load_table(table_file).only(("rows/median",))
 
     def stopped(row: Row, where: Path) -> None:
@@ -332,14 +393,21 @@ def test_an_interruption_goes_on_at_the_batch_where_it_stopped(table_file: Path,
     assert found.rows[0].audited is not None and found.rows[0].audited.verdict == "pass"
 
 
-def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, out: Path, quality: Quality) -> None:
+def test_what_a_table_takes_from_an_audit_and_an_evaluation(
+    table_file: Path, out: Path, quality: Quality
+) -> None:
     """Of two classifiers the fine-tuned one; the ceiling beside it is of as many real texts."""
     tuned = quality.downstream[0].model_dump()
     tuned |= {"method": "fine-tuned", "settings": FINE_TUNED}
     tuned["trained"][0]["accuracy"] = scores((0.6,)).model_dump()
-    both = Quality.model_validate({**quality.model_dump(), "downstream": (quality.downstream[0].model_dump(), tuned)})
+    both = Quality.model_validate(
+        {**quality.model_dump(), "downstream": (quality.downstream[0].model_dump(), tuned)}
+    )
     row = run(table_file, out, Recorder(quality=both), "rows/median").rows[0]
-    figure, ceiling = (Measured(mean=found.mean, std=found.std) for found in (scores((0.2, 0.4)), scores((0.8, 0.9))))
+    figure, ceiling = (
+        Measured(mean=found.mean, std=found.std)
+        for found in (scores((0.2, 0.4)), scores((0.8, 0.9)))
+    )
     assert row.evaluated == Evaluated(
         n=4,
         mauve=figure,
@@ -351,27 +419,44 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(table_file: Path, ou
         real_trained=3,
         warnings=("few texts",),
     )
-    assert "public only" not in files(TableResult(title="T", versions={}, real={}, rows=(row,)))["table.md"].lower()
+    assert (
+        "public only"
+        not in files(TableResult(title="T", versions={}, real={}, rows=(row,)))["table.md"].lower()
+    )
     audit = audit_run(out / "rows" / "median" / RUN)
     ex_post = audit.guarantees.ex_post
     assert ex_post is not None and row.audited is not None
     assert row.audited.theorem1 == ex_post.theorem1 and row.audited.claim == audit.claim
-    costly = audit.guarantees.model_copy(update={"ex_post": ex_post.model_copy(update={"rebalancing": 0.5})})
-    assert Audited.of(audit.model_copy(update={"guarantees": costly})).theorem1 == ex_post.theorem1 + 0.5
+    costly = audit.guarantees.model_copy(
+        update={"ex_post": ex_post.model_copy(update={"rebalancing": 0.5})}
+    )
+    assert (
+        Audited.of(audit.model_copy(update={"guarantees": costly})).theorem1
+        == ex_post.theorem1 + 0.5
+    )
     check = audit.checks[0].model_copy(update={"status": "error"})
     assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
 
 
-def test_a_public_baseline_stands_below_its_row(table_file: Path, out: Path, quality: Quality) -> None:
+def test_a_public_baseline_stands_below_its_row(
+    table_file: Path, out: Path, quality: Quality
+) -> None:
     figure = scores((0.3, 0.5))
     beside = quality.model_dump()
     beside["mauve"]["public"] = figure.model_dump()
-    beside["downstream"][0]["trained"] += ({"source": "public", "texts": 2, "accuracy": figure.model_dump()},)
-    mauve, downstream = Mauve.model_validate(beside["mauve"]), Downstream.model_validate(beside["downstream"][0])
+    beside["downstream"][0]["trained"] += (
+        {"source": "public", "texts": 2, "accuracy": figure.model_dump()},
+    )
+    mauve, downstream = (
+        Mauve.model_validate(beside["mauve"]),
+        Downstream.model_validate(beside["downstream"][0]),
+    )
     read = quality.model_copy(update={"mauve": mauve, "downstream": (downstream,)})
     found = run(table_file, out, Recorder(quality=read), "rows/median")
     evaluated = found.rows[0].evaluated
-    assert evaluated is not None and evaluated.public_mauve == Measured(mean=figure.mean, std=figure.std)
+    assert evaluated is not None and evaluated.public_mauve == Measured(
+        mean=figure.mean, std=figure.std
+    )
     assert (evaluated.public_accuracy, evaluated.public_trained) == (evaluated.public_mauve, 2)
     below = [line for line in files(found)["table.md"].splitlines() if "n = 4/2" in line]
     assert len(below) == 1 and ".400±.141" in below[0]
@@ -396,7 +481,10 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
     for _ in range(2):
         assert command(table_file, "--out", out)[0] == 0
         public = out / "rows" / "mean" / BASELINE
-        assert PublicReader(public).public.samples and not (out / "rows" / "median" / BASELINE).exists()
+        assert (
+            PublicReader(public).public.samples
+            and not (out / "rows" / "median" / BASELINE).exists()
+        )
         made.append((public / "samples.jsonl").stat().st_mtime_ns)
     assert measured == [("mean", public), ("median", None)] * 2 and made[0] == made[1]
 
@@ -412,7 +500,14 @@ def test_the_exit_code_follows_the_audit() -> None:
             "texts": 0,
             "tokens": 0,
         }
-        row = {"config": "a", "dataset": "L", "method": "A", "kind": "ex-post", "clusters": 1, "unbounded": False}
+        row = {
+            "config": "a",
+            "dataset": "L",
+            "method": "A",
+            "kind": "ex-post",
+            "clusters": 1,
+            "unbounded": False,
+        }
         rows = (RowResult.model_validate({**row, "audited": audited}),)
         assert TableResult(title="T", versions={}, real={}, rows=rows).exit_code == code
 
@@ -445,7 +540,9 @@ def test_the_command_goes_on_prints_and_writes_a_table(table_file: Path, out: Pa
 
 def test_part_of_a_table_does_not_replace_the_whole(table_file: Path, out: Path) -> None:
     (out / "table.md").write_text("all rows")
-    code, printed, told = command(table_file, "--out", out, "--no-evaluation", "--only", "rows/median")
+    code, printed, told = command(
+        table_file, "--out", out, "--no-evaluation", "--only", "rows/median"
+    )
     assert code == 0, told
     assert "Median" in printed and "Mean" not in printed and "Gone" not in printed
     assert "[1/1] rows/median: auditing" in told and "Written" not in told
@@ -492,7 +589,12 @@ def test_the_dry_run_needs_neither_data_nor_folder(table_file: Path, tmp_path: P
     code, printed, _ = command(table_file, "--dry-run", "--json")
     assert code == 0
     mean = json.loads(printed)["rows"][1]
-    assert (mean["batches"], mean["contexts"], mean["tokens"], mean["context_tokens"]) == (4, 2.5, 5, 50)
+    assert (mean["batches"], mean["contexts"], mean["tokens"], mean["context_tokens"]) == (
+        4,
+        2.5,
+        5,
+        50,
+    )
     assert mean["unit"] == "record" and mean["delta"] == DELTA
 
 
@@ -514,11 +616,15 @@ def test_the_command_evaluates_with_a_probe_and_mauve(
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     values = yaml.safe_load(table_file.read_text())
     held_out = tmp_path / "held-out.csv"
-    held_out.write_text("label,text\n" + "".join(f"{label},{n} unseen\n" for n in range(4) for label in LABELS))
+    held_out.write_text(
+        "label,text\n" + "".join(f"{label},{n} unseen\n" for n in range(4) for label in LABELS)
+    )
     values["datasets"]["Letters"]["held_out"] = {"path": str(held_out)}
     values["evaluation"] = {"embedding": str(encoder_folder), "most_records": 6}
     table_file.write_text(yaml.safe_dump(values))
-    code, printed, told = command(table_file, "--out", tmp_path / "out", "--only", "rows/median", "--json")
+    code, printed, told = command(
+        table_file, "--out", tmp_path / "out", "--only", "rows/median", "--json"
+    )
     row = json.loads(printed)["rows"][0]
     assert code == 0, (told, row["failure"])
     assert "(--most-records)" in row["evaluated"]["warnings"][0]

@@ -83,17 +83,49 @@ TOPICS = (
     *("Lifestyle and Fashion", "Science and Technology", "Politics", "Crime"),
 )
 DATA = {
-    "agnews": ("fancyzhx/ag_news", "train[:90%]", "test", "text", "label", ("World", "Sports", "Business", "Sci/Tech")),
-    "yelp": ("fancyzhx/yelp_polarity", "train[:90%]", "test", "text", "label", ("Negative", "Positive")),
-    "yelp100k": ("fancyzhx/yelp_polarity", "train[:100000]", "test", "text", "label", ("Negative", "Positive")),
-    "nyt": ("dstefa/New_York_Times_Topics", "train[:90%]", "train[90%:]", "article", "topic_name", TOPICS),
+    "agnews": (
+        "fancyzhx/ag_news",
+        "train[:90%]",
+        "test",
+        "text",
+        "label",
+        ("World", "Sports", "Business", "Sci/Tech"),
+    ),
+    "yelp": (
+        "fancyzhx/yelp_polarity",
+        "train[:90%]",
+        "test",
+        "text",
+        "label",
+        ("Negative", "Positive"),
+    ),
+    "yelp100k": (
+        "fancyzhx/yelp_polarity",
+        "train[:100000]",
+        "test",
+        "text",
+        "label",
+        ("Negative", "Positive"),
+    ),
+    "nyt": (
+        "dstefa/New_York_Times_Topics",
+        "train[:90%]",
+        "train[90%:]",
+        "article",
+        "topic_name",
+        TOPICS,
+    ),
 }
 LABEL_VALUES = {"agnews": None, "yelp": ("1", "2"), "yelp100k": ("1", "2"), "nyt": None}
 GECKOS_STAND_IN = "sentence-transformers/all-mpnet-base-v2"
 CLUSTERS = {"agnews": (4, 60), "yelp": (2, 60), "nyt": (8, 80)}
 RESULTS = load_table(EXAMPLES / "paper" / "results.yaml")
 LIMITS = load_table(EXAMPLES / "paper" / "non-private.yaml")
-TABLES = {"results": RESULTS, "non-private": LIMITS, "laptop": load_table(EXAMPLES / "laptop" / "table.yaml")}
+TABLES = {
+    "results": RESULTS,
+    "non-private": LIMITS,
+    "laptop": load_table(EXAMPLES / "laptop" / "table.yaml"),
+}
 
 
 def rows_of(table: Table) -> dict[str, Row]:
@@ -102,7 +134,11 @@ def rows_of(table: Table) -> dict[str, Row]:
 
 def test_every_config_is_a_row_of_a_table_and_every_table_dry_runs() -> None:
     for folder in ("paper", "laptop"):
-        configs = {path for path in (EXAMPLES / folder).rglob("*.yaml") if path.parent != EXAMPLES / "paper"}
+        configs = {
+            path
+            for path in (EXAMPLES / folder).rglob("*.yaml")
+            if path.parent != EXAMPLES / "paper"
+        }
         configs -= {EXAMPLES / "laptop" / "table.yaml"}
         named = {row.path for table in TABLES.values() for row in table.rows}
         assert configs == {path for path in named if EXAMPLES / folder in path.parents}
@@ -122,7 +158,9 @@ def test_the_papers_results_stand_beside_every_row() -> None:
     ):
         assert {name: thousandths(found) for name, found in table.real.items()} == real
         papers = {row.name: row.paper for row in table.rows if row.paper is not None}
-        assert {name: (paper.epsilon, *thousandths(paper)) for name, paper in papers.items()} == rows
+        assert {
+            name: (paper.epsilon, *thousandths(paper)) for name, paper in papers.items()
+        } == rows
     laptop = TABLES["laptop"]
     for row in laptop.rows:
         theirs = row.dataset == "AGNews" and not row.baseline
@@ -135,7 +173,13 @@ def test_a_preset_reads_the_papers_data() -> None:
     for row in [*RESULTS.rows, *LIMITS.rows]:
         name = row.name.partition("/")[0]
         dataset, split, held_out, text, label, labels = DATA[name]
-        data = {"dataset": dataset, "text": text, "label": label, "labels": labels, "label_values": LABEL_VALUES[name]}
+        data = {
+            "dataset": dataset,
+            "text": text,
+            "label": label,
+            "labels": labels,
+            "label_values": LABEL_VALUES[name],
+        }
         data |= {
             "path": None,
             "config": None,
@@ -148,7 +192,9 @@ def test_a_preset_reads_the_papers_data() -> None:
         assert row.held_out is not None and row.held_out.model_dump() == {**data, "split": held_out}
         clustering = row.config.clustering
         if clustering is not None:
-            public = ("dataset:fancyzhx/dbpedia_14", "content") if clustering.keep else (None, "text")
+            public = (
+                ("dataset:fancyzhx/dbpedia_14", "content") if clustering.keep else (None, "text")
+            )
             assert (clustering.public, clustering.public_text) == public
             assert (clustering.embedding, clustering.normalize) == (GECKOS_STAND_IN, True)
 
@@ -167,20 +213,28 @@ def test_a_preset_has_the_papers_numbers() -> None:
             row = rows_of(RESULTS)[f"{dataset}/{setting}"]
             config = row.config
             assert config.model.name == f"google/gemma-2-2b{'-it' if template == 'it' else ''}"
-            assert (config.prompt.template, config.prompt.examples_per_context) == (template, examples)
+            assert (config.prompt.template, config.prompt.examples_per_context) == (
+                template,
+                examples,
+            )
             assert config.decoding.tokens_per_batch == tokens[list(RECORDS).index(dataset)]
             assert config.decoding.max_tokens is None
             assert (config.mechanism.temperature, config.mechanism.clip) == (1.5, clip)
             assert config.mechanism.support.size is None and config.sampling.seed is None
             assert config.batching.slots == (None if examples == 1 else size)
-            assert config.mechanism.model_dump()["aggregator"].get("divisor") == (None if epsilon is None else size)
+            assert config.mechanism.model_dump()["aggregator"].get("divisor") == (
+                None if epsilon is None else size
+            )
             assert row.records == RECORDS[dataset]
             found = without_levels(row)
             assert found.clusters == CLUSTERS[dataset]["clustered" in setting]
             assert row.paper is not None and row.paper.clusters == found.clusters
             assert found.contexts == pytest.approx(size, rel=0.01)
             if config.clustering is not None:
-                assert (config.clustering.method, config.clustering.centers) == ("public-centers-rebalanced", 1000)
+                assert (config.clustering.method, config.clustering.centers) == (
+                    "public-centers-rebalanced",
+                    1000,
+                )
                 assert config.clustering.epsilon == row.paper.clustering_epsilon == 0.1
 
 
@@ -197,7 +251,8 @@ def test_the_dry_runs_epsilon_and_tokens_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    "dataset", ["AGNews", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Yelp", "NYT Topics"))]
+    "dataset",
+    ["AGNews", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Yelp", "NYT Topics"))],
 )
 def test_a_preset_claims_what_it_can(dataset: str) -> None:
     """One record per context gives the paper's claim.
@@ -224,8 +279,9 @@ def test_a_preset_claims_what_it_can(dataset: str) -> None:
             assert 2 * found.epsilon_as_paper < found.batch_epsilon < 2.5 * found.epsilon_as_paper
             assert bool(found.equal) == (found.epsilon == found.batch_epsilon)
             assert bool(found.equal) == (config.clustering is not None or "eps10" in row.name)
-            assert f"epsilon {math.ceil(10 * found.batch_epsilon) / 10} for a record" in row.path.read_text(
-                encoding="utf-8"
+            assert (
+                f"epsilon {math.ceil(10 * found.batch_epsilon) / 10} for a record"
+                in row.path.read_text(encoding="utf-8")
             )
 
 
@@ -303,21 +359,27 @@ def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon
     for dataset in ("AGNews", "DBpedia"):
         theirs = [without_levels(row) for row in paper if row.dataset == dataset]
         ours = [estimate(row, None) for row in anchored if row.dataset == dataset]
-        assert {found.batches for found in ours} == {found.batches for found in theirs if not found.counted}
+        assert {found.batches for found in ours} == {
+            found.batches for found in theirs if not found.counted
+        }
         claimed = [found.batch_epsilon for found in ours if found.batch_epsilon is not None]
         assert len(claimed) == 2 and 2.98 < claimed[0] <= 3 and 0.98 < claimed[1] <= 1
     for row in anchored:
         config = row.config
         assert config.mechanism.contribution.name == "differences"
         examples = EXAMPLES.parent / str(config.prompt.public_examples)
-        labels = [each["label"] for each in csv.DictReader(examples.read_text(encoding="utf-8").splitlines())]
+        labels = [
+            each["label"]
+            for each in csv.DictReader(examples.read_text(encoding="utf-8").splitlines())
+        ]
         assert len(set(Counter(labels).values())) == 1 and set(labels) == set(config.data.groups)
 
 
 def test_the_docs_say_what_the_laptop_editions_dry_run_says() -> None:
     document = (EXAMPLES.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
     said = re.search(
-        r"claim an epsilon of (\d+) for one record a context and of (\d+) for two", " ".join(document.split())
+        r"claim an epsilon of (\d+) for one record a context and of (\d+) for two",
+        " ".join(document.split()),
     )
     assert said is not None
     for row in (row for row in TABLES["laptop"].rows if not row.baseline):
